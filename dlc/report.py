@@ -1,0 +1,30 @@
+"""What a stage did, told to its caller: a stage never prints."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """Collects what one run of a stage counted, missed and noted.
+
+    The only mutable argument a stage gets; it must not influence the stage's result.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Statistics by name: {"merged": 442}."""
+    misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(subject, reason) of what the stage looked at and left alone; shown by `--explain`."""
+    notes: list[str] = field(default_factory=list[str])
+    """Facts worth a line in the log."""
+
+    def count(self, what: str, n: int = 1) -> None:
+        """Add `n` to the statistic `what`."""
+        self.counts[what] = self.counts.get(what, 0) + n
+
+    def missed(self, subject: str, reason: str) -> None:
+        """Record that `subject` was left alone, and why."""
+        self.misses.append((subject, reason))
+
+    def note(self, text: str) -> None:
+        """Record one fact."""
+        self.notes.append(text)
