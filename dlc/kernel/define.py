@@ -1,0 +1,130 @@
+"""The vocabulary that op definitions are written in: `axes`, `grid`, `comp`, `same`, `inside`.
+
+An op's `define` receives one `Param` per operand and returns what it computes:
+
+    def define(self, a, b):
+        same(a.shape[1], b.shape[0], "inner dimensions")
+        m, n, k = axes("m n k", a.shape[0], b.shape[1], a.shape[1])
+        return comp((m, n), a[m, k] * b[k, n], sum=(k,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.kernel.expr import Axis, Expr, Number, both, lift
+from dlc.kernel.nest import Kernel, LITERAL_DTYPES, Nest, Param, Reduce
+from dlc.types import DType, Type
+
+
+class ShapeError(ValueError):
+    """Operand shapes or types that an op does not accept; the graph level adds op and source."""
+
+
+@dataclass(frozen=True)
+class Comp:
+    """One comprehension: the nest it becomes, and the shape of the tensor it writes into."""
+
+    index: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduce: Reduce | None
+    where: Expr | None
+    shape: tuple[int, ...]
+
+
+def axes(names: str, *extents: int) -> tuple[Axis, ...]:
+    """Axes with these names and extents; a negative extent is a shape error."""
+    out = tuple(Axis(n, e) for n, e in zip(names.split(), extents, strict=True))
+    for a in out:
+        if a.extent < 0:
+            raise ShapeError(f"dimension {a.name} would be {a.extent}")
+    return out
+
+
+def grid(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
+    """One axis per dimension of a shape."""
+    return tuple(Axis(f"{prefix}{d}", e) for d, e in enumerate(shape))
+
+
+def same(a: int, b: int, what: str) -> int:
+    """The common size of two dimensions that must agree.
+
+    Raises:
+        ShapeError: they differ.
+    """
+    if a != b:
+        raise ShapeError(f"{what} differ: {a} and {b}")
+    return a
+
+
+def inside(*conditions: tuple[Expr, int]) -> Expr | None:
+    """Guard that each index lies in [0, extent)."""
+    guard: Expr | None = None
+    for index, extent in conditions:
+        guard = both(guard, both(index >= 0, index < extent))
+    return guard
+
+
+def comp(
+    index: Sequence[Expr | int],
+    body: Expr | Number,
+    *,
+    sum: Sequence[Axis] = (),
+    prod: Sequence[Axis] = (),
+    max: Sequence[Axis] = (),
+    min: Sequence[Axis] = (),
+    where: Expr | None = None,
+    into: Sequence[int] | None = None,
+    over: Sequence[Axis] = (),
+) -> Comp:
+    """`out[index] = reduction of body`.
+
+    Args:
+        index: Output subscripts. Plain axes give the output's shape; otherwise pass `into`.
+        sum, prod, max, min: Axes to reduce over; at most one kind.
+        where: Guard; points outside it contribute nothing.
+        into: Shape of the output when subscripts are compound.
+        over: Output axes, outermost first, when subscripts are compound.
+    """
+    items = tuple(lift(i) for i in index)
+    kinds: tuple[tuple[Reduce, Sequence[Axis]], ...] = (("add", sum), ("mul", prod), ("max", max), ("min", min))
+    used = [(kind, tuple(a)) for kind, a in kinds if a]
+    if len(used) > 1:
+        raise ValueError("one reduction per comprehension")
+    reduce, reduced = used[0] if used else (None, ())
+    plain = tuple(i for i in items if isinstance(i, Axis))
+    outer = tuple(over) or plain
+    if into is None:
+        if len(plain) != len(items):
+            raise ValueError("compound output subscripts need `into` and `over`")
+        into = tuple(a.extent for a in plain)
+    return Comp(items, (*outer, *reduced), lift(body), reduce, where, tuple(into))
+
+
+def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | None = None) -> Kernel:
+    """The kernel with one result that these comprehensions write.
+
+    Args:
+        params: The operands, named as in the comprehensions.
+        comps: One or more comprehensions into the same tensor.
+        dtype: Element type of the result; None: that of the body.
+
+    Raises:
+        ShapeError: bodies have different types or an operand has a type that a function does not accept.
+    """
+    from dlc.kernel.simplify import simplify_nest  # noqa: PLC0415  (simplify uses the nests of this vocabulary)
+
+    probe = Kernel(params, (), (), ())
+    try:
+        found = {d for c in comps if (d := probe.dtype_of(c.body)) is not None}
+    except TypeError as e:
+        raise ShapeError(str(e)) from e
+    if len(found) > 1:
+        raise ShapeError(f"parts of different types: {', '.join(sorted(map(str, found)))}")
+    if dtype is None:
+        dtype = next(iter(found), None) or LITERAL_DTYPES[type(getattr(comps[0].body, "value", 0.0))]
+    out = Param("out", Type(dtype, comps[0].shape))
+    nests = tuple(simplify_nest(Nest("out", c.index, c.axes, c.body, c.reduce, c.where)) for c in comps)
+    return Kernel.canonical(params, (out,), nests)

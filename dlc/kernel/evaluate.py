@@ -1,0 +1,107 @@
+"""Vectorised numpy interpreter of nests: the reference semantics of every kernel.
+
+It materialises the iteration space in slabs along the outermost axis, so it is meant for tests, folding and small
+kernels; ops override `evaluate` where numpy has the whole computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest
+from dlc.kernel.scalar import SCALARS
+from dlc.types import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
+SLAB_POINTS = 1 << 20
+
+
+def run_kernel(kernel: Kernel, args: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a kernel on arrays of its parameters' types."""
+    env: dict[str, Array] = {p.name: np.asarray(a) for p, a in zip(kernel.params, args, strict=True)}
+    for t in (*kernel.results, *kernel.locals):
+        env[t.name] = np.full(t.shape, kernel.start_of(t.name), t.dtype.numpy)
+    with np.errstate(all="ignore"):
+        for nest in kernel.nests:
+            _run_nest(kernel, nest, env)
+    return tuple(env[r.name] for r in kernel.results)
+
+
+def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array]) -> None:
+    if nest.points == 0:
+        return
+    if not nest.axes:
+        _run_slab(kernel, nest, env, {}, ())
+        return
+    outer, *inner = nest.axes
+    per_outer = max(1, nest.points // outer.extent)
+    step = max(1, SLAB_POINTS // per_outer)
+    rank = len(nest.axes)
+    fixed: dict[Axis, Array] = {
+        a: np.arange(a.extent).reshape([-1 if k == p else 1 for k in range(rank)]) for p, a in enumerate(inner, 1)
+    }
+    for start in range(0, outer.extent, step):
+        stop = min(start + step, outer.extent)
+        grid = {outer: np.arange(start, stop).reshape([-1] + [1] * (rank - 1)), **fixed}
+        _run_slab(kernel, nest, env, grid, (stop - start, *(a.extent for a in inner)))
+
+
+def _run_slab(
+    kernel: Kernel, nest: Nest, env: Mapping[str, Array], grid: Mapping[Axis, Array], shape: tuple[int, ...]
+) -> None:
+    interpreter = _Interpreter(kernel, env, grid)
+    out = env[nest.out]
+    value = np.broadcast_to(interpreter.value(nest.body, kernel.tensors[nest.out].dtype), shape)
+    index = tuple(np.broadcast_to(interpreter.index(i), shape) for i in nest.index)
+    if nest.where is not None:
+        keep = np.broadcast_to(interpreter.value(nest.where, None), shape)
+        value, index = value[keep], tuple(i[keep] for i in index)
+    if nest.reduce is None:
+        out[index] = value
+    else:
+        SCALARS[nest.reduce].numpy.at(out, index, value)  # type: ignore[attr-defined]  # add, mul, max, min are ufuncs
+
+
+class _Interpreter:
+    """Evaluates expressions on one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
+
+    def __init__(self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array]) -> None:
+        self._kernel, self._env, self._grid = kernel, env, grid
+
+    def index(self, e: Expr) -> Array:
+        return np.asarray(self.value(e, None)).astype(np.int64, copy=False)
+
+    def value(self, e: Expr, like: DType | None) -> Array:
+        """The value; a literal takes the type `like` (that of its neighbours)."""
+        match e:
+            case Const(v):
+                return np.asarray(v, (like or LITERAL_DTYPES[type(v)]).numpy)
+            case Axis():
+                return self._grid[e]
+            case Load(param, index):
+                tensor = self._env[param]
+                where = tuple(np.clip(self.index(i), 0, max(d - 1, 0)) for i, d in zip(index, tensor.shape, strict=True))
+                return tensor[where]
+            case Apply(fn, args):
+                return self._apply(fn, args, like)
+            case _:
+                raise AssertionError(e)
+
+    def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
+        scalar = SCALARS[fn]
+        if scalar.rule == "cast":
+            return scalar.numpy(self.value(args[0], None))
+        if scalar.rule == "select":
+            inner = self._common(args[1:]) or like
+            return np.where(self.value(args[0], None), self.value(args[1], inner), self.value(args[2], inner))
+        inner = self._common(args) or (None if scalar.rule == "bool" else like)
+        return np.asarray(scalar.numpy(*(self.value(a, inner) for a in args)))
+
+    def _common(self, args: Sequence[Expr]) -> DType | None:
+        return next((d for a in args if (d := self._kernel.dtype_of(a)) is not None), None)

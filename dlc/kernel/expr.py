@@ -1,0 +1,268 @@
+"""Scalar expressions of a nest: constants, axes, loads and applied scalar functions.
+
+`expr := Const | Axis | Load | Apply`. Construction through `apply` (and the operators, which call it) folds what is
+known: `i * 1` is `i`, `0 + i` is `i`, integer constants combine. Floating-point algebra is never touched here, because
+`x + 0` is not `x` for `x = -0.0` and `x * 0` is not `0` for NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+Number: TypeAlias = bool | int | float
+
+
+class Expr:
+    """Base of the four node kinds; gives the arithmetic operators."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Expr | Number) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Expr | Number) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Expr | Number) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Expr | Number) -> Expr:
+        return apply("div", other, self)
+
+    def __floordiv__(self, other: Expr | Number) -> Expr:
+        return apply("floordiv", self, other)
+
+    def __mod__(self, other: Expr | Number) -> Expr:
+        return apply("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __lt__(self, other: Expr | Number) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Expr | Number) -> Expr:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Expr | Number) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Expr | Number) -> Expr:
+        return apply("ge", self, other)
+
+    def __and__(self, other: Expr | Number) -> Expr:
+        return apply("and", self, other)
+
+    def __or__(self, other: Expr | Number) -> Expr:
+        return apply("or", self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A literal. Its dtype is that of what it is combined with (a literal alone is i64, f32 or bool)."""
+
+    value: Number
+
+    # 1 == 1.0 == True and 0.0 == -0.0 in Python, but they are different literals here, and NaN equals itself.
+    @property
+    def _identity(self) -> tuple[type, str]:
+        return type(self.value), repr(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+@dataclass(frozen=True)
+class Axis(Expr):
+    """A loop variable: 0, 1, …, extent - 1."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True)
+class Load(Expr):
+    """An element of a parameter, result or local of the kernel. Indices are integer expressions, one per dimension."""
+
+    param: str
+    index: tuple[Expr, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.param, self.index))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True)
+class Apply(Expr):
+    """A scalar function of `scalar.SCALARS` applied to arguments."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.fn, self.args))
+
+    # Cached: expressions are trees with much sharing, and the default would walk the whole tree at every look-up.
+    def __hash__(self) -> int:
+        return self._hash
+
+
+TRUE = Const(True)
+
+
+def lift(value: Expr | Number) -> Expr:
+    """A Python number as a literal; an expression as itself."""
+    return value if isinstance(value, Expr) else Const(value)
+
+
+def _int(e: Expr) -> int | None:
+    return e.value if isinstance(e, Const) and type(e.value) is int else None
+
+
+_INTEGER_FOLDS: Mapping[str, Callable[[int, int], Number]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "min": min,
+    "max": max,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+def apply(fn: str, *arguments: Expr | Number) -> Expr:
+    """`fn(arguments)` with integer literals folded and integer identities removed.
+
+    Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
+    """
+    args = tuple(lift(a) for a in arguments)
+    if len(args) == 2:
+        a, b = args
+        x, y = _int(a), _int(b)
+        if x is not None and y is not None:
+            if fn in _INTEGER_FOLDS:
+                return Const(_INTEGER_FOLDS[fn](x, y))
+            if fn in ("floordiv", "mod") and y > 0:
+                return Const(x // y if fn == "floordiv" else x % y)
+        match fn, x, y:
+            case ("add", 0, _):
+                return b
+            case ("add" | "sub", _, 0):
+                return a
+            case ("mul", 1, _):
+                return b
+            case ("mul" | "floordiv", _, 1):
+                return a
+            case ("add", _, int(k)) if isinstance(a, Apply) and a.fn == "add" and (c := _int(a.args[1])) is not None:
+                return apply("add", a.args[0], c + k)
+            case ("sub", _, int(k)):
+                return apply("add", a, -k)
+            case ("and", _, _):
+                return b if a == TRUE else a if b == TRUE else Apply(fn, args)
+            case _:
+                pass
+    if fn == "select" and args[0] == TRUE:
+        return args[1]
+    if fn == "select" and args[0] == Const(False):
+        return args[2]
+    return Apply(fn, args)
+
+
+def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Expr:
+    """`then` where the condition holds, else `otherwise`. Only the chosen branch may load (loads are guarded)."""
+    return apply("select", condition, then, otherwise)
+
+
+def both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Conjunction of two optional guards; None means true."""
+    if a is None or b is None:
+        return b if a is None else a
+    return apply("and", a, b)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions."""
+    match e:
+        case Apply(_, args):
+            return args
+        case Load(_, index):
+            return index
+        case _:
+            return ()
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every sub-expression, parents before children, with an explicit stack so that depth is no limit."""
+    stack = [e]
+    while stack:
+        e = stack.pop()
+        yield e
+        stack.extend(reversed(children(e)))
+
+
+def loads(e: Expr) -> Iterator[Load]:
+    """Every load in the expression, in reading order."""
+    return (x for x in walk(e) if isinstance(x, Load))
+
+
+def axes_in(*exprs: Expr) -> tuple[Axis, ...]:
+    """The axes that occur, each once, in reading order."""
+    return tuple(dict.fromkeys(x for e in exprs for x in walk(e) if isinstance(x, Axis)))
+
+
+def substitute(e: Expr, mapping: Mapping[Any, Expr]) -> Expr:
+    """Replace sub-expressions; unchanged parts are returned as the same objects."""
+    if e in mapping:
+        return mapping[e]
+    match e:
+        case Load(param, index):
+            new = tuple(substitute(i, mapping) for i in index)
+            return e if _same(new, index) else Load(param, new)
+        case Apply(fn, args):
+            new = tuple(substitute(a, mapping) for a in args)
+            return e if _same(new, args) else apply(fn, *new)
+        case _:
+            return e
+
+
+def map_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
+    """Replace every load by `change(load)`, innermost first (an index may itself load)."""
+    match e:
+        case Load(param, index):
+            new = tuple(map_loads(i, change) for i in index)
+            return change(e if _same(new, index) else Load(param, new))
+        case Apply(fn, args):
+            new = tuple(map_loads(a, change) for a in args)
+            return e if _same(new, args) else apply(fn, *new)
+        case _:
+            return e
+
+
+def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    return all(x is y for x, y in zip(a, b, strict=True))

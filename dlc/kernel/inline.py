@@ -1,0 +1,55 @@
+"""Substitute a producer's value into its consumer: the fusion of nests.
+
+    t[i] = f(i);  out[…] (r)= g(t[e])     →     out[…] (r)= g(f(e))
+
+Legal when the producer is one nest without a reduction that writes every element of `t` exactly once at plain axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dlc.kernel.expr import Axis, Const, Expr, Load, map_loads, substitute
+from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.simplify import simplify_nest
+
+
+def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
+    """Whether the nest writes each element of its output once, unguarded, at plain (or constant zero) subscripts."""
+    if nest.reduce is not None or nest.where is not None:
+        return False
+    plain = [i for i in nest.index if isinstance(i, Axis)]
+    unit = all(isinstance(i, Axis) or (i == Const(0) and d == 1) for i, d in zip(nest.index, shape, strict=True))
+    full = all(not isinstance(i, Axis) or i.extent == d for i, d in zip(nest.index, shape, strict=True))
+    return unit and full and len(set(plain)) == len(plain) and set(plain) == set(nest.axes)
+
+
+def value_at(producer: Nest, index: tuple[Expr, ...]) -> Expr:
+    """The producer's body at the given subscripts."""
+    mapping: dict[Expr, Expr] = {a: e for a, e in zip(producer.index, index, strict=True) if isinstance(a, Axis)}
+    return substitute(producer.body, mapping)
+
+
+def inline(consumer: Nest, name: str, producer: Nest) -> Nest:
+    """The consumer with every load of `name` replaced by the producer's value there (see the module's equation)."""
+
+    def change(load: Load) -> Expr:
+        return value_at(producer, load.index) if load.param == name else load
+
+    return simplify_nest(
+        replace(
+            consumer,
+            index=tuple(map_loads(i, change) for i in consumer.index),
+            body=map_loads(consumer.body, change),
+            where=None if consumer.where is None else map_loads(consumer.where, change),
+        )
+    )
+
+
+def loads_of(kernel: Kernel, name: str) -> Mapping[int, int]:
+    """How often each nest (by position) loads a tensor."""
+    from dlc.kernel.expr import loads  # noqa: PLC0415
+
+    counts = {k: sum(x.param == name for e in n.exprs() for x in loads(e)) for k, n in enumerate(kernel.nests)}
+    return {k: c for k, c in counts.items() if c}

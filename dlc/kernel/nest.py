@@ -1,0 +1,206 @@
+"""Nests and kernels: the differentiable, order-free form of a computation.
+
+A nest is the only statement: *for axes, where guard: out[index] (reduce)= body*. A kernel is a closed list of nests over
+positional parameters, so equal computations are equal kernels and are compiled once, across nodes and across models.
+
+Results and locals start at the identity of the first reduction that writes them (zero when nothing reduces), then the
+nests run in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, map_loads, substitute, walk
+from dlc.kernel.scalar import result_dtype
+from dlc.types import DType, Type, bool_, f32, i64
+
+Reduce = Literal["add", "mul", "max", "min"]
+
+
+def identity(reduce: str | None, dtype: DType) -> bool | int | float:
+    """The value that a reduction starts from: `identity(r) r x == x`."""
+    if reduce in (None, "add"):
+        return 0.0 if dtype.is_float else False if dtype is bool_ else 0
+    if reduce == "mul":
+        return 1.0 if dtype.is_float else True if dtype is bool_ else 1
+    sign = -1 if reduce == "max" else 1
+    if dtype.is_float:
+        return sign * math.inf
+    if dtype is bool_:
+        return reduce == "min"
+    bits = dtype.itemsize * 8
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.kind == "int" else (0, (1 << bits) - 1)
+    return low if reduce == "max" else high
+
+
+@dataclass(frozen=True)
+class Param:
+    """A tensor of a kernel: parameter, result or local. Indexing it makes a load."""
+
+    name: str
+    type: Type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __getitem__(self, index: Any) -> Load:
+        from dlc.kernel.expr import lift  # noqa: PLC0415  (kept next to its one use)
+
+        items = index if isinstance(index, tuple) else (index,)
+        if len(items) != len(self.shape):
+            raise ValueError(f"{self.name}: {self.type} indexed with {len(items)} subscripts")
+        return Load(self.name, tuple(lift(i) for i in items))
+
+
+@dataclass(frozen=True)
+class Nest:
+    """for axes, where guard: out[index] (reduce)= body.
+
+    Attributes:
+        out: Name of the result or local that is written.
+        index: Where: one integer expression per dimension, over `axes`.
+        axes: The iteration space, outermost first. Axes that `index` lacks are reduced.
+        body: The value.
+        reduce: How values that meet at one element combine; None: every element is written at most once.
+        where: Points at which the guard is false do nothing; loads are legal only where it holds.
+    """
+
+    out: str
+    index: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduce: Reduce | None = None
+    where: Expr | None = None
+
+    @cached_property
+    def reduction_axes(self) -> tuple[Axis, ...]:
+        """Axes that do not occur in the index of the output."""
+        kept = set(axes_in(*self.index))
+        return tuple(a for a in self.axes if a not in kept)
+
+    @property
+    def points(self) -> int:
+        """Size of the iteration space, guards not counted."""
+        return math.prod(a.extent for a in self.axes)
+
+    def exprs(self) -> Iterator[Expr]:
+        """The index expressions, the body and the guard."""
+        yield from self.index
+        yield self.body
+        if self.where is not None:
+            yield self.where
+
+    def reads(self) -> set[str]:
+        """Names of the tensors that are loaded."""
+        return {x.param for e in self.exprs() for x in walk(e) if isinstance(x, Load)}
+
+    def substitute(self, mapping: Mapping[Any, Expr], axes: tuple[Axis, ...]) -> Nest:
+        """The nest over new axes, expressions replaced accordingly."""
+        return replace(
+            self,
+            index=tuple(substitute(i, mapping) for i in self.index),
+            axes=axes,
+            body=substitute(self.body, mapping),
+            where=None if self.where is None else substitute(self.where, mapping),
+        )
+
+    def rename(self, names: Mapping[str, str]) -> Nest:
+        """The nest with tensors renamed."""
+
+        def change(load: Load) -> Expr:
+            return Load(names.get(load.param, load.param), load.index)
+
+        return replace(
+            self,
+            out=names.get(self.out, self.out),
+            index=tuple(map_loads(i, change) for i in self.index),
+            body=map_loads(self.body, change),
+            where=None if self.where is None else map_loads(self.where, change),
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A closed, positional program of nests. Build it with `Kernel.canonical`, which names everything by position."""
+
+    params: tuple[Param, ...]
+    results: tuple[Param, ...]
+    locals: tuple[Param, ...]
+    nests: tuple[Nest, ...]
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Param]:
+        """Every parameter, result and local by name."""
+        return {p.name: p for p in (*self.params, *self.results, *self.locals)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest (32 hex digits). Equal digests mean equal computations up to naming, if canonical."""
+        from dlc.kernel.text import print_kernel  # noqa: PLC0415  (text imports this module)
+
+        return blake2b(print_kernel(self).encode(), digest_size=16).hexdigest()
+
+    @property
+    def macs(self) -> int:
+        """Points of the reductions: the usual count of multiply-accumulates for contractions."""
+        return sum(n.points for n in self.nests if n.reduce is not None)
+
+    def start_of(self, name: str) -> bool | int | float:
+        """The value that every element of a result or local starts from."""
+        first = next((n.reduce for n in self.nests if n.out == name), None)
+        return identity(first, self.tensors[name].dtype)
+
+    def dtype_of(self, e: Expr) -> DType | None:
+        """Type of an expression; None for a literal, i64 for an axis.
+
+        Raises:
+            TypeError: operand types differ where they must not.
+        """
+        match e:
+            case Const():
+                return None
+            case Axis():
+                return i64
+            case Load(param, _):
+                return self.tensors[param].dtype
+            case Apply(fn, args):
+                return result_dtype(fn, tuple(self.dtype_of(a) for a in args))
+            case _:
+                raise AssertionError(e)
+
+    @classmethod
+    def canonical(
+        cls,
+        params: tuple[Param, ...],
+        results: tuple[Param, ...],
+        nests: tuple[Nest, ...],
+        locals: tuple[Param, ...] = (),
+    ) -> Kernel:
+        """The kernel with parameters p0…, results r0…, locals t0… and axes i0… in order of appearance."""
+        names = {p.name: f"{prefix}{k}" for prefix, ps in (("p", params), ("r", results), ("t", locals)) for k, p in enumerate(ps)}
+        if len(names) != len(params) + len(results) + len(locals):
+            raise ValueError("two tensors of a kernel share a name")
+
+        def renamed(ps: tuple[Param, ...]) -> tuple[Param, ...]:
+            return tuple(Param(names[p.name], p.type) for p in ps)
+
+        out: list[Nest] = []
+        for nest in nests:
+            axes = {a: Axis(f"i{k}", a.extent) for k, a in enumerate(nest.axes)}
+            out.append(nest.substitute(axes, tuple(axes.values())).rename(names))
+        return cls(renamed(params), renamed(results), renamed(locals), tuple(out))
+
+
+# A literal alone has no type of its own until something needs one.
+LITERAL_DTYPES: Final[Mapping[type, DType]] = {bool: bool_, int: i64, float: f32}

@@ -1,0 +1,251 @@
+"""Simplification of integer index expressions, guards and nests by linear normal form and interval reasoning.
+
+Index expressions are exact integers (they address memory that exists), so all algebra of the integers applies. Data
+expressions are left as they are: floating-point and wrapping integer arithmetic have fewer laws.
+
+The rules, with x = c·q + r as polynomials over the axes:
+
+    (c·q + r) // c  →  q                  if 0 <= r < c everywhere
+    (c·q + r) %  c  →  r                  if 0 <= r < c everywhere
+    (c·q + r) // c  →  q + r // c         otherwise
+    (c·q + r) %  c  →  r % c              otherwise
+    x // c // d     →  x // (c·d)
+    a < b, a == b … →  true or false      if the intervals decide it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, both, children
+from dlc.kernel.nest import Nest
+
+Interval = tuple[int, int]
+_INDEX_FUNCTIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "min", "max"})
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def is_index(e: Expr) -> bool:
+    """Whether an expression is pure index arithmetic: axes, integer literals, and integer functions of them."""
+    match e:
+        case Axis():
+            return True
+        case Const(value):
+            return type(value) is int
+        case Apply(fn, args):
+            return fn in _INDEX_FUNCTIONS and all(is_index(a) for a in args)
+        case _:
+            return False
+
+
+def bounds(e: Expr) -> Interval | None:
+    """Smallest and largest value of an index expression over all axes, or None when it is not known."""
+    match e:
+        case Const(value) if type(value) is int:
+            return value, value
+        case Axis(_, extent):
+            return (0, extent - 1) if extent > 0 else None
+        case Apply(fn, (x,)) if fn == "neg":
+            b = bounds(x)
+            return None if b is None else (-b[1], -b[0])
+        case Apply(fn, (x, y)) if fn in _INDEX_FUNCTIONS:
+            a, b = bounds(x), bounds(y)
+            return None if a is None or b is None else _combine(fn, a, b)
+        case _:
+            return None
+
+
+def _combine(fn: str, a: Interval, b: Interval) -> Interval | None:
+    match fn:
+        case "add":
+            return a[0] + b[0], a[1] + b[1]
+        case "sub":
+            return a[0] - b[1], a[1] - b[0]
+        case "mul":
+            corners = [x * y for x in a for y in b]
+            return min(corners), max(corners)
+        case "min":
+            return min(a[0], b[0]), min(a[1], b[1])
+        case "max":
+            return max(a[0], b[0]), max(a[1], b[1])
+        case "floordiv" if b[0] == b[1] and b[0] > 0:
+            return a[0] // b[0], a[1] // b[0]
+        case "mod" if b[0] == b[1] and b[0] > 0:
+            if a[0] // b[0] == a[1] // b[0]:
+                return a[0] % b[0], a[1] % b[0]
+            return 0, b[0] - 1
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """constant + Σ coefficient · atom; atoms are axes or non-linear index expressions, no coefficient is zero."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+
+    def coefficient(self, atom: Expr) -> int:
+        """The coefficient of an atom, 0 when it does not occur."""
+        return dict(self.terms).get(atom, 0)
+
+    def without(self, atom: Expr) -> Linear:
+        """The form with one atom left out."""
+        return Linear(tuple(t for t in self.terms if t[0] != atom), self.constant)
+
+    def expr(self) -> Expr:
+        """The form as an expression: terms in their order, constant last."""
+        total: Expr = Const(0)
+        for atom, c in self.terms:
+            total = total - atom * -c if c < 0 and total != Const(0) else total + atom * c
+        return total + self.constant
+
+
+def linear(e: Expr) -> Linear | None:
+    """An index expression as a linear form over axes and non-linear atoms; None when it is not index arithmetic."""
+    if not is_index(e):
+        return None
+    terms: dict[Expr, int] = {}
+    constant = _collect(e, 1, terms)
+    return Linear(tuple((a, c) for a, c in terms.items() if c), constant)
+
+
+def _collect(e: Expr, factor: int, into: dict[Expr, int]) -> int:
+    match e:
+        case Const(value):
+            return factor * int(value)
+        case Apply("add", (x, y)):
+            return _collect(x, factor, into) + _collect(y, factor, into)
+        case Apply("sub", (x, y)):
+            return _collect(x, factor, into) + _collect(y, -factor, into)
+        case Apply("neg", (x,)):
+            return _collect(x, -factor, into)
+        case Apply("mul", (x, Const(k))) | Apply("mul", (Const(k), x)):
+            return _collect(x, factor * int(k), into)
+        case Apply("floordiv" | "mod" as fn, (x, Const(k))) if int(k) > 0:
+            atom = _divide(fn, x, int(k))
+        case Apply(fn, args):
+            atom = apply(fn, *(simplify(a) for a in args))
+        case _:
+            atom = e
+    if isinstance(atom, Apply) and atom.fn in ("add", "sub", "mul", "neg"):
+        nonlinear = atom.fn == "mul" and not any(isinstance(a, Const) for a in atom.args)
+        if not nonlinear:
+            return _collect(atom, factor, into)
+    if isinstance(atom, Const):
+        return factor * int(atom.value)
+    into[atom] = into.get(atom, 0) + factor
+    return 0
+
+
+def _divide(fn: str, x: Expr, c: int) -> Expr:
+    """x // c or x % c by the rules above."""
+    if fn == "floordiv" and isinstance(x, Apply) and x.fn == "floordiv" and isinstance(x.args[1], Const):
+        return _divide("floordiv", x.args[0], c * int(x.args[1].value))
+    form = linear(x)
+    if form is None:
+        return apply(fn, simplify(x), c)
+    q = Linear(tuple((a, k // c) for a, k in form.terms if k % c == 0), form.constant // c)
+    r = Linear(tuple((a, k) for a, k in form.terms if k % c), form.constant % c)
+    rest = r.expr()
+    span = bounds(rest)
+    if span is not None and 0 <= span[0] and span[1] < c:
+        return q.expr() if fn == "floordiv" else rest
+    if fn == "mod":
+        return apply("mod", rest, c)
+    return q.expr() + apply("floordiv", rest, c)
+
+
+def simplify(e: Expr) -> Expr:
+    """An equal expression, simpler by the rules of this module."""
+    form = linear(e)
+    if form is not None:
+        out = form.expr()
+        span = bounds(out)
+        return Const(span[0]) if span is not None and span[0] == span[1] else out
+    match e:
+        case Load(param, index):
+            return Load(param, tuple(simplify(i) for i in index))
+        case Apply(fn, (x, y)) if fn in _COMPARISONS and is_index(x) and is_index(y):
+            return _compare(fn, x, y)
+        case Apply(fn, args):
+            return _logic(fn, tuple(simplify(a) for a in args))
+        case _:
+            return e
+
+
+def _logic(fn: str, args: tuple[Expr, ...]) -> Expr:
+    match fn, args:
+        case "and", (a, b) if Const(False) in (a, b):
+            return Const(False)
+        case "and", (a, b) if a == b:
+            return a
+        case "not", (Const(bool() as value),):
+            return Const(not value)
+        case _:
+            return apply(fn, *args)
+
+
+def _compare(fn: str, x: Expr, y: Expr) -> Expr:
+    """Decide a comparison by the interval of x - y, or bring it to a normal form."""
+    difference = linear(x - y)
+    span = None if difference is None else bounds(difference.expr())
+    if span is None or difference is None:
+        return apply(fn, simplify(x), simplify(y))
+    low, high = span
+    known: Mapping[str, tuple[bool, bool]] = {  # comparison: (certainly true, certainly false)
+        "lt": (high < 0, low >= 0),
+        "le": (high <= 0, low > 0),
+        "gt": (low > 0, high <= 0),
+        "ge": (low >= 0, high < 0),
+        "eq": (low == high == 0, low > 0 or high < 0),
+        "ne": (low > 0 or high < 0, low == high == 0),
+    }
+    yes, no = known[fn]
+    if yes or no:
+        return Const(yes)
+    left = Linear(difference.terms, 0)
+    return apply(fn, left.expr(), -difference.constant)
+
+
+def conjuncts(guard: Expr | None) -> tuple[Expr, ...]:
+    """The parts of a conjunction, left to right."""
+    if guard is None:
+        return ()
+    if isinstance(guard, Apply) and guard.fn == "and":
+        return tuple(c for a in guard.args for c in conjuncts(a))
+    return (guard,)
+
+
+def simplify_guard(guard: Expr | None) -> Expr | None:
+    """A simpler equal guard; None when it always holds."""
+    out: Expr | None = None
+    for part in dict.fromkeys(c for g in conjuncts(guard) for c in conjuncts(simplify(g))):
+        if part == Const(False):
+            return part
+        if part != TRUE:
+            out = both(out, part)
+    return out
+
+
+def simplify_nest(nest: Nest) -> Nest:
+    """A simpler equal nest: axes of extent 1 removed, indices and guards simplified."""
+    unit = {a: Const(0) for a in nest.axes if a.extent == 1}
+    if unit:
+        nest = nest.substitute(unit, tuple(a for a in nest.axes if a.extent != 1))
+    return replace(
+        nest,
+        index=tuple(simplify(i) for i in nest.index),
+        body=simplify(nest.body),
+        where=simplify_guard(nest.where),
+    )
+
+
+def depth(e: Expr) -> int:
+    """Height of an expression tree, iteratively."""
+    level, height = [e], 0
+    while level:
+        height += 1
+        level = [c for x in level for c in children(x)]
+    return height

@@ -1,0 +1,113 @@
+"""Tokens of `.dlc` text, with spans: shared by the parsers of kernels and graphs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dlc.diagnostics import Diagnostic, DlcError, Location
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
+      |(?P<string>"(?:[^"\\\n]|\\.)*")
+      |(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
+      |(?P<value>%[A-Za-z0-9_.]+)
+      |(?P<kernel>@[A-Za-z0-9_]+)
+      |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<op>->|//|<=|>=|==|!=|\+=|\*=|[-+*/%<>=(){}\[\],:|])""",
+    re.VERBOSE,
+)
+
+# A hostile file must not exhaust the interpreter's stack: deeper nesting than any real expression is refused.
+MAX_DEPTH = 200
+
+
+@dataclass(frozen=True)
+class Token:
+    """kind is one of: string number value kernel word op end."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+class Tokens:
+    """A cursor over the tokens of a text; every complaint has line, column and the source line."""
+
+    def __init__(self, text: str, source: str = "<text>") -> None:
+        self.text, self.source = text, source
+        self._tokens = self._scan()
+        self._at = 0
+
+    def _scan(self) -> list[Token]:
+        out: list[Token] = []
+        at = 0
+        while at < len(self.text):
+            m = _TOKEN.match(self.text, at)
+            if m is None:
+                raise self.fail(f"unexpected character {self.text[at]!r}", at)
+            kind = m.lastgroup or ""
+            if kind != "space":
+                out.append(Token(kind, m[0], at))
+            at = m.end()
+        out.append(Token("end", "", len(self.text)))
+        return out
+
+    @property
+    def current(self) -> Token:
+        return self._tokens[self._at]
+
+    def peek(self, text: str) -> bool:
+        """Whether the next token is this punctuation or word."""
+        return self.current.text == text and self.current.kind in ("op", "word")
+
+    def take(self) -> Token:
+        """The next token, consumed (the end is never consumed)."""
+        token = self.current
+        if token.kind != "end":
+            self._at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        """Consume the next token if it is this punctuation or word."""
+        if self.peek(text):
+            self._at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Consume this punctuation or word, or complain."""
+        if not self.peek(text):
+            raise self.unexpected(f"'{text}'")
+        return self.take()
+
+    def kind(self, kind: str, what: str) -> Token:
+        """Consume a token of a kind, or complain that `what` was expected."""
+        if self.current.kind != kind:
+            raise self.unexpected(what)
+        return self.take()
+
+    def integer(self, what: str = "an integer") -> int:
+        """Consume an optionally negative integer."""
+        sign = -1 if self.accept("-") else 1
+        token = self.kind("number", what)
+        if not token.text.isdigit():
+            raise self.fail(f"expected {what}, found '{token.text}'", token.offset)
+        return sign * int(token.text)
+
+    def unexpected(self, what: str) -> DlcError:
+        """The error that something else was expected here."""
+        found = "the end of the text" if self.current.kind == "end" else f"'{self.current.text}'"
+        return self.fail(f"expected {what}, found {found}", self.current.offset)
+
+    def fail(self, message: str, offset: int | None = None) -> DlcError:
+        """An error at an offset (default: the current token)."""
+        at = self.current.offset if offset is None else offset
+        before = self.text[:at]
+        line = before.count("\n") + 1
+        start = before.rfind("\n") + 1
+        end = self.text.find("\n", at)
+        text = self.text[start : end if end >= 0 else len(self.text)]
+        location = Location(self.source, line=line, column=at - start + 1)
+        found = Diagnostic("syntax", message, location=location, source_line=text[:200])
+        return DlcError(found)

@@ -1,0 +1,106 @@
+"""Element types and tensor types: what every level of the compiler agrees on.
+
+They sit below both `kernel` and `graph`, because a kernel's parameters and a graph's values carry the same types.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. `f32`, `i64` and so on are the only instances; compare with `is` or `==`."""
+
+    name: str
+    kind: Kind
+    itemsize: int
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype with the same bits."""
+        return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{self.itemsize * 8}")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+f16: Final = DType("f16", "float", 2)
+f32: Final = DType("f32", "float", 4)
+f64: Final = DType("f64", "float", 8)
+i8: Final = DType("i8", "int", 1)
+i16: Final = DType("i16", "int", 2)
+i32: Final = DType("i32", "int", 4)
+i64: Final = DType("i64", "int", 8)
+u8: Final = DType("u8", "uint", 1)
+u16: Final = DType("u16", "uint", 2)
+u32: Final = DType("u32", "uint", 4)
+u64: Final = DType("u64", "uint", 8)
+bool_: Final = DType("bool", "bool", 1)
+
+DTYPES: Final[dict[str, DType]] = {t.name: t for t in (f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)}
+
+
+def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
+    """The element type with the same bits as a numpy dtype, or None when dlc has no such type."""
+    for candidate in DTYPES.values():
+        if candidate.numpy == dtype:
+            return candidate
+    return None
+
+
+@dataclass(frozen=True)
+class Type:
+    """The type of a tensor: element type and static shape. `str` gives `f32[2,3]`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (exact Python integer, so it never overflows)."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: tuple[int, ...]) -> Type:
+        return Type(self.dtype, shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @classmethod
+    def parse(cls, text: str) -> Type:
+        """The inverse of `str`.
+
+        Raises:
+            ValueError: the text is not a type.
+        """
+        m = _TYPE.fullmatch(text)
+        if m is None or m[1] not in DTYPES:
+            raise ValueError(f"not a tensor type: {text!r}")
+        return cls(DTYPES[m[1]], tuple(int(d) for d in m[2].split(",")) if m[2] else ())
+
+
+_TYPE = re.compile(r"([a-z]+\d*)\[((?:\d+(?:,\d+)*)?)\]")
