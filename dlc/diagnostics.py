@@ -54,10 +54,12 @@ class Location:
     def __str__(self) -> str:
         """`model.onnx:3:7: node "fc1/MatMul"`, with what is known."""
         place = escape(self.source)
-        for number in (self.line, self.column):
-            if number > 0:
-                place += f":{number}" if place else f"line {number}"
         details: list[str] = []
+        if self.line > 0:
+            place = f"{place}:{self.line}" if place else f"line {self.line}"
+            place += f":{self.column}" if self.column > 0 else ""
+        elif self.column > 0:
+            details.append(f"column {self.column}")
         if self.byte >= 0:
             details.append(f"byte {self.byte}")
         if self.node:

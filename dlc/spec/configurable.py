@@ -1,0 +1,132 @@
+"""Fields ↔ options: the typed half of a spec. A stage declares its options as dataclass fields, and nothing else.
+
+    @dataclass(frozen=True)
+    class Fuse(Configurable):
+        name = "fuse"
+        max_ops: int = option(8, "largest group", low=1)     # fuse{max-ops=8}
+"""
+
+import dataclasses
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
+
+from dlc.diagnostics import DlcError, Location, did_you_mean
+from dlc.spec.convert import Bytes, Problem, describe, format_bytes, parse_bytes, read, write
+from dlc.spec.text import OptionSpan, Spec, fault
+
+__all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OptionDoc:
+    """One option, as documentation shows it."""
+
+    key: str
+    """As written in a spec: "max-ops"."""
+    type: str
+    """Accepted values in words: "integer", "yes | no", "best-fit | greedy"."""
+    default: str
+    """Default in spec text."""
+    doc: str
+    """What it does."""
+
+
+def option(default: T, doc: str, *, low: float | None = None, high: float | None = None) -> T:
+    """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number."""
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high})
+
+
+class Configurable:
+    """Base of passes, frontends and backends: frozen dataclasses that convert to and from spec text.
+
+    Field types: bool, int, Bytes, float, str, Literal, Enum, another Configurable (or a union of them), Spec,
+    `T | None`, `tuple[T, ...]`, `tuple[T, U]`, and `tuple[tuple[str, T], ...]`, which is written `a:1,b:2`.
+    """
+
+    name: ClassVar[str]
+    """The word that selects this class in a spec."""
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Self:
+        """The instance that `spec` describes; raises DlcError (USAGE) with a caret under the wrong part."""
+        known = _options(cls)
+        values: dict[str, object] = {}
+        for (key, value), span in zip(spec.options, spec.spans, strict=True):
+            if key not in known:
+                help = did_you_mean(key, known, "options")
+                raise fault("unknown-option", f"{spec.name} has no option {key}", span.key if span else spec.span, help)
+            declared, annotation = known[key]
+            try:
+                found = read(annotation, value)
+                _check_bounds(declared, found)
+            except Problem as problem:
+                place = span.value if span else spec.span
+                raise fault("bad-option", f"{spec.name}: option {key}: {problem}", place, problem.help) from None
+            values[declared.name] = found
+        try:
+            return cls(**values)
+        except DlcError as problem:
+            raise _placed(problem, spec) from None
+
+    def to_spec(self) -> Spec:
+        """Every option in declaration order, in canonical form."""
+        options = _options(type(self))
+        return Spec(
+            self.name,
+            tuple((key, write(annotation, getattr(self, f.name))) for key, (f, annotation) in options.items()),
+        )
+
+    @classmethod
+    def options_doc(cls) -> tuple[OptionDoc, ...]:
+        """What `dlc list` and the documentation say about the options."""
+        return tuple(
+            OptionDoc(key, describe(annotation), _default(f, annotation), str(f.metadata.get("doc", "")))
+            for key, (f, annotation) in _options(cls).items()
+        )
+
+    def __str__(self) -> str:
+        """Spec text."""
+        return str(self.to_spec())
+
+
+def _options(cls: type[Configurable]) -> "dict[str, tuple[dataclasses.Field[Any], object]]":
+    """Option key → (field, annotation), in declaration order."""
+    if not is_dataclass(cls):
+        return {}
+    declared = fields(cls)
+    # Only string annotations need resolving; get_type_hints would also insist on resolving every ClassVar.
+    hints = get_type_hints(cls, include_extras=True) if any(isinstance(f.type, str) for f in declared) else {}
+    return {f.name.rstrip("_").replace("_", "-"): (f, hints.get(f.name, f.type)) for f in declared if f.init}
+
+
+def _default(declared: "dataclasses.Field[Any]", annotation: object) -> str:
+    if declared.default is dataclasses.MISSING:
+        return ""
+    _, _, text = str(Spec("x", (("x", write(annotation, declared.default)),))).partition("=")
+    return text[:-1]
+
+
+def _check_bounds(declared: "dataclasses.Field[Any]", value: object) -> None:
+    low = cast("float | None", declared.metadata.get("low"))
+    high = cast("float | None", declared.metadata.get("high"))
+    numbers = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+    for number in numbers:
+        if isinstance(number, int | float):
+            if low is not None and number < low:
+                raise Problem(f"{number} is below the least value, {low}")
+            if high is not None and number > high:
+                raise Problem(f"{number} is above the greatest value, {high}")
+
+
+def _placed(problem: DlcError, spec: Spec) -> DlcError:
+    """`problem`, raised by the class itself, with the place of the spec where it names none."""
+    if spec.span is None:
+        return problem
+    place: Location = spec.span.location()
+    line = spec.span.line()
+    placed = [
+        d if d.location else dataclasses.replace(d, location=place, source_line=line) for d in problem.diagnostics
+    ]
+    return DlcError(*placed, exit_code=problem.exit_code)
