@@ -112,9 +112,7 @@ def error(
     exit_code: ExitCode = ExitCode.MODEL,
 ) -> DlcError:
     """Return (not raise) a DlcError with one error."""
-    diagnostic = Diagnostic(
-        code, message, location=location, notes=tuple(notes), help=help, source_line=source_line
-    )
+    diagnostic = Diagnostic(code, message, location=location, notes=tuple(notes), help=help, source_line=source_line)
     return DlcError(diagnostic, exit_code=exit_code)
 
 

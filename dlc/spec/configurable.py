@@ -1,9 +1,11 @@
 """Fields ↔ options: the typed half of a spec. A stage declares its options as dataclass fields, and nothing else.
 
+The example every stage follows, spelled `fuse{max-ops=8}`:
+
     @dataclass(frozen=True)
     class Fuse(Configurable):
         name = "fuse"
-        max_ops: int = option(8, "largest group", low=1)     # fuse{max-ops=8}
+        max_ops: int = option(8, "largest group", low=1)
 """
 
 import dataclasses
@@ -12,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
 
 from dlc.diagnostics import DlcError, Location, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, parse_bytes, read, write
-from dlc.spec.text import OptionSpan, Spec, fault
+from dlc.spec.text import Spec, fault
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
 

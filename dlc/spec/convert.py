@@ -67,7 +67,7 @@ def read(annotation: object, value: Value) -> object:
         return _read_tuple(args, value)
     if annotation is Spec:
         return value if isinstance(value, Spec) else Spec(_word(value, "a name"))
-    return _read_class(cast("type", annotation), value)
+    return _read_class(cast("type[object]", annotation), value)
 
 
 def write(annotation: object, value: Any) -> Value:
@@ -99,6 +99,12 @@ def write(annotation: object, value: Any) -> Value:
             return cast("Configurable", value).to_spec()
 
 
+def spec_name(kind: object) -> str:
+    """The spec name of a Configurable class, "" for any other annotation."""
+    name: object = vars(kind).get("name") if isinstance(kind, type) else None
+    return name if isinstance(name, str) else ""
+
+
 def describe(annotation: object) -> str:
     """Accepted values in words."""
     origin, args = get_origin(annotation), get_args(annotation)
@@ -115,13 +121,13 @@ def describe(annotation: object) -> str:
     simple: dict[object, str] = {bool: "yes | no", int: "integer", float: "number", str: "text", Spec: "spec"}
     if annotation in simple:
         return simple[annotation]
-    kind = cast("type", annotation)
+    kind = cast("type[object]", annotation)
     if issubclass(kind, Enum):
         return " | ".join(_enum_word(e) for e in kind)
-    return str(getattr(kind, "name", kind.__name__)) + "{…}"
+    return spec_name(annotation) + "{…}"
 
 
-def _read_class(kind: type, value: Value) -> object:
+def _read_class(kind: type[object], value: Value) -> object:
     if kind is str:
         return _word(value, "text")
     if kind is bool:
@@ -135,8 +141,8 @@ def _read_class(kind: type, value: Value) -> object:
         return _read_float(_word(value, "a number"))
     if issubclass(kind, Enum):
         return _choice({_enum_word(e): e for e in kind}, value)
-    name = getattr(kind, "name", None)
-    assert isinstance(name, str), f"{kind} cannot be the type of an option"
+    name = spec_name(kind)
+    assert name, f"{kind} cannot be the type of an option"
     spec = value if isinstance(value, Spec) else Spec(_word(value, f"{name}{{…}}"))
     if spec.name != name:
         raise Problem(f"{quote(spec.name)} is not {name}", did_you_mean(spec.name, [name], "known"))
@@ -158,8 +164,8 @@ def _read_union(args: tuple[Any, ...], value: Value) -> object:
     if type(None) in args and value == "none":
         return None
     members = [a for a in args if a is not type(None)]
-    named = {m.name: m for m in members if isinstance(m, type) and isinstance(getattr(m, "name", None), str)}
-    if named and len(named) == len(members):
+    named = {spec_name(m): m for m in members}
+    if "" not in named:
         word = value.name if isinstance(value, Spec) else _word(value, "a name")
         return _read_class(_choice(named, word), value)
     problems: list[Problem] = []

@@ -135,9 +135,7 @@ def fault(code: str, message: str, span: Span | None, help: str = "") -> DlcErro
     """An error in spec text, with a caret when the place is known."""
     if span is None:
         return error(code, message, help=help, exit_code=ExitCode.USAGE)
-    return error(
-        code, message, location=span.location(), source_line=span.line(), help=help, exit_code=ExitCode.USAGE
-    )
+    return error(code, message, location=span.location(), source_line=span.line(), help=help, exit_code=ExitCode.USAGE)
 
 
 def _print(value: Value) -> str:
