@@ -8,25 +8,78 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location
+    from dlc.hookspecs import hookimpl
+    from dlc.interfaces import (
+        Artifact,
+        Backend,
+        Frontend,
+        Job,
+        Lazy,
+        Port,
+        Program,
+        Reason,
+        Region,
+        Signature,
+        Source,
+        StepDone,
+        Workshop,
+    )
     from dlc.report import Report
+    from dlc.spec import Bytes, Configurable, Spec, option
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Artifact",
+    "Backend",
+    "Bytes",
+    "Configurable",
     "Diagnostic",
     "DlcError",
     "ExitCode",
+    "Frontend",
+    "Job",
+    "Lazy",
     "Location",
+    "Port",
+    "Program",
+    "Reason",
+    "Region",
     "Report",
+    "Signature",
+    "Source",
+    "Spec",
+    "StepDone",
+    "Workshop",
     "__version__",
+    "hookimpl",
+    "option",
 ]
 
 _EXPORTS = {
+    "Artifact": "dlc.interfaces:Artifact",
+    "Backend": "dlc.interfaces:Backend",
+    "Bytes": "dlc.spec:Bytes",
+    "Configurable": "dlc.spec:Configurable",
     "Diagnostic": "dlc.diagnostics:Diagnostic",
     "DlcError": "dlc.diagnostics:DlcError",
     "ExitCode": "dlc.diagnostics:ExitCode",
+    "Frontend": "dlc.interfaces:Frontend",
+    "Job": "dlc.interfaces:Job",
+    "Lazy": "dlc.interfaces:Lazy",
     "Location": "dlc.diagnostics:Location",
+    "Port": "dlc.interfaces:Port",
+    "Program": "dlc.interfaces:Program",
+    "Reason": "dlc.interfaces:Reason",
+    "Region": "dlc.interfaces:Region",
     "Report": "dlc.report:Report",
+    "Signature": "dlc.interfaces:Signature",
+    "Source": "dlc.interfaces:Source",
+    "Spec": "dlc.spec:Spec",
+    "StepDone": "dlc.interfaces:StepDone",
+    "Workshop": "dlc.interfaces:Workshop",
+    "hookimpl": "dlc.hookspecs:hookimpl",
+    "option": "dlc.spec:option",
 }
 """Public name → "module:attribute"; extend it together with `__all__` and the imports for type checkers above."""
 

@@ -9,11 +9,13 @@ The example every stage follows, spelled `fuse{max-ops=8}`:
 """
 
 import dataclasses
+import sys
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
 
 from dlc.diagnostics import DlcError, Location, did_you_mean
-from dlc.spec.convert import Bytes, Problem, describe, format_bytes, parse_bytes, read, write
+from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
 from dlc.spec.text import Spec, fault
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
@@ -98,16 +100,26 @@ def _options(cls: type[Configurable]) -> "dict[str, tuple[dataclasses.Field[Any]
     if not is_dataclass(cls):
         return {}
     declared = fields(cls)
-    # Only string annotations need resolving; get_type_hints would also insist on resolving every ClassVar.
-    hints = get_type_hints(cls, include_extras=True) if any(isinstance(f.type, str) for f in declared) else {}
+    hints = _resolved({f.name: f.type for f in declared if isinstance(f.type, str)}, cls)
     return {f.name.rstrip("_").replace("_", "-"): (f, hints.get(f.name, f.type)) for f in declared if f.init}
 
 
+def _resolved(texts: dict[str, str], cls: type) -> dict[str, object]:
+    """The types behind string annotations of fields.
+
+    Not get_type_hints(cls): it insists on every ClassVar too, whose types may exist for type checkers only.
+    """
+    hints: dict[str, object] = {}
+    for owner in cls.__mro__:
+        own = {k: v for k, v in texts.items() if k in vars(owner).get("__annotations__", {}) and k not in hints}
+        if own:
+            scope = vars(sys.modules[owner.__module__])
+            hints |= get_type_hints(SimpleNamespace(__annotations__=own), scope, include_extras=True)
+    return hints
+
+
 def _default(declared: "dataclasses.Field[Any]", annotation: object) -> str:
-    if declared.default is dataclasses.MISSING:
-        return ""
-    _, _, text = str(Spec("x", (("x", write(annotation, declared.default)),))).partition("=")
-    return text[:-1]
+    return "" if declared.default is dataclasses.MISSING else format_option(annotation, declared.default)
 
 
 def _check_bounds(declared: "dataclasses.Field[Any]", value: object) -> None:

@@ -99,6 +99,12 @@ def write(annotation: object, value: Any) -> Value:
             return cast("Configurable", value).to_spec()
 
 
+def format_option(annotation: object, value: object) -> str:
+    """A field's value as it stands after "key=" in a spec."""
+    _, _, text = str(Spec("x", (("x", write(annotation, value)),))).partition("=")
+    return text[:-1]
+
+
 def spec_name(kind: object) -> str:
     """The spec name of a Configurable class, "" for any other annotation."""
     name: object = vars(kind).get("name") if isinstance(kind, type) else None

@@ -1,0 +1,49 @@
+"""The core's own ops and passes, as a plugin like any other.
+
+Nothing is listed twice: a pass is found by its file's name (`plan_memory.py` holds `PlanMemory`, spelled
+`plan-memory`), an op by being an `Op` class in a module of `dlc.ops`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlc.hookspecs import hookimpl
+from dlc.interfaces import Lazy
+
+if TYPE_CHECKING:
+    from dlc.graph import Op
+
+_HERE = Path(__file__).parent
+
+
+@hookimpl
+def dlc_passes() -> Iterable[Lazy]:
+    """Every file of `dlc/passes` that holds the class its name promises."""
+    for path in sorted((_HERE / "passes").glob("*.py")):
+        class_name = "".join(word.capitalize() for word in path.stem.split("_"))
+        if re.search(rf"^class {class_name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield Lazy(path.stem.replace("_", "-"), f"dlc.passes.{path.stem}:{class_name}")
+
+
+@hookimpl
+def dlc_pipelines() -> Mapping[str, str]:
+    """The presets of the core."""
+    from dlc.passes.presets import PIPELINES
+
+    return PIPELINES
+
+
+@hookimpl
+def dlc_ops() -> "Iterable[type[Op]]":
+    """Every op that a module of `dlc.ops` declares."""
+    from dlc.graph import Op
+
+    for path in sorted((_HERE / "ops").glob("*.py")):
+        module = import_module(f"dlc.ops.{path.stem}" if path.stem != "__init__" else "dlc.ops")
+        for value in vars(module).values():
+            declared = isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__
+            if declared and not value.__name__.startswith("_"):
+                yield value

@@ -1,0 +1,119 @@
+"""Documentation of a class that is not imported: `dlc list` reads the declaration, not the module.
+
+Importing every pass means importing numpy, which alone takes longer than a listing may. The class's docstring and its
+`option(...)` lines say all that a listing shows; a declaration that needs more than literals is imported after all.
+"""
+
+import ast
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from dlc.interfaces import Lazy
+from dlc.spec import Bytes, Configurable, OptionDoc, Spec
+from dlc.spec.convert import describe, format_option
+
+_PLAIN_TYPES: dict[str, object] = {"bool": bool, "int": int, "float": float, "str": str, "Bytes": Bytes, "Spec": Spec}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a listing shows of one class."""
+
+    doc: str
+    """The whole docstring."""
+    options: tuple[OptionDoc, ...]
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring."""
+        return self.doc.partition("\n")[0].strip()
+
+
+class _NotLiteral(Exception):
+    """The declaration uses names whose values only an import can tell."""
+
+
+def load(lazy: Lazy) -> type[Any]:
+    """Import the class."""
+    module, _, attribute = lazy.target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def declaration(target: type[Any] | Lazy) -> Declaration:
+    """What `target` declares, without importing it where its source is plain enough."""
+    if isinstance(target, Lazy):
+        try:
+            return _from_source(target)
+        except _NotLiteral:
+            target = load(target)
+    doc = (target.__doc__ or "").strip()
+    return Declaration(doc, target.options_doc() if issubclass(target, Configurable) else ())
+
+
+def _from_source(lazy: Lazy) -> Declaration:
+    module, _, name = lazy.target.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise _NotLiteral
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            options = [_option(line) for line in node.body if _is_option(line)]
+            return Declaration(ast.get_docstring(node) or "", tuple(o for o in options if o))
+    raise _NotLiteral
+
+
+def _is_option(line: ast.stmt) -> bool:
+    """A dataclass field; ClassVars and plain assignments are none."""
+    return isinstance(line, ast.AnnAssign) and not ast.unparse(line.annotation).startswith(("ClassVar", "Final"))
+
+
+def _option(line: ast.stmt) -> OptionDoc:
+    match line:
+        case ast.AnnAssign(
+            target=ast.Name(id=name),
+            annotation=annotation,
+            value=ast.Call(func=ast.Name(id="option"), args=[default, ast.Constant(value=str(doc))]),
+        ):
+            kind = _type(annotation)
+            return OptionDoc(
+                name.rstrip("_").replace("_", "-"), describe(kind), format_option(kind, _value(default)), doc
+            )
+        case _:
+            raise _NotLiteral
+
+
+def _type(node: ast.expr) -> object:
+    match node:
+        case ast.Name(id=name) if name in _PLAIN_TYPES:
+            return _PLAIN_TYPES[name]
+        case ast.Constant(value=None):
+            return type(None)
+        case ast.Constant(value=value) if value is ...:
+            return ...
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return cast("Any", _type(left)) | _type(right)
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=items)):
+            return tuple[tuple(_type(item) for item in items)]  # pyright: ignore[reportInvalidTypeArguments]
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=items):
+            values = _value(items)
+            return Literal[values if isinstance(values, tuple) else (values,)]  # pyright: ignore
+        case _:
+            raise _NotLiteral
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, or a product or shift of integers (`1 << 20`)."""
+    match node:
+        case ast.BinOp(left=left, op=ast.LShift(), right=right):
+            return int(_value(left)) << int(_value(right))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return int(_value(left)) * int(_value(right))
+        case _:
+            try:
+                return ast.literal_eval(node)
+            except ValueError:
+                raise _NotLiteral from None

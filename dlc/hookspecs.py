@@ -1,0 +1,67 @@
+"""Every way to extend dlc. A hook returns values; it never mutates the compiler.
+
+A plugin is a pip package with an entry point in the group "dlc" that names a module; the module's functions marked with
+`dlc.hookimpl` are its hooks. The module should import nothing heavy: return `Lazy(name, "module:Class")` instead of a
+class where importing the class takes time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pluggy import HookimplMarker, HookspecMarker
+
+if TYPE_CHECKING:
+    import typer
+
+    from dlc.graph import Op
+    from dlc.interfaces import Backend, Frontend, Lazy, StepDone
+    from dlc.spec import Configurable
+
+hookspec = HookspecMarker("dlc")
+hookimpl = HookimplMarker("dlc")
+
+
+@hookspec
+def dlc_frontends() -> "Iterable[type[Frontend] | Lazy]":
+    """Readers of model formats: bytes → Graph."""
+    ...
+
+
+@hookspec
+def dlc_backends() -> "Iterable[type[Backend] | Lazy]":
+    """Writers of programs: Plan → Artifact."""
+    ...
+
+
+@hookspec
+def dlc_ops() -> "Iterable[type[Op] | Lazy]":
+    """Ops in addition to the core's."""
+    ...
+
+
+@hookspec
+def dlc_passes() -> "Iterable[type[Configurable] | Lazy]":
+    """Passes that pipelines may name."""
+    ...
+
+
+@hookspec
+def dlc_pipelines() -> Mapping[str, str]:
+    """Named pipelines, in spec text: {"quick": "expand,lower,schedule"}."""
+    ...
+
+
+@hookspec
+def dlc_rules() -> Iterable[object]:
+    """Rewrite rules added to the `simplify` pass."""
+    ...
+
+
+@hookspec
+def dlc_step_done(event: "StepDone") -> None:
+    """Observe a finished step: timers, dumpers and viewers live here."""
+
+
+@hookspec
+def dlc_commands(app: "typer.Typer") -> None:
+    """Add subcommands. For tools around the compiler, never for steps of it."""

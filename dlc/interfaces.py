@@ -1,0 +1,270 @@
+"""Everything that crosses a plugin boundary: sources in, artifacts out, and the two classes a plugin extends."""
+
+import hashlib
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from dlc.diagnostics import ExitCode, Location, error
+from dlc.spec import Configurable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dlc.graph import Graph, Op
+    from dlc.plan import Plan
+    from dlc.report import Report
+    from dlc.types import Type
+
+Level = Literal["ops", "kernels"]
+"""What a graph's nodes are: ops with names, or calls of kernels."""
+
+_BLOCK = 1 << 20
+"""Bytes hashed at a time; a model never has to fit into memory to be identified."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as the user gave it: a file, or bytes with a name."""
+
+    path: Path | None = None
+    """The file; None when `data` holds the content."""
+    data: bytes = b""
+    """The content, when there is no file."""
+    label: str = ""
+    """How messages call it; the path by default."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return self.label or (str(self.path) if self.path else "<bytes>")
+
+    @property
+    def suffix(self) -> str:
+        """Lower-case file extension with its dot, or ""."""
+        return (self.path or Path(self.label)).suffix.lower()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content in hexadecimal, read in blocks; a file is read once per process while it is unchanged.
+
+        Raises DlcError when the file cannot be read.
+        """
+        if self.path is None:
+            return hashlib.sha256(self.data).hexdigest()
+        try:
+            found = self.path.stat()
+            return _digest_of_file(self.path, found.st_size, found.st_mtime_ns)
+        except OSError as problem:
+            raise _unreadable(self, problem) from None
+
+    def view(self) -> memoryview:
+        """The content, memory-mapped when it is a file: read-only, kept alive by the view. Raises DlcError."""
+        if self.path is None:
+            return memoryview(self.data)
+        try:
+            with self.path.open("rb") as file:
+                if not file.seek(0, 2):
+                    return memoryview(b"")  # an empty file cannot be mapped
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as problem:
+            raise _unreadable(self, problem) from None
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a program."""
+
+    name: str
+    """Name in the model, as its author wrote it."""
+    type: "Type"
+    """Element type and shape."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a program is called."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The files of a compiled program; nothing is written until the driver installs them all."""
+
+    target: str
+    """The backend's spec text."""
+    files: Mapping[str, bytes | Path]
+    """Relative POSIX name → content, or a file that holds it (large weights)."""
+    entry: str
+    """The name in `files` that stands for the whole: the header, the library."""
+    signature: Signature
+    facts: Mapping[str, int | str] = field(default_factory=lambda: MappingProxyType[str, int | str]({}))
+    """Figures for the manifest and the report: {"arena_bytes": 8192}."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a backend refuses an op; becomes a diagnostic at the op."""
+
+    text: str
+    """What is not supported, with the numbers."""
+    help: str = ""
+    """What would make it legal."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A kind of memory that a program uses."""
+
+    align: int = 64
+    """Bytes that every buffer's offset is a multiple of."""
+    limit: int | None = None
+    """Bytes available, or None."""
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A class that is imported when it is used: what a hook returns to keep `dlc --help` fast."""
+
+    name: str
+    """The class's spec name."""
+    target: str
+    """"module:Class"."""
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """One finished step, for observers."""
+
+    step: str
+    """Spec text of what ran."""
+    input: str
+    """Digest of what went in."""
+    output: str
+    """Digest of what came out."""
+    milliseconds: float
+    cached: bool
+    counts: Mapping[str, int]
+    """Statistics the step reported."""
+
+
+class Program(Protocol):
+    """A loaded artifact, callable with arrays by input name."""
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs."""
+        ...
+
+    def __call__(
+        self, *, out: "Mapping[str, np.ndarray] | None" = None, **inputs: "np.ndarray"
+    ) -> "dict[str, np.ndarray]":
+        """Output name → array; `out` supplies buffers to write into. Refuses wrong names, shapes and dtypes."""
+        ...
+
+
+class Workshop(Protocol):
+    """What the driver lends to `Backend.build`: cached sub-steps that may run in parallel."""
+
+    @property
+    def report(self) -> "Report":
+        """Where to count."""
+        ...
+
+    def cached(self, jobs: "Sequence[Job]") -> list[bytes]:
+        """The result of every job, from the cache where its key is known, else by running it; in the order given."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work whose result depends on `key` only."""
+
+    step: str
+    """Spec text of the work: "compile"."""
+    subject: str
+    """What it works on, for people: a kernel's name."""
+    key: tuple[tuple[str, str], ...]
+    """(label, value) of everything the result depends on, apart from the code of dlc and the plugin."""
+    make: Callable[[], bytes]
+    """Does the work; may run in another thread."""
+
+
+class Frontend(Configurable, ABC):
+    """A reader of one model format: bytes → Graph."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """File extensions it reads, with the dot, in lower case."""
+
+    def sniff(self, source: Source) -> bool:
+        """Whether the content looks like this format; asked when no suffix decides. Must not raise."""
+        return False
+
+    def companions(self, source: Source) -> tuple[Source, ...]:
+        """Other files that `parse` reads (external weights): part of the cache key."""
+        return ()
+
+    @abstractmethod
+    def parse(self, source: Source, report: "Report") -> "Graph":
+        """The model as a graph of ops. Raises DlcError with everything that is unsupported, at once."""
+
+
+class Backend(Configurable, ABC):
+    """A writer of programs: Plan → Artifact."""
+
+    consumes: ClassVar[Level] = "kernels"
+    """What the pipeline must leave behind."""
+    pipeline: ClassVar[str] = ""
+    """Default pipeline: a name or spec text."""
+
+    def accepts(self, op: "Op") -> bool | Reason:
+        """Whether the target runs `op` whole; False: expand or lower it; a Reason: it cannot be built."""
+        return False
+
+    def regions(self) -> Mapping[str, Region]:
+        """Memory by name, for plan-memory."""
+        return {"arena": Region()}
+
+    def toolchain(self) -> str:
+        """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
+        return ""
+
+    @abstractmethod
+    def emit(self, plan: "Plan", report: "Report") -> Artifact:
+        """The program as text and data."""
+
+    def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
+        """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""
+        return artifact
+
+    def load(self, directory: Path) -> Program:
+        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here."""
+        raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
+
+
+@lru_cache(maxsize=256)
+def _digest_of_file(path: Path, size: int, mtime_ns: int) -> str:
+    """Size and time are part of the memo's key: a changed file is read again."""
+    del size, mtime_ns
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    return error(
+        "unreadable-file",
+        f"{source.name} cannot be read: {reason}",
+        location=Location(source.name),
+        help="check the path and its permissions",
+    )

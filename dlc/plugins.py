@@ -1,0 +1,224 @@
+"""Find plugins, keep them apart, and turn what they offer into one immutable Registry.
+
+Discovery reads metadata only. Each plugin gets a hook manager of its own, so that a broken one leaves no trace in the
+others: it is quarantined, named, and everything else works. Names must be unique; a clash names both plugins.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from dlc import hookspecs
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.interfaces import Lazy
+from dlc.registry import Entry, Kind, Registry
+
+if TYPE_CHECKING:
+    from pluggy import HookImpl, PluginManager
+
+GROUP = "dlc"
+State = Literal["ok", "broken", "incompatible", "blocked"]
+
+KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
+_HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point of the group "dlc", and what became of it."""
+
+    name: str
+    """Name of the entry point; unique."""
+    module: str
+    """Module that holds the hooks."""
+    distribution: str
+    """What pip calls it."""
+    version: str
+    state: State = "ok"
+    reason: str = ""
+    """Why it is not ok."""
+
+    def problem(self) -> Diagnostic:
+        """The warning for a plugin that does not work."""
+        return Diagnostic(
+            "broken-plugin" if self.state == "broken" else "incompatible-plugin",
+            f"plugin {self.name} ({self.distribution} {self.version}) is skipped: {self.reason}",
+            severity="warning",
+            help=f"update it, or remove it with: pip uninstall {self.distribution}",
+        )
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A plugin whose module is imported and whose hooks are known to fit."""
+
+    plugin: Plugin
+    manager: "PluginManager"
+    entries: tuple[Entry, ...]
+
+
+def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
+    """Installed plugins by name, from metadata alone: no third-party code runs.
+
+    Raises DlcError (PLUGIN) when two distributions use one name.
+    """
+    blocked = set(disable)
+    found: dict[str, Plugin] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+        plugin = _plugin(point)
+        other = found.get(point.name)
+        if other and (other.distribution, other.module) != (plugin.distribution, plugin.module):
+            raise _clash("plugins", point.name, _title(other), _title(plugin), other.distribution)
+        found[point.name] = replace(plugin, state="blocked", reason="disabled") if plugin.name in blocked else plugin
+    return tuple(found.values())
+
+
+def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS) -> Registry:
+    """Import every plugin that is not disabled and collect the tables named by `kinds`.
+
+    A plugin that cannot be imported, has an unknown hook or fails in one is left out and stands in `problems`.
+    Raises DlcError (PLUGIN) when two plugins offer the same name.
+    """
+    kinds = tuple(kinds)
+    plugins: list[Plugin] = []
+    loaded: list[_Loaded] = []
+    for plugin in (_core(), *list_plugins(disable)):
+        if plugin.state == "blocked":
+            plugins.append(plugin)
+            continue
+        outcome = _load(plugin, kinds)
+        if isinstance(outcome, Plugin):
+            plugins.append(outcome)
+        else:
+            plugins.append(plugin)
+            loaded.append(outcome)
+    return _registry(tuple(plugins), loaded, kinds)
+
+
+def _core() -> Plugin:
+    from dlc import __version__
+
+    return Plugin("core", "dlc.builtin", "dlc", __version__)
+
+
+def _plugin(point: EntryPoint) -> Plugin:
+    distribution = point.dist
+    name, version = (distribution.name, distribution.version) if distribution else ("unknown", "")
+    return Plugin(point.name, point.value.partition(":")[0].strip(), name, version)
+
+
+def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
+    """The plugin's hooks and entries, or the plugin with the reason why there are none."""
+    try:
+        module = import_module(plugin.module)
+        if reason := _incompatible(module):
+            return replace(plugin, state="incompatible", reason=reason)
+        manager = _manager(module)
+        return _Loaded(plugin, manager, tuple(e for kind in kinds for e in _entries(plugin, kind, manager)))
+    except (Exception, SystemExit) as problem:
+        if plugin.module == "dlc.builtin":
+            raise  # our own bug, not a plugin's
+        # Third-party code may raise anything; the reason is shown, and nothing else depends on this plugin.
+        return replace(plugin, state="broken", reason=_reason(problem))
+
+
+def _manager(module: ModuleType) -> "PluginManager":
+    """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called."""
+    from pluggy import PluginManager
+
+    manager = PluginManager("dlc")
+    manager.add_hookspecs(hookspecs)
+    manager.register(module)
+    manager.check_pending()
+    return manager
+
+
+def _incompatible(module: ModuleType) -> str:
+    """Why the plugin's `dlc_api = ">=0.1"` excludes this version, or ""."""
+    wanted: object = getattr(module, "dlc_api", "")
+    if not isinstance(wanted, str) or not wanted:
+        return ""
+    from packaging.specifiers import SpecifierSet
+
+    from dlc import __version__
+
+    return "" if SpecifierSet(wanted).contains(__version__, prereleases=True) else f"it needs dlc {wanted}"
+
+
+def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[Entry]:
+    for hook in _implementations(manager, _HOOKS[kind]):
+        offered = hook()
+        if kind == "pipelines":
+            for name, text in cast("Mapping[object, object]", offered).items():
+                if not isinstance(name, str) or not isinstance(text, str):
+                    raise TypeError(f"{_HOOKS[kind]} must map names to spec text, not {name!r} to {text!r}")
+                yield Entry(kind, name, plugin.name, plugin.module, text)
+        elif kind == "rules":
+            for rule in cast("Iterable[Any]", offered):
+                name = getattr(rule, "name", None) or getattr(rule, "__name__", type(rule).__name__)
+                yield Entry(kind, str(name), plugin.name, plugin.module, rule)
+        else:
+            for item in cast("Iterable[object]", offered):
+                yield Entry(kind, _class_name(kind, item), plugin.name, plugin.module, cast("type[Any]", item))
+
+
+def _class_name(kind: Kind, item: object) -> str:
+    if isinstance(item, Lazy):
+        return item.name
+    if not isinstance(item, type):
+        raise TypeError(f"{_HOOKS[kind]} must return classes or dlc.Lazy, not {item!r}")
+    name: object = getattr(item, "name", None)
+    if kind == "ops":
+        return name if isinstance(name, str) else item.__name__
+    if not isinstance(name, str):
+        raise TypeError(f"{_HOOKS[kind]}: {item.__name__} has no name")
+    return name
+
+
+def _implementations(manager: "PluginManager", hook: str) -> Iterable[Callable[..., object]]:
+    implementations: list[HookImpl] = getattr(manager.hook, hook).get_hookimpls()
+    return [i.function for i in implementations]
+
+
+def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[Kind, ...]) -> Registry:
+    tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
+    titles = {plugin.name: _title(plugin) for plugin in plugins}
+    for entry in (e for one in loaded for e in one.entries):
+        other = tables[entry.kind].setdefault(entry.name, entry)
+        if other is not entry:
+            raise _clash(entry.kind, entry.name, titles[other.plugin], titles[entry.plugin], entry.plugin)
+    return Registry(
+        plugins=plugins,
+        tables=tables,
+        problems=tuple(p.problem() for p in plugins if p.state in ("broken", "incompatible")),
+        observers=tuple(h for one in loaded for h in _implementations(one.manager, "dlc_step_done")),
+        commands=tuple(h for one in loaded for h in _implementations(one.manager, "dlc_commands")),
+    )
+
+
+def _title(plugin: Plugin) -> str:
+    return f"{plugin.name} ({plugin.distribution} {plugin.version})"
+
+
+def _clash(kind: str, name: str, first: str, second: str, disable: str) -> DlcError:
+    if kind == "plugins":
+        help = f"remove one of them: pip uninstall {disable}"
+    else:
+        help = f'disable one of them in dlc.toml: [plugins] disable = ["{disable}"]'
+    return error(
+        "name-clash",
+        f"two plugins offer {name} among the {kind}: {first} and {second}",
+        help=help,
+        exit_code=ExitCode.PLUGIN,
+    )
+
+
+def _reason(problem: BaseException) -> str:
+    """Type, message and the last place in the code."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {problem}{place}"
