@@ -88,9 +88,10 @@ def parse_kernel(text: str, source: str = "<text>") -> Kernel:
     return kernel
 
 
-def read_kernel(tokens: Tokens) -> Kernel:
-    """Read one kernel from a token stream."""
-    tokens.expect("kernel")
+def read_kernel(tokens: Tokens, after_keyword: bool = False) -> Kernel:
+    """Read one kernel from a token stream (the word `kernel` may be consumed already)."""
+    if not after_keyword:
+        tokens.expect("kernel")
     params = _read_params(tokens)
     tokens.expect("->")
     results = _read_params(tokens)

@@ -1,0 +1,67 @@
+"""The numpy interpreter of graphs: the reference semantics of the whole language, and the engine of constant folding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.graph.graph import Graph, toposort
+from dlc.graph.op import Op, as_result
+from dlc.graph.structure import Input
+from dlc.graph.tensor import Array
+
+
+def evaluate_ops(outputs: Sequence[Op], known: Mapping[Op, Array]) -> list[Any]:
+    """The values of ops, given the values of others. Intermediate arrays are dropped after their last use."""
+    order = [op for op in _needed(outputs, known)]
+    last = {x.digest: k for k, op in enumerate(order) for x in op.operands}
+    keep = {o.digest for o in outputs}
+    values: dict[str, Any] = {op.digest: v for op, v in known.items()}
+    for k, op in enumerate(order):
+        with np.errstate(all="ignore"):
+            got = op.evaluate(*(values[x.digest] for x in op.operands))
+        several = len(op.types) > 1
+        values[op.digest] = tuple(map(as_result, got, op.types)) if several else as_result(got, op.type)
+        for x in op.operands:
+            if last[x.digest] == k and x.digest not in keep:
+                values.pop(x.digest, None)
+    return [values[o.digest] for o in outputs]
+
+
+def _needed(outputs: Sequence[Op], known: Mapping[Op, Array]) -> list[Op]:
+    """Ops to compute, in order: what the outputs need, not looking behind known values."""
+    if not known:
+        return list(toposort(outputs))
+    have = {op.digest for op in known}
+    order: list[Op] = []
+    seen: set[str] = set(have)
+    stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(outputs)]
+    while stack:
+        op, done = stack.pop()
+        if done:
+            order.append(op)
+        elif op.digest not in seen:
+            seen.add(op.digest)
+            stack.append((op, True))
+            stack.extend((x, False) for x in reversed(op.operands) if x.digest not in seen)
+    return order
+
+
+def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a graph by name, for inputs by name.
+
+    Raises:
+        KeyError: an input is missing.
+    """
+    known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in graph.inputs}
+    return dict(zip(graph.names, evaluate_ops(graph.outputs, known), strict=True))
+
+
+def is_constant(op: Op, memo: dict[str, bool]) -> bool:
+    """Whether an op depends on no input; `memo` carries answers between calls."""
+    for x in toposort((op,)):
+        if x.digest not in memo:
+            memo[x.digest] = not isinstance(x, Input) and all(memo[o.digest] for o in x.operands)
+    return memo[op.digest]

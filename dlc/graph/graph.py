@@ -1,0 +1,167 @@
+"""`Graph`: inputs, outputs and names over a hash-consed DAG of ops, with traversal and rewriting.
+
+Equal ops are one node, so common subexpressions and dead code need no pass: what is not reachable from an output is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import ClassVar
+
+from dlc.graph.op import Op, quote
+from dlc.graph.structure import Input
+
+Rule = Callable[[Op], Op | None]
+_EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+# A rewritten op explains at most this many source nodes; more would only make reports unreadable.
+MAX_ORIGINS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model.
+
+    Attributes:
+        inputs: In the order of the calling convention.
+        outputs: Values, in order; one may occur twice or be an input.
+        names: The outputs' names.
+        aliases: (i, j): output i may reuse the storage of input j (weight updates); the only trace of mutation.
+        origins: Op digest → names of the source model's nodes it came from. Never part of a digest.
+    """
+
+    kind: ClassVar[str] = "graph"
+    inputs: tuple[Input, ...]
+    outputs: tuple[Op, ...]
+    names: tuple[str, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _EMPTY)
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest (32 hex digits) of everything but origins."""
+        h = blake2b(b"graph\0", digest_size=16)
+        for part in (*(i.digest for i in self.inputs), "->", *(o.digest for o in self.outputs)):
+            h.update(part.encode() + b"\0")
+        for name in self.names:
+            h.update(quote(name).encode() + b"\0")
+        h.update(repr(self.aliases).encode())
+        return h.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Every op that an output needs, operands before users; the order depends on content only."""
+        return toposort(self.outputs)
+
+    @cached_property
+    def users(self) -> Mapping[Op, tuple[Op, ...]]:
+        """Op → the distinct ops that read it (outputs of the graph are not counted here)."""
+        found: dict[Op, dict[Op, None]] = {}
+        for op in self.ops:
+            for x in op.operands:
+                found.setdefault(x, {})[op] = None
+        return {op: tuple(us) for op, us in found.items()}
+
+    def readers(self, op: Op) -> int:
+        """Number of ops that read it, plus one if it is an output."""
+        return len(self.users.get(op, ())) + (op in self.outputs)
+
+    def origin(self, op: Op) -> tuple[str, ...]:
+        """Names of the source nodes an op came from."""
+        return self.origins.get(op.digest, ())
+
+    def rewrite(self, rule: Rule, rounds: int = 1) -> Graph:
+        """Apply a rule to every op, operands first; with `rounds`, again until nothing changes (at most so often)."""
+        graph = self
+        for _ in range(rounds):
+            new = _rewrite_once(graph, rule)
+            if new.digest == graph.digest:
+                return new
+            graph = new
+        return graph
+
+    def substitute(self, mapping: Mapping[Op, Op]) -> Graph:
+        """Replace ops by others of the same type."""
+        return self.rewrite(lambda op: mapping.get(op))
+
+
+def toposort(outputs: Iterable[Op]) -> tuple[Op, ...]:
+    """Ops reachable from the outputs, operands before users, with an explicit stack."""
+    order: list[Op] = []
+    seen: set[str] = set()
+    stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(tuple(outputs))]
+    while stack:
+        op, done = stack.pop()
+        if done:
+            order.append(op)
+        elif op.digest not in seen:
+            seen.add(op.digest)
+            stack.append((op, True))
+            stack.extend((x, False) for x in reversed(op.operands) if x.digest not in seen)
+    return tuple(order)
+
+
+def _rewrite_once(graph: Graph, rule: Rule) -> Graph:
+    new: dict[str, Op] = {}
+    origins = dict(graph.origins)
+    for op in graph.ops:
+        moved = op.with_operands([new[x.digest] for x in op.operands])
+        result = rule(moved)
+        result = moved if result is None else result
+        new[op.digest] = result
+        if result.digest != op.digest:
+            _inherit(origins, op, moved, result)
+    outputs = tuple(new[o.digest] for o in graph.outputs)
+    inputs = tuple(i for i in graph.inputs)
+    return with_live_origins(replace(graph, inputs=inputs, outputs=outputs, origins=origins))
+
+
+def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op) -> None:
+    """Every new op comes from what it replaced, and from the ops that the replacement absorbed."""
+    names: dict[str, None] = dict.fromkeys(origins.get(op.digest, ()))
+    fresh = [x for x in _near(result) if x.digest not in origins]
+    kept = {x.digest for x in _near(result)}
+    if result.digest != moved.digest:
+        for gone in _near(moved):
+            if gone.digest not in kept:
+                names.update(dict.fromkeys(origins.get(gone.digest, ())))
+    if not names:
+        return
+    told = tuple(names)[:MAX_ORIGINS]
+    for x in fresh:
+        if not isinstance(x, Input):
+            origins[x.digest] = told
+    if result.digest in origins:
+        merged = dict.fromkeys((*origins[result.digest], *told))
+        origins[result.digest] = tuple(merged)[:MAX_ORIGINS]
+
+
+def _near(op: Op, depth: int = 4) -> list[Op]:
+    """The op and its operands down to a small depth: as far as rules look."""
+    level, found = [op], {op.digest: op}
+    for _ in range(depth):
+        level = [x for o in level for x in o.operands if x.digest not in found]
+        found.update({x.digest: x for x in level})
+    return list(found.values())
+
+
+def with_live_origins(graph: Graph) -> Graph:
+    """The graph with the origins of ops that are no longer there forgotten."""
+    live = {op.digest for op in graph.ops}
+    return replace(graph, origins={d: n for d, n in graph.origins.items() if d in live})
+
+
+def make_graph(
+    inputs: Sequence[Input], outputs: Mapping[str, Op], origins: Mapping[str, tuple[str, ...]] | None = None
+) -> Graph:
+    """A graph from named outputs."""
+    return Graph(tuple(inputs), tuple(outputs.values()), tuple(outputs), origins=origins or {})

@@ -1,0 +1,209 @@
+"""`Op`: one declaration gives node, value, pattern, shape rule, reference semantics and loops.
+
+A subclass is a frozen dataclass. Its fields that hold ops are operands (`x: Op`, `b: Op | None`, `xs: tuple[Op, ...]`); the
+others are attributes. It declares what it computes once, either as comprehensions (`define`) or as a composition of other
+ops (`expand`); everything else is derived. `evaluate` may be overridden for speed; a generated test proves the override equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import numpy as np
+
+from dlc.graph.tensor import Array, Tensor
+from dlc.kernel.define import Comp, ShapeError, kernel_of
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
+from dlc.kernel.text import print_literal
+from dlc.types import DType, Type
+
+Operand = Any  # Op | None | tuple[Op, ...]: the value of an operand field
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def attr_text(value: Any) -> str:
+    """An attribute as text, canonical and unambiguous: it is what digests and `.dlc` files contain."""
+    match value:
+        case None:
+            return "none"
+        case bool() | int() | float():
+            return print_literal(value)
+        case str():
+            return quote(value)
+        case tuple():
+            return f"({','.join(attr_text(v) for v in value)})"
+        case DType() | Type():
+            return str(value)
+        case Tensor():
+            return f"{value.type}:{value.digest}"
+        case Kernel():
+            return f"@{value.digest}"
+        case _:
+            raise TypeError(f"{type(value).__name__} is not an attribute type")
+
+
+def quote(text: str) -> str:
+    """A string literal in ASCII: everything that is not printable ASCII is escaped."""
+    escape = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return '"' + "".join(escape.get(c, c if " " <= c <= "~" else f"\\u{{{ord(c):x}}}") for c in text) + '"'
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class Op:
+    """Base of all ops. Instances are immutable; equality and hashing are by content digest."""
+
+    text_name: ClassVar[str]
+    digest: str
+    types: tuple[Type, ...]
+
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        cls.text_name = _CAMEL.sub("_", cls.__name__).lower()
+        dataclass(frozen=True, eq=False, repr=False)(cls)
+
+    # Digest and type are derived at construction: chains may be thousands of nodes deep, and deriving them on demand
+    # would recurse as deep. It also puts a shape error where the op was written.
+    def __post_init__(self) -> None:
+        h = blake2b(f"{self.text_name}\0".encode(), digest_size=16)
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            h.update(f"{f.name}={_digest_text(value)}\0".encode())
+        object.__setattr__(self, "digest", h.hexdigest())
+        object.__setattr__(self, "types", self._derive_types())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Op) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"{self.text_name}<{self.digest[:8]}>"
+
+    @cached_property
+    def operands(self) -> tuple[Op, ...]:
+        """The ops this one reads, in field order, tuples flattened, absent ones left out."""
+        return tuple(o for _, value in self._operand_fields() for o in _flatten(value))
+
+    @cached_property
+    def attrs(self) -> Mapping[str, Any]:
+        """The fields that are not operands, by name."""
+        held = {name for name, _ in self._operand_fields()}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in held}  # type: ignore[arg-type]
+
+    def _operand_fields(self) -> Iterator[tuple[str, Operand]]:
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if isinstance(value, Op) or (value is None and "Op" in str(f.type)) or _is_ops(value):
+                yield f.name, value
+
+    @property
+    def type(self) -> Type:
+        """The type of the single result."""
+        (single,) = self.types
+        return single
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    # ---- what a subclass declares: exactly one of the two ------------------------------------------------------------
+    def define(self, *params: Any) -> Comp | Sequence[Comp]:
+        """The op as comprehensions over one `Param` per operand field (None where absent, a tuple where variadic)."""
+        raise TypeError(f"{type(self).__name__} has no definition")
+
+    def expand(self) -> Op | None:
+        """The op as a composition of other ops, or None when it is defined by `define`."""
+        return None
+
+    # ---- derived -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def expansion(self) -> Op | None:
+        """`expand()`, once."""
+        return self.expand()
+
+    def _parameters(self) -> tuple[tuple[Param, ...], tuple[Any, ...]]:
+        flat: list[Param] = []
+
+        def param(o: Op) -> Param:
+            flat.append(Param(f"p{len(flat)}", o.type))
+            return flat[-1]
+
+        shaped = tuple(
+            tuple(param(o) for o in v) if isinstance(v, tuple) else None if v is None else param(v)
+            for _, v in self._operand_fields()
+        )
+        return tuple(flat), shaped
+
+    @cached_property
+    def _comps(self) -> tuple[tuple[Param, ...], tuple[Comp, ...]]:
+        flat, shaped = self._parameters()
+        found = self.define(*shaped)
+        return flat, (found,) if isinstance(found, Comp) else tuple(found)
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        if (whole := self.expansion) is not None:
+            return whole.types
+        flat, comps = self._comps
+        probe = Kernel(flat, (), (), ())
+        try:
+            found = {d for c in comps if (d := probe.dtype_of(c.body)) is not None}
+        except TypeError as e:
+            raise ShapeError(str(e)) from e
+        if len(found) > 1:
+            raise ShapeError(f"operands of different types: {', '.join(sorted(map(str, found)))}")
+        literal = LITERAL_DTYPES[type(getattr(comps[0].body, "value", 0.0))]
+        return (Type(next(iter(found), literal), comps[0].shape),)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The op's loops: its comprehensions as a kernel over its operands."""
+        flat, comps = self._comps
+        return kernel_of(flat, comps, self.type.dtype)
+
+    def evaluate(self, *args: Array) -> Any:
+        """The result on arrays of the operands (the reference semantics). One array per result."""
+        from dlc.graph.evaluate import evaluate_ops  # noqa: PLC0415  (evaluate imports this module)
+        from dlc.kernel.evaluate import run_kernel  # noqa: PLC0415
+
+        if (whole := self.expansion) is not None:
+            return evaluate_ops((whole,), dict(zip(self.operands, args, strict=True)))[0]
+        return run_kernel(self.kernel, args)[0]
+
+    def with_operands(self, new: Sequence[Op]) -> Self:
+        """The same op on other operands; the same object when nothing changes."""
+        if all(a is b for a, b in zip(self.operands, new, strict=True)):
+            return self
+        rest = iter(new)
+        held = {
+            name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
+            for name, v in self._operand_fields()
+        }
+        return type(self)(**held, **self.attrs)
+
+
+def _is_ops(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(v, Op) for v in value)
+
+
+def _flatten(value: Operand) -> tuple[Op, ...]:
+    return () if value is None else value if isinstance(value, tuple) else (value,)
+
+
+def _digest_text(value: Any) -> str:
+    if isinstance(value, Op):
+        return value.digest
+    return "|".join(o.digest for o in value) if _is_ops(value) else attr_text(value)
+
+
+def as_result(value: Any, type: Type) -> Array:
+    """An evaluation's outcome as an array of exactly the declared type."""
+    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)

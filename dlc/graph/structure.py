@@ -1,0 +1,95 @@
+"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Item`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from dlc.graph.op import Op
+from dlc.graph.tensor import Array, Tensor
+from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.expr import apply
+from dlc.kernel.nest import Kernel
+from dlc.types import Type
+
+Role = Literal["data", "weight", "state", "label"]
+
+
+class Input(Op):
+    """A value from outside: data of a call, or a weight, state or label of a training step."""
+
+    name: str
+    of: Type
+    role: Role = "data"
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        return (self.of,)
+
+    def evaluate(self, *args: Array) -> Any:
+        raise ValueError(f"input {self.name} has no value")
+
+
+class Constant(Op):
+    """A value that is known now."""
+
+    tensor: Tensor
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        return (self.tensor.type,)
+
+    def evaluate(self, *args: Array) -> Any:
+        return self.tensor.array()
+
+
+class Splat(Op):
+    """One value in every element; it never takes memory, however large its shape."""
+
+    value: bool | int | float
+    of: Type
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        return (self.of,)
+
+    def define(self, *params: Any) -> Comp:
+        return comp(grid(self.of.shape), apply(self.of.dtype.name, self.value))
+
+    def evaluate(self, *args: Array) -> Any:
+        return np.broadcast_to(np.asarray(self.value, self.of.dtype.numpy), self.of.shape)
+
+
+class Call(Op):
+    """A kernel applied to values: user kernels, lowered ops and fused groups are all this one op."""
+
+    body: Kernel
+    args: tuple[Op, ...] = ()
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        if len(self.args) != len(self.body.params):
+            raise ShapeError(f"kernel takes {len(self.body.params)} arguments, not {len(self.args)}")
+        for k, (p, a) in enumerate(zip(self.body.params, self.args, strict=True)):
+            if p.type != a.type:
+                raise ShapeError(f"argument {k} is {a.type}, the kernel takes {p.type}")
+        return tuple(r.type for r in self.body.results)
+
+    @property
+    def kernel(self) -> Kernel:  # type: ignore[override]
+        return self.body
+
+    def evaluate(self, *args: Array) -> Any:
+        out = run_kernel(self.body, args)
+        return out if len(out) > 1 else out[0]
+
+
+class Item(Op):
+    """One result of an op that has several."""
+
+    of: Op
+    index: int
+
+    def _derive_types(self) -> tuple[Type, ...]:
+        return (self.of.types[self.index],)
+
+    def evaluate(self, *args: Any) -> Any:
+        return args[0][self.index]

@@ -1,0 +1,116 @@
+"""Constant data by content: a `Tensor` is a type and a digest; its bytes are fetched only when something needs them.
+
+Weights are hashed once, when they enter the compiler, and stay where they lie (memory-mapped in the model's own file) until
+a backend writes them out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from dlc.types import DType, Type, dtype_of_numpy
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Data(Protocol):
+    """Where the bytes of a tensor are."""
+
+    def array(self, type: Type) -> Array:
+        """The elements, read-only, C-contiguous, little-endian."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryData:
+    """Elements held in memory."""
+
+    value: Array
+
+    def array(self, type: Type) -> Array:
+        return self.value
+
+
+@dataclass(frozen=True)
+class FileData:
+    """Elements inside a file, memory-mapped on use.
+
+    Attributes:
+        root: Directory of the model.
+        name: File name relative to `root`; the only part that is ever written into a cache.
+        offset: Byte offset of the first element.
+    """
+
+    root: Path
+    name: str
+    offset: int
+
+    def array(self, type: Type) -> Array:
+        if type.size == 0:
+            return np.zeros(type.shape, type.dtype.numpy)
+        return np.memmap(self.root / self.name, type.dtype.numpy, "r", self.offset, type.shape)
+
+
+@dataclass(frozen=True)
+class LazyData:
+    """Elements that are fetched by a function on first use (from a cache, say) and kept."""
+
+    fetch: Callable[[], Array]
+    _kept: list[Array] = field(default_factory=list[Array], compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
+
+    def array(self, type: Type) -> Array:
+        with self._lock:
+            if not self._kept:
+                self._kept.append(self.fetch())
+        return self._kept[0]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A constant: equal type and digest mean equal bits."""
+
+    type: Type
+    digest: str
+    data: Data = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, value: Any, dtype: DType | None = None) -> Tensor:
+        """A tensor of a numpy array (or anything that makes one).
+
+        Raises:
+            TypeError: the array's dtype has no counterpart.
+        """
+        array = np.ascontiguousarray(value, None if dtype is None else dtype.numpy).reshape(np.shape(value))
+        found = dtype or dtype_of_numpy(array.dtype)
+        if found is None:
+            raise TypeError(f"no element type for numpy's {array.dtype}")
+        array.flags.writeable = False
+        type_ = Type(found, array.shape)
+        return cls(type_, digest_of_data(type_, array), MemoryData(array))
+
+    @classmethod
+    def stored(cls, type: Type, data: Data) -> Tensor:
+        """A tensor whose bytes lie elsewhere; reads them once to hash them."""
+        return cls(type, digest_of_data(type, data.array(type)), data)
+
+    def array(self) -> Array:
+        """The elements, read-only."""
+        return self.data.array(self.type)
+
+
+def digest_of_data(type: Type, array: Array) -> str:
+    """Content digest: 32 hex digits of BLAKE2b over type and elements (bit patterns, so -0.0 differs from 0.0)."""
+    h = blake2b(str(type).encode() + b"\0", digest_size=16)
+    if array.size:
+        flat = array.reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, 1 << 24):
+            h.update(flat[start : start + (1 << 24)].data)
+    return h.hexdigest()
