@@ -57,6 +57,11 @@ class Tokens:
     def current(self) -> Token:
         return self._tokens[self._at]
 
+    @property
+    def ahead(self) -> str:
+        """Text of the token behind the current one."""
+        return self._tokens[min(self._at + 1, len(self._tokens) - 1)].text
+
     def peek(self, text: str) -> bool:
         """Whether the next token is this punctuation or word."""
         return self.current.text == text and self.current.kind in ("op", "word")

@@ -1,1 +1,30 @@
 """What a model is: an immutable graph of ops, where an op instance is its own node, value and pattern."""
+
+from dlc.graph.evaluate import evaluate, evaluate_ops
+from dlc.graph.graph import Graph, make_graph, toposort
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Constant, Input, Item, Splat
+from dlc.graph.tensor import FileData, LazyData, MemoryData, Tensor
+from dlc.graph.text import parse_graph, print_graph
+from dlc.graph.verify import verify
+
+__all__ = [
+    "Call",
+    "Constant",
+    "FileData",
+    "Graph",
+    "Input",
+    "Item",
+    "LazyData",
+    "MemoryData",
+    "Op",
+    "Splat",
+    "Tensor",
+    "evaluate",
+    "evaluate_ops",
+    "make_graph",
+    "parse_graph",
+    "print_graph",
+    "toposort",
+    "verify",
+]

@@ -23,6 +23,7 @@ from dlc.kernel.text import print_literal
 from dlc.types import DType, Type
 
 Operand = Any  # Op | None | tuple[Op, ...]: the value of an operand field
+_OPERAND = re.compile(r"\bOp\b")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -58,20 +59,24 @@ class Op:
     """Base of all ops. Instances are immutable; equality and hashing are by content digest."""
 
     text_name: ClassVar[str]
+    operand_names: ClassVar[tuple[str, ...]]
+    attr_names: ClassVar[tuple[str, ...]]
     digest: str
     types: tuple[Type, ...]
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         cls.text_name = _CAMEL.sub("_", cls.__name__).lower()
         dataclass(frozen=True, eq=False, repr=False)(cls)
+        declared = fields(cls)  # type: ignore[arg-type]
+        cls.operand_names = tuple(f.name for f in declared if _OPERAND.search(str(f.type)))
+        cls.attr_names = tuple(f.name for f in declared if f.name not in cls.operand_names)
 
     # Digest and type are derived at construction: chains may be thousands of nodes deep, and deriving them on demand
     # would recurse as deep. It also puts a shape error where the op was written.
     def __post_init__(self) -> None:
         h = blake2b(f"{self.text_name}\0".encode(), digest_size=16)
-        for f in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, f.name)
-            h.update(f"{f.name}={_digest_text(value)}\0".encode())
+        for name in (*self.operand_names, *self.attr_names):
+            h.update(f"{name}={_digest_text(getattr(self, name))}\0".encode())
         object.__setattr__(self, "digest", h.hexdigest())
         object.__setattr__(self, "types", self._derive_types())
 
@@ -87,19 +92,16 @@ class Op:
     @cached_property
     def operands(self) -> tuple[Op, ...]:
         """The ops this one reads, in field order, tuples flattened, absent ones left out."""
-        return tuple(o for _, value in self._operand_fields() for o in _flatten(value))
+        return tuple(o for _, value in self.operand_fields() for o in _flatten(value))
 
     @cached_property
     def attrs(self) -> Mapping[str, Any]:
         """The fields that are not operands, by name."""
-        held = {name for name, _ in self._operand_fields()}
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in held}  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in self.attr_names}
 
-    def _operand_fields(self) -> Iterator[tuple[str, Operand]]:
-        for f in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, f.name)
-            if isinstance(value, Op) or (value is None and "Op" in str(f.type)) or _is_ops(value):
-                yield f.name, value
+    def operand_fields(self) -> Iterator[tuple[str, Operand]]:
+        """(field name, op | None | tuple of ops) of every operand field, in order."""
+        return ((name, getattr(self, name)) for name in self.operand_names)
 
     @property
     def type(self) -> Type:
@@ -139,7 +141,7 @@ class Op:
 
         shaped = tuple(
             tuple(param(o) for o in v) if isinstance(v, tuple) else None if v is None else param(v)
-            for _, v in self._operand_fields()
+            for _, v in self.operand_fields()
         )
         return tuple(flat), shaped
 
@@ -185,13 +187,9 @@ class Op:
         rest = iter(new)
         held = {
             name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
-            for name, v in self._operand_fields()
+            for name, v in self.operand_fields()
         }
         return type(self)(**held, **self.attrs)
-
-
-def _is_ops(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(v, Op) for v in value)
 
 
 def _flatten(value: Operand) -> tuple[Op, ...]:
@@ -201,7 +199,9 @@ def _flatten(value: Operand) -> tuple[Op, ...]:
 def _digest_text(value: Any) -> str:
     if isinstance(value, Op):
         return value.digest
-    return "|".join(o.digest for o in value) if _is_ops(value) else attr_text(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Op):
+        return "|".join(o.digest for o in value)
+    return attr_text(value)
 
 
 def as_result(value: Any, type: Type) -> Array:

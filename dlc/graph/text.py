@@ -73,8 +73,7 @@ def _role(i: Input) -> str:
 
 def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> str:
     parts: list[str] = []
-    for name, value in op._operand_fields():  # noqa: SLF001
-        del name
+    for _, value in op.operand_fields():
         if value is None:
             parts.append("none")
         elif isinstance(value, tuple):
@@ -83,7 +82,7 @@ def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> s
             parts.append(names[value.digest])
     defaults = {f.name: f.default for f in fields(op)}  # type: ignore[arg-type]
     attrs = "".join(
-        f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k)) and v != ()
+        f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k))
     )
     return f"{op.text_name}({', '.join(parts)}){attrs}"
 
@@ -180,14 +179,14 @@ class _GraphReader:
         cls = self._ops[word.text]
         operands = self._operands()
         attrs: dict[str, Any] = {}
-        while tokens.current.kind == "word":
+        while tokens.current.kind == "word" and tokens.ahead == "=":
             key = tokens.take()
-            if key.text not in {f.name for f in fields(cls)}:  # type: ignore[arg-type]
+            if key.text not in cls.attr_names:
                 raise tokens.fail(f"{word.text} has no attribute '{key.text}'", key.offset)
             tokens.expect("=")
             attrs[key.text] = self._attr()
         try:
-            op = cls(*operands, **attrs)
+            op = cls(**dict(zip(cls.operand_names, operands, strict=True)), **attrs)
         except (ShapeError, TypeError, ValueError) as e:
             if isinstance(e, DlcError):
                 raise
