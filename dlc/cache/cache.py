@@ -1,0 +1,235 @@
+"""The cache as the session sees it: steps in, records out, every miss explainable.
+
+records   by key digest        what a step made, and the text of everything it depended on
+objects   by content digest    the bytes themselves, stored once however many records name them
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from dlc.cache.counts import Counts, merge_counts
+from dlc.cache.envelope import Damaged
+from dlc.cache.key import Key
+from dlc.cache.local import LocalStore
+from dlc.cache.location import cache_directory
+from dlc.cache.memory import MemoryStore
+from dlc.cache.record import Record
+from dlc.cache.store import Store, file_sha256
+from dlc.cache.upkeep import Statistics, Trimmed, Verification, complete, survey, trim, verify, why
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
+
+Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
+Payload: TypeAlias = bytes | memoryview | Path
+
+DEFAULT_SIZE_LIMIT: Final = 5 << 30  # bytes
+_COMPACT_ABOVE: Final = 64  # statistics entries, one per process, that are kept before they are summed into one
+
+
+class Cache:
+    """Results of steps in a `Store`. Threads may share one.
+
+    Modes: `rw`; `ro` writes nothing; `off` neither reads nor writes; `require` turns a miss into DlcError (exit 7);
+    `refresh` rebuilds and overwrites everything. `size_limit` is in bytes and kept by evicting at `close`.
+    """
+
+    def __init__(self, store: Store, mode: Mode, *, size_limit: int | None = None) -> None:
+        self.store = store
+        self.mode: Mode = mode
+        self._size_limit = size_limit
+        self._lock = threading.Lock()  # guards the three below
+        self._counts = Counts()
+        self._saved = Counts()  # the part of them that the store has
+        self._flights: dict[str, tuple[threading.Lock, int]] = {}  # lock and number of threads, by key digest
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What the user should be told about the store, each thing once."""
+        return tuple(self.store.warnings)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def flight(self, key: Key) -> Generator[None]:
+        """Let one thread at a time look up, build and save `key`: the second then finds the first one's result."""
+        with self._lock:
+            lock, threads = self._flights.get(key.digest, (threading.Lock(), 0))
+            self._flights[key.digest] = (lock, threads + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, threads = self._flights.pop(key.digest)
+                if threads > 1:
+                    self._flights[key.digest] = (lock, threads - 1)
+
+    def lookup(self, key: Key) -> Record | None:
+        """The record saved under `key`, if all its outputs are present; else None.
+
+        In `require`, DlcError with exit code 7 that names the lines in which the key differs from the nearest one.
+        """
+        if self.mode == "off":
+            return None
+        record = None if self.mode == "refresh" else self._record(key)
+        if record is not None and complete(self.store, record):
+            self._count(Counts(hits=1, ms_saved=record.milliseconds))
+            return record
+        self._count(Counts(misses=1))
+        if self.mode == "require":
+            raise _miss(f"step {key.value('step')} has no cached result", self.why(key))
+        return None
+
+    def read(self, object_digest: str) -> bytes | None:
+        """The bytes of an output, verified; None if absent or damaged (in `require`, DlcError with exit code 7)."""
+        payload = None if self.mode == "off" else self.store.get(object_digest)
+        if payload is None:
+            return self._lost(object_digest)
+        self._count(Counts(bytes_read=len(payload)))
+        return payload
+
+    def view(self, object_digest: str) -> memoryview | None:
+        """Like `read`, but a large object is memory-mapped instead of copied."""
+        payload = None if self.mode == "off" else self.store.view(object_digest)
+        if payload is None:
+            return self._lost(object_digest)
+        self._count(Counts(bytes_read=len(payload)))
+        return payload
+
+    def export(self, object_digest: str, target: Path) -> bool:
+        """Copy an output to a file, verified on the way; False (in `require`, DlcError) if absent or damaged.
+
+        `target` is replaced atomically or stays as it was. OSError if it cannot be written.
+        """
+        if self.mode == "off" or not self.store.export(object_digest, target):
+            self._lost(object_digest)
+            return False
+        self._count(Counts(bytes_read=target.stat().st_size))
+        return True
+
+    def save(self, key: Key, outputs: Mapping[str, Payload], meta: Mapping[str, str]) -> Record:
+        """File the outputs of a step (bytes, or the path of a file) and the record that names them.
+
+        `meta["ms"]` is how long the step took. In `ro`, `off` and `require` nothing is stored. Returns the record.
+        """
+        writes, again = self.mode in ("rw", "refresh"), self.mode == "refresh"
+        digests: list[tuple[str, str]] = []
+        for name, payload in outputs.items():
+            if isinstance(payload, Path):
+                digest = self.store.put_file(payload, replace=again) if writes else file_sha256(payload)
+                size = payload.stat().st_size
+            else:
+                digest, size = hashlib.sha256(payload).hexdigest(), len(payload)
+                if writes:
+                    self.store.put(digest, payload, replace=again)
+            digests.append((name, digest))
+            self._count(Counts(bytes_written=size if writes else 0))
+        record = Record(key.text, tuple(digests), tuple(meta.items()))
+        if writes:
+            # Last: whoever finds the record finds its objects.
+            self.store.put(key.digest, record.to_bytes(), "record")
+        return record
+
+    def why(self, key: Key) -> str:
+        """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
+        return why(self.store, key)
+
+    def statistics(self) -> Statistics:
+        """Counts of this process and of all, and what the store holds."""
+        return survey(self.store, session=self._session(), unsaved=self._unsaved())
+
+    def verify(self) -> Verification:
+        """Re-hash every entry. Damaged ones are set aside, where that is allowed."""
+        return verify(self.store)
+
+    def trim(self, max_bytes: int) -> Trimmed:
+        """Evict the least recently used entries until all take at most `max_bytes`. Statistics stay."""
+        return trim(self.store, max_bytes)
+
+    def clear(self) -> None:
+        """Remove everything, statistics and things set aside included."""
+        self.store.clear()
+        with self._lock:
+            self._counts, self._saved = Counts(errors=-self.store.errors), Counts()
+
+    def close(self) -> None:
+        """Keep this process's counts, evict down to the size limit if anything was written, release the store."""
+        if self.mode in ("rw", "refresh"):
+            self._save_counts()
+            if self._size_limit is not None and self._counts.bytes_written:
+                # Down to 90 %, so that not every build has to evict.
+                if sum(entry.size for entry in self.store.entries()) > self._size_limit:
+                    self.trim(self._size_limit * 9 // 10)
+                else:
+                    self.store.sweep()
+        self.store.close()
+
+    def _record(self, key: Key) -> Record | None:
+        payload = self.store.get(key.digest, "record")
+        if payload is None:
+            return None
+        try:
+            record = Record.from_bytes(payload)
+        except Damaged:  # sealed well, so written by another version of dlc
+            return None
+        return record if record.key_text == key.text else None
+
+    def _lost(self, digest: str) -> None:
+        """An output that a record promised is not to be had."""
+        if self.mode == "require":
+            raise _miss(f"object {digest[:16]}… is absent or damaged", "a record names it as its output")
+
+    def _count(self, more: Counts) -> None:
+        with self._lock:
+            self._counts += more
+
+    def _session(self) -> Counts:
+        """Counts since the cache was opened; the store counts errors by itself."""
+        with self._lock:
+            return self._counts + Counts(errors=self.store.errors)
+
+    def _unsaved(self) -> Counts:
+        session = self._session()
+        return session - self._saved
+
+    def _save_counts(self) -> None:
+        """File what was counted since the last time under a fresh name: no process ever waits for another's counts,
+        and a kill loses its own process's counts only."""
+        unsaved = self._unsaved()
+        if unsaved == Counts():
+            return
+        self.store.put(secrets.token_hex(32), unsaved.to_bytes(), "stat")
+        self._saved += unsaved
+        if sum(1 for entry in self.store.entries() if entry.table == "stat") > _COMPACT_ABOVE:
+            self.store.compact_stats(merge_counts)
+
+
+def open_cache(directory: Path | None, mode: Mode, *, size_limit: int | None = DEFAULT_SIZE_LIMIT) -> Cache:
+    """The cache in `directory` (None: the user's cache directory), ready for `mode`.
+
+    Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.
+    """
+    if mode == "off":
+        return Cache(MemoryStore(), mode)
+    readonly = mode in ("ro", "require")
+    return Cache(LocalStore(cache_directory(directory), readonly=readonly), mode, size_limit=size_limit)
+
+
+def _miss(message: str, reason: str) -> DlcError:
+    return error(
+        "cache-miss",
+        f"{message}, and the cache is required to have it",
+        notes=reason.splitlines(),
+        help="build once with `--cache rw`, or restore the cache that this build expects",
+        exit_code=ExitCode.CACHE_MISS,
+    )

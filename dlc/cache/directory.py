@@ -1,0 +1,109 @@
+"""Whether a directory is fit to hold a cache: private, ours, local. Anyone who can write to it can make us run code."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from dlc.diagnostics import Diagnostic
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "lustre", "beegfs", "gpfs", "fuse.sshfs"})
+_GENERATION = re.compile(r"index-(\d{1,6})")
+_TAG_FILE = "CACHEDIR.TAG"  # https://bford.info/cachedir/ : backup programs skip a directory with this file
+_TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# dlc's cache: everything in it can be rebuilt.\n"
+
+
+def prepare(directory: Path, *, readonly: bool) -> Diagnostic | None:
+    """Create the directory (mode 0700) unless `readonly`, and check it; the reason why it cannot be used, or None."""
+    if not readonly:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (directory / _TAG_FILE).exists():
+                (directory / _TAG_FILE).write_text(_TAG_TEXT, encoding="ascii")
+        except OSError as failure:
+            if not directory.is_dir():
+                return unusable(directory, f"cannot create it: {failure.strerror}")
+    return _check(directory, readonly=readonly)
+
+
+def unusable(directory: Path, reason: str, help: str = "give another directory with --cache-dir") -> Diagnostic:
+    """The warning that a build goes on without this cache."""
+    return Diagnostic("cache-unusable", f"building without the cache in {directory}: {reason}", "warning", help=help)
+
+
+def current_index(directory: Path) -> Path:
+    """The directory of the newest index database; it need not exist.
+
+    A corrupt database is left to a newer generation instead of being renamed: other processes may have it open, and
+    SQLite removes its side files by path.
+    """
+    return directory / f"index-{max(generations(directory), default=0)}"
+
+
+def next_index(current: Path) -> Path:
+    """The generation after `current`."""
+    match = _GENERATION.fullmatch(current.name)
+    assert match, current
+    return current.with_name(f"index-{int(match[1]) + 1}")
+
+
+def generations(directory: Path) -> list[int]:
+    """Numbers of the index directories that exist, ascending."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted(int(match[1]) for name in names if (match := _GENERATION.fullmatch(name)))
+
+
+def drop_old_indexes(directory: Path) -> None:
+    """Remove all generations but the newest. OSError as usual."""
+    for number in generations(directory)[:-1]:
+        folder = directory / f"index-{number}"
+        for file in ("cache.db", "cache.db-wal", "cache.db-shm", "cache.db-journal"):
+            (folder / file).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _check(directory: Path, *, readonly: bool) -> Diagnostic | None:
+    try:
+        status = directory.lstat()
+    except OSError as failure:
+        return unusable(directory, failure.strerror or "cannot be examined")
+    # A read-only cache baked into an image by root is as trustworthy as the rest of the image.
+    owners = {os.geteuid(), 0} if readonly else {os.geteuid()}
+    if stat.S_ISLNK(status.st_mode):
+        return unusable(directory, "it is a symbolic link", "give the directory that the link leads to")
+    if not stat.S_ISDIR(status.st_mode):
+        return unusable(directory, "it is not a directory")
+    if status.st_uid not in owners:
+        return unusable(directory, f"it belongs to user {status.st_uid}, not to user {os.geteuid()} who is running dlc")
+    if status.st_mode & 0o022:
+        mode = stat.S_IMODE(status.st_mode)
+        return unusable(
+            directory, f"others can write to it (mode {mode:04o})", f"empty it, then: chmod 700 {directory}"
+        )
+    if any((directory / f"index-{number}").is_symlink() for number in generations(directory)):
+        return unusable(directory, "its index is a symbolic link")
+    if "$" in str(directory.absolute()):  # diskcache would expand it as an environment variable
+        return unusable(directory, "its path contains '$'")
+    if (kind := _file_system(directory)) in _NETWORK:
+        return unusable(directory, f"it is on a network file system ({kind}), where SQLite's locks are unreliable")
+    return None
+
+
+def _file_system(directory: Path) -> str:
+    """Type of the file system that holds `directory`; empty where /proc does not tell."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    path, best, kind = os.path.realpath(directory) + "/", "", ""
+    for mount in mounts:
+        fields = mount.split(" ")
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[1]).rstrip("/") + "/"
+        if path.startswith(point) and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind

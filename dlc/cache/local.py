@@ -1,0 +1,325 @@
+"""The cache on this machine's disk: small entries as diskcache rows, large objects as files, one private directory.
+
+    index-0/cache.db           records, statistics and objects up to 32 KiB (dlc.cache.safedisk, dlc.cache.rows)
+    objects/, tmp/, corrupt/   large objects (dlc.cache.blobs)
+
+Trouble never stops a build. Each kind of it is told once in `warnings`, and the store steps down: from reading and
+writing to reading only (disk full, read-only medium, a lock that nobody releases), or to nothing at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from dlc.cache.blobs import Blobs
+from dlc.cache.directory import current_index, drop_old_indexes, generations, next_index, prepare
+from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
+from dlc.cache.rows import DATABASE, Reader
+from dlc.cache.store import Entry, file_sha256, write_atomically
+from dlc.cache.trouble import TROUBLE, classify, warning
+from dlc.diagnostics import Diagnostic
+
+if TYPE_CHECKING:
+    from dlc.cache.safedisk import Writer  # imports diskcache, which a build with only hits does not need
+
+Access: TypeAlias = Literal["rw", "ro", "off"]
+
+INLINE_LIMIT: Final = 32 << 10  # bytes up to which an object is a database row
+
+
+class LocalStore:
+    """A `Store` in `directory`. Threads may share one; any number of processes may use one directory at once.
+
+    `readonly` never writes and also works on a read-only medium. `timeout` is how long, in seconds, to wait for another
+    process's lock before going on without. `touch_after` is the resolution of "last used", in seconds.
+    """
+
+    def __init__(
+        self, directory: Path, *, readonly: bool = False, timeout: float = 10.0, touch_after: float = 600.0
+    ) -> None:
+        self.directory = directory
+        self.warnings: list[Diagnostic] = []
+        self.errors = 0
+        self.access: Access = "ro" if readonly else "rw"
+        self._timeout = timeout
+        self._touch_after = touch_after
+        self._blobs = Blobs(directory, touch_after)
+        self._lock = threading.RLock()  # guards everything below; object files are read outside it
+        self._pid = os.getpid()
+        self._reader: Reader | None = None
+        self._writer: Writer | None = None
+        self._used: dict[str, None] = {}  # rows read since the last flush
+        self._abandoned: list[object] = []  # connections of a parent process, which must not be closed here
+        self._renewals = 0
+        self._index = current_index(directory)
+        if problem := prepare(directory, readonly=readonly):
+            self.warnings.append(problem)
+            self.access = "off"
+
+    def get(self, digest: str, table: Table = "object") -> bytes | None:
+        """See `Store.get`."""
+        if self.access == "off":
+            return None
+        with self._guard(digest):
+            if (raw := self._row(digest)) is not None:
+                payload = unseal(raw, table, digest)
+                self._used[digest] = None
+                return payload
+            if table == "object" and (payload := self._blobs.read(digest)) is not None:
+                self._touch(digest)
+                return payload
+        return None
+
+    def has(self, digest: str, table: Table = "object") -> bool:
+        """See `Store.has`."""
+        if self.access == "off":
+            return False
+        with self._guard(digest):
+            return (table == "object" and self._blobs.has(digest)) or self._row(digest) is not None
+        return False
+
+    def view(self, digest: str) -> memoryview | None:
+        """See `Store.view`."""
+        if self.access != "off" and self._blobs.has(digest):
+            with self._guard(digest):
+                view = self._blobs.view(digest)
+                self._touch(digest)
+                return view
+            return None
+        payload = self.get(digest)
+        return None if payload is None else memoryview(payload)
+
+    def export(self, digest: str, target: Path) -> bool:
+        """See `Store.export`."""
+        if self.access != "off" and self._blobs.has(digest):
+            try:
+                write_atomically(target, self._blobs.chunks(digest))
+            except Damaged:
+                self.errors += 1
+                self._set_aside(digest)
+                return False
+            self._touch(digest)
+            return True
+        payload = self.get(digest)
+        if payload is not None:
+            write_atomically(target, [payload])
+        return payload is not None
+
+    def check(self, digest: str, table: Table = "object") -> bool:
+        """See `Store.check`."""
+        if table == "object" and self.access != "off" and self._blobs.has(digest):
+            with self._guard(digest):
+                return self._blobs.check(digest)
+            return False
+        return self.get(digest, table) is not None
+
+    def entries(self) -> Iterator[Entry]:
+        """See `Store.entries`."""
+        found: list[Entry] = []
+        known: dict[str, Table] = {table: table for table in TABLES}
+        if self.access != "off":
+            with self._guard(), self._lock:
+                if reader := self._open_reader():
+                    found.extend(Entry(name, known.get(tag, "object"), n, used) for name, tag, n, used in reader.rows())
+            with self._guard():
+                found.extend(self._blobs.entries())
+        yield from found
+
+    def put(self, digest: str, payload: bytes | memoryview, table: Table = "object", *, replace: bool = False) -> None:
+        """See `Store.put`."""
+        if self.access != "rw" or (table == "object" and not replace and self._renewed(digest)):
+            return
+        with self._guard(writing=True):
+            if table == "object" and len(payload) > INLINE_LIMIT:
+                self._blobs.write(digest, payload)
+            else:
+                sealed = seal(table, digest, payload)
+                with self._lock:
+                    self._open_writer().put_row(digest, sealed, table)
+
+    def put_file(self, path: Path, *, replace: bool = False) -> str:
+        """See `Store.put_file`."""
+        digest = file_sha256(path)  # first, because a file that is already here is the usual case
+        if self.access != "rw" or (not replace and self._renewed(digest)):
+            return digest
+        if path.stat().st_size <= INLINE_LIMIT:
+            payload = path.read_bytes()
+            self.put(digest, payload, replace=True)
+        else:
+            with self._guard(writing=True):
+                self._blobs.write_file(path, digest)
+        return digest
+
+    def delete(self, digests: Sequence[str]) -> None:
+        """See `Store.delete`."""
+        if self.access != "rw":
+            return
+        with self._guard(writing=True):
+            rows = [digest for digest in digests if not self._blobs.has(digest)]
+            for digest in set(digests).difference(rows):
+                self._blobs.remove(digest)
+            if rows:
+                with self._lock:
+                    self._open_writer().delete_rows(rows)
+
+    def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
+        """See `Store.compact_stats`."""
+
+        def merged(rows: Mapping[str, bytes]) -> bytes:
+            payloads: list[bytes] = []
+            for name, raw in rows.items():
+                with suppress(Damaged):  # a damaged count is dropped with the rest
+                    payloads.append(unseal(raw, "stat", name))
+            return seal("stat", min(rows), merge(payloads))
+
+        if self.access == "rw":
+            with self._guard(writing=True), self._lock:
+                self._open_writer().merge_rows("stat", merged)
+
+    def set_aside(self) -> int:
+        """See `Store.set_aside`."""
+        return self._blobs.quarantined() + max(0, len(generations(self.directory)) - 1)
+
+    def sweep(self) -> None:
+        """See `Store.sweep`."""
+        if self.access == "rw":
+            with self._guard(writing=True):
+                self._blobs.sweep()
+
+    def clear(self) -> None:
+        """See `Store.clear`."""
+        if self.access == "rw":
+            with self._guard(writing=True), self._lock:
+                self._open_writer().clear_rows()
+                for entry in self._blobs.entries():
+                    self._blobs.remove(entry.digest)
+                self._blobs.sweep(corrupt_age=0.0)
+                drop_old_indexes(self.directory)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        with self._lock:
+            self._flush_uses()
+            self._disconnect()
+
+    @contextmanager
+    def _guard(self, digest: str = "", *, writing: bool = False) -> Generator[None]:
+        """Turn trouble into a miss or a step down. Code after the `with` block runs only after trouble.
+
+        `digest` names the entry that is read: if that entry alone is damaged, it is set aside.
+        """
+        try:
+            yield
+        except TROUBLE as failure:
+            self.errors += 1
+            if digest and isinstance(failure, Damaged):
+                self._set_aside(digest)
+            elif classify(failure) == "corrupt":
+                self._renew_index(failure)
+            else:
+                self._step_down(failure, writing=writing)
+
+    def _row(self, digest: str) -> bytes | None:
+        with self._lock:
+            reader = self._open_reader()
+            return None if reader is None else reader.fetch(digest)
+
+    def _open_reader(self) -> Reader | None:
+        self._after_fork()
+        if self._reader is None and (database := self._index / DATABASE).exists():
+            try:
+                self._reader = Reader(database, self._timeout)
+            except Damaged as damage:  # the database as a whole, not the entry that is being read
+                raise sqlite3.DatabaseError(str(damage)) from damage
+        return self._reader
+
+    def _open_writer(self) -> Writer:
+        self._after_fork()
+        if self._writer is None:
+            from dlc.cache.safedisk import Writer
+
+            self._index.mkdir(mode=0o700, exist_ok=True)
+            self._writer = Writer(self._index, self._timeout)
+        return self._writer
+
+    def _after_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._abandoned += [self._reader, self._writer]  # closing them would drop the parent's locks
+            self._reader, self._writer, self._pid = None, None, os.getpid()
+
+    def _renewed(self, digest: str) -> bool:
+        """Whether the object is here already; writing it again is a use like reading it."""
+        if not self.has(digest):
+            return False
+        self._used[digest] = None
+        self._touch(digest)
+        return True
+
+    def _touch(self, digest: str) -> None:
+        if self.access == "rw":
+            self._blobs.touch(digest, time.time())
+
+    def _flush_uses(self) -> None:
+        """Note when rows were last used. Only those not noted lately: most builds then write nothing."""
+        names, self._used = list(self._used), {}
+        if self.access == "rw" and names:
+            with self._guard(writing=True):
+                now, reader = time.time(), self._open_reader()
+                stale = [name for name in names if reader and now - (reader.used(name) or now) > self._touch_after]
+                if stale:
+                    self._open_writer().mark_used(stale, now)
+
+    def _set_aside(self, digest: str) -> None:
+        """Move one damaged entry out of the way, where that is allowed; it is a miss in any case."""
+        text = f"entry {digest[:16]}… of the cache in {self.directory} is damaged; it is rebuilt"
+        self._warn(Diagnostic("cache-damaged-entry", text, "warning", help="`dlc cache verify` examines all entries"))
+        if self.access != "rw":
+            return
+        with self._guard(writing=True):
+            if os.path.lexists(self._blobs.path(digest)):
+                self._blobs.quarantine(digest)
+                return
+            with self._lock:
+                with suppress(Damaged):  # a row of a foreign kind: its content is not worth keeping
+                    self._blobs.quarantine_bytes(digest, self._row(digest) or b"")
+                self._open_writer().delete_rows([digest])
+
+    def _renew_index(self, failure: Exception) -> None:
+        """Leave a corrupt database behind and begin an empty one; thrice in one process means the disk is bad."""
+        self._warn(warning("corrupt", self.directory, failure))
+        with self._lock:
+            self._disconnect()
+            self._renewals += 1
+            newest = current_index(self.directory)
+            if self._renewals > 2 or (self.access == "ro" and newest == self._index):
+                self.access = "off"
+                return
+            # Another process may have begun the next generation already.
+            self._index = newest if newest != self._index else next_index(self._index)
+
+    def _step_down(self, failure: Exception, *, writing: bool) -> None:
+        """Stop writing after a failed write, or stop altogether after a failed read."""
+        self._warn(warning(classify(failure), self.directory, failure))
+        with self._lock:
+            self.access = "ro" if writing and self.access == "rw" else "off"
+            self._disconnect()
+
+    def _warn(self, told: Diagnostic) -> None:
+        if all(earlier.code != told.code for earlier in self.warnings):
+            self.warnings.append(told)
+
+    def _disconnect(self) -> None:
+        # The writer last: then it is the last one out, and SQLite folds the write-ahead log into the database.
+        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+        if self._pid == os.getpid():
+            for connection in (reader, writer):
+                with suppress(sqlite3.Error):  # nothing is pending on it
+                    if connection is not None:
+                        connection.close()

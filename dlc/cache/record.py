@@ -1,0 +1,82 @@
+"""What a step left behind: its key as text, and the digests of what it made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, cast
+
+from dlc.cache.envelope import Damaged
+from dlc.cache.key import Key
+from dlc.cache.rows import HEX_NAME
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """The result of one step. Immutable; prints to bytes and parses back."""
+
+    key_text: str  # `Key.text` of the key it was saved under
+    outputs: tuple[tuple[str, str], ...]  # (name, SHA-256 of the payload in hex), in the order saved
+    meta: tuple[tuple[str, str], ...] = ()  # facts that do not identify the result, such as ("ms", "12.5") to make it
+
+    @cached_property
+    def key(self) -> Key:
+        """The key it was saved under. ValueError if `key_text` is not canonical."""
+        return Key.parse(self.key_text)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long the step took, from `meta["ms"]`; 0 if that is not told."""
+        text = dict(self.meta).get("ms", "")
+        try:
+            value = float(text)
+        except ValueError:
+            return 0.0
+        return value if 0.0 <= value < 1e12 else 0.0
+
+    def output(self, name: str) -> str:
+        """Digest of one output. KeyError if there is none of that name."""
+        return dict(self.outputs)[name]
+
+    def to_bytes(self) -> bytes:
+        """UTF-8 JSON, the same for equal records."""
+        fields = {"version": _VERSION, "key": self.key_text, "outputs": self.outputs, "meta": self.meta}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Record:
+        """Inverse of `to_bytes`. Raises Damaged for anything else, including a record of another version."""
+        try:
+            fields: object = json.loads(payload)
+            if not isinstance(fields, dict):
+                raise Damaged("record is not an object")
+            table = cast("dict[str, object]", fields)
+            if table.get("version") != _VERSION:
+                raise Damaged("record is of another version")
+            text = table.get("key")
+            record = cls(text if isinstance(text, str) else "", _pairs(table["outputs"]), _pairs(table["meta"]))
+            _ = record.key
+        except Damaged:
+            raise
+        except (ValueError, KeyError, RecursionError) as failure:
+            raise Damaged(f"record does not parse: {failure}") from failure
+        if not all(HEX_NAME.fullmatch(digest) for _, digest in record.outputs):
+            raise Damaged("record names an output that is not a digest")
+        return record
+
+
+def _pairs(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, list):
+        raise Damaged("record holds no list of pairs")
+    pairs: list[tuple[str, str]] = []
+    for item in cast("Iterable[object]", value):
+        match item:
+            case [str(name), str(text)]:
+                pairs.append((name, text))
+            case _:
+                raise Damaged("record holds something that is not a pair of texts")
+    return tuple(pairs)

@@ -1,0 +1,119 @@
+"""What a cache needs from a place that keeps bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dlc.cache.envelope import Table
+from dlc.diagnostics import Diagnostic
+
+CHUNK = 1 << 20  # bytes hashed or copied at a time
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored payload, as listed."""
+
+    digest: str  # the name it is filed under, 64 hex digits
+    table: Table
+    size: int  # bytes it takes in the store, envelope included
+    used: float  # Unix time of the last use, to the store's resolution
+
+
+class Store(Protocol):
+    """Payloads by 64-digit hex name in three tables. No method raises for trouble with the medium: a read answers
+    None, a write does nothing, and the trouble is told once in `warnings`."""
+
+    warnings: list[Diagnostic]
+    errors: int  # entries found damaged, and operations that failed, since the store was opened
+
+    def get(self, digest: str, table: Table = "object") -> bytes | None:
+        """The verified payload; None if absent, or if damaged (it is then set aside and counted in `errors`)."""
+        ...
+
+    def put(self, digest: str, payload: bytes | memoryview, table: Table = "object", *, replace: bool = False) -> None:
+        """File `payload` atomically. For `object`, `digest` must be the payload's SHA-256, and a present object is
+        left as it is unless `replace`."""
+        ...
+
+    def put_file(self, path: Path, *, replace: bool = False) -> str:
+        """File the content of `path` as an object without loading it; returns its SHA-256.
+
+        OSError if `path` itself cannot be read."""
+        ...
+
+    def has(self, digest: str, table: Table = "object") -> bool:
+        """Whether the entry is there, without verifying it."""
+        ...
+
+    def view(self, digest: str) -> memoryview | None:
+        """Like `get` for an object, but a large one is verified as a stream and then memory-mapped."""
+        ...
+
+    def export(self, digest: str, target: Path) -> bool:
+        """Copy an object to the file `target` (replaced atomically), verifying it on the way; False if it is absent
+        or damaged. OSError if `target` cannot be written."""
+        ...
+
+    def check(self, digest: str, table: Table = "object") -> bool:
+        """Verify one entry as `get` does, without keeping its payload."""
+        ...
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, in no particular order."""
+        ...
+
+    def delete(self, digests: Sequence[str]) -> None:
+        """Remove entries; absent ones are ignored."""
+        ...
+
+    def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
+        """Replace all payloads of the table `stat` by the one `merge` makes of them, in one transaction."""
+        ...
+
+    def set_aside(self) -> int:
+        """How many damaged things are kept for inspection."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove left-overs of killed processes, and things set aside long ago."""
+        ...
+
+    def clear(self) -> None:
+        """Remove every entry and everything set aside."""
+        ...
+
+    def close(self) -> None:
+        """Write what is pending and release the medium; the store may be used again afterwards."""
+        ...
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content in hex, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_atomically(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write `target` through a temporary file beside it, so that it is whole or as before. OSError as usual.
+
+    An exception from `chunks` leaves `target` untouched as well."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}-", suffix=".tmp", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        os.chmod(name, 0o644)  # mkstemp gives 0600; the file is the user's product, not a secret
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,4 @@
+from typing import Final
+
+DBNAME: Final[str]
+ENOVAL: Final[object]
