@@ -171,9 +171,7 @@ def _class_name(kind: Kind, item: object) -> str:
         return item.name
     if not isinstance(item, type):
         raise TypeError(f"{_HOOKS[kind]} must return classes or dlc.Lazy, not {item!r}")
-    name: object = getattr(item, "name", None)
-    if kind == "ops":
-        return name if isinstance(name, str) else item.__name__
+    name: object = getattr(item, "text_name" if kind == "ops" else "name", None)
     if not isinstance(name, str):
         raise TypeError(f"{_HOOKS[kind]}: {item.__name__} has no name")
     return name

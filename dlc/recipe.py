@@ -1,0 +1,174 @@
+"""What a build will run, resolved: target and pipeline text plus configuration → configured stages with origins.
+
+`--print-pipeline` prints exactly this, and the text is stored in the artifact.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlc.config import Config, Pipeline
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.interfaces import Backend
+from dlc.registry import Registry
+from dlc.spec import Spec, fault, parse_setting
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of the pipeline."""
+
+    stage: Any
+    """The configured pass."""
+    plugin: str
+    """Name of the plugin it comes from."""
+    package: str
+    """Package whose code acts, for the cache key."""
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Option key → where its value came from, for options set outside the pipeline's own text."""
+
+    @property
+    def name(self) -> str:
+        """Spec name."""
+        return self.stage.name
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A target and the steps that lead to it."""
+
+    backend: Backend
+    backend_package: str
+    pipeline: str
+    """The pipeline as it was asked for: a name or spec text."""
+    origin: str
+    """Who chose it: "dlc.toml:9", "--pipeline", "backend c"."""
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole pipeline in canonical spec text, every option written out."""
+        return Spec.print_pipeline([step.stage.to_spec() for step in self.steps])
+
+    def __str__(self) -> str:
+        """What `--print-pipeline` shows."""
+        texts = [str(step.stage) for step in self.steps]
+        width = max(map(len, texts), default=0)
+        lines = [f"pipeline {self.pipeline}  ({self.origin})"]
+        for number, (text, step) in enumerate(zip(texts, self.steps, strict=True), 1):
+            origins = ", ".join(f"{key} from {origin}" for key, origin in step.origins.items())
+            lines.append(f"{number:3} {text:{width}}  {origins}".rstrip())
+        return "\n".join([*lines, f"target {self.backend}"])
+
+
+def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spec, str]:
+    """Spec of the backend that `target` names or spells, and the target's name in the configuration or "".
+
+    Raises DlcError (USAGE).
+    """
+    named = config.named("target", "backend")
+    if target in named:
+        return named[target].value, target
+    spec = Spec.parse(target, "--target")
+    if spec.name in registry.backends or not named:
+        return spec, ""
+    help = did_you_mean(spec.name, [*named, *registry.backends], "targets and backends")
+    raise fault("unknown-target", f"there is no target or backend {spec.name}", spec.span, help)
+
+
+def resolve(
+    registry: Registry,
+    config: Config,
+    target: str,
+    *,
+    pipeline: str | None = None,
+    settings: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Recipe:
+    """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
+
+    Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
+    error too.
+    """
+    backend_spec, target_name = resolve_target(registry, config, target)
+    backend = registry.backend(backend_spec)
+    package = registry.find("backends", backend_spec).package
+    text, origin, specs = _chosen(config, pipeline, target_name, backend)
+    specs = expand_pipeline(specs, named_pipelines(registry, config))
+    steps = resolve_steps(registry, specs, settings=settings, without=without)
+    return Recipe(backend, package, text, origin, steps)
+
+
+def resolve_steps(
+    registry: Registry, specs: Pipeline, *, settings: Sequence[str] = (), without: Sequence[str] = ()
+) -> tuple[Step, ...]:
+    """The configured stages of an expanded pipeline, after `--without` and `--set`. Raises DlcError (USAGE)."""
+    present = {spec.name for spec in specs}
+    for name in without:
+        if name not in present:
+            raise _no_effect("--without", name, present)
+    specs = tuple(spec for spec in specs if spec.name not in without)
+    origins: list[dict[str, str]] = [{} for _ in specs]
+    for text in settings:
+        name, key, value, span = parse_setting(text)
+        at = [i for i, spec in enumerate(specs) if spec.name == name]
+        if not at:
+            raise _no_effect("--set", name, present)
+        for i in at:
+            specs = (*specs[:i], specs[i].with_option(key, value, span), *specs[i + 1 :])
+            origins[i][key] = "--set"
+    entries = [registry.find("passes", spec) for spec in specs]
+    return tuple(
+        Step(registry.stage(spec), entry.plugin, entry.package, origin)
+        for spec, entry, origin in zip(specs, entries, origins, strict=True)
+    )
+
+
+def named_pipelines(registry: Registry, config: Config) -> Mapping[str, Pipeline]:
+    """Pipelines by name: those of plugins, overridden by the configuration's. Raises DlcError (USAGE)."""
+    offered = {name: (str(entry.target), entry.plugin) for name, entry in registry.pipelines.items()}
+    named = {name: setting.value for name, setting in config.with_pipelines(offered).named("pipeline").items()}
+    for name in named:
+        if name in registry.passes:
+            raise error(
+                "name-clash",
+                f"pipeline {name} has the name of a pass",
+                help="rename the pipeline",
+                exit_code=ExitCode.USAGE,
+            )
+    return named
+
+
+def expand_pipeline(specs: Pipeline, named: Mapping[str, Pipeline], inside: tuple[str, ...] = ()) -> Pipeline:
+    """`specs` with every name of a pipeline replaced by its steps. Raises DlcError (USAGE) for a cycle."""
+    result: list[Spec] = []
+    for spec in specs:
+        if spec.name not in named:
+            result.append(spec)
+            continue
+        if spec.options:
+            raise fault("bad-option", f"pipeline {spec.name} takes no options", spec.span, "use --set STEP.KEY=VALUE")
+        if spec.name in inside:
+            cycle = " → ".join([*inside[inside.index(spec.name) :], spec.name])
+            raise fault("pipeline-cycle", f"pipeline {spec.name} contains itself: {cycle}", spec.span)
+        result += expand_pipeline(named[spec.name], named, (*inside, spec.name))
+    return tuple(result)
+
+
+def _chosen(config: Config, pipeline: str | None, target_name: str, backend: Backend) -> tuple[str, str, Pipeline]:
+    """(text, origin, specs) of the pipeline: the flag's, the target's, or the backend's own."""
+    if pipeline is not None:
+        return pipeline, "--pipeline", Spec.parse_pipeline(pipeline, "--pipeline")
+    if setting := config.settings.get(f"target.{target_name}.pipeline"):
+        return Spec.print_pipeline(setting.value), setting.origin, setting.value
+    origin = f"backend {backend.name}"
+    return backend.pipeline, origin, Spec.parse_pipeline(backend.pipeline, origin)
+
+
+def _no_effect(flag: str, name: str, present: set[str]) -> DlcError:
+    return error(
+        "no-effect",
+        f"{flag}: the pipeline has no step {name}",
+        help=did_you_mean(name, present, "steps"),
+        exit_code=ExitCode.USAGE,
+    )
