@@ -1,0 +1,31 @@
+"""Memory planning as pure algorithms: an order of tasks, lifetimes, shared storages, offsets, and a judge of them.
+
+Sizes are bytes, steps are positions in the order, storages and tasks are indices. Nothing
+here knows graphs or tensors, and nothing imports the rest of the compiler.
+"""
+
+from dlc.placement.aliases import Storages, View, merge_views
+from dlc.placement.buffers import Buffer, Placement, max_live
+from dlc.placement.check import check_placement
+from dlc.placement.lifetimes import Lifetimes, lifetimes, peak_of
+from dlc.placement.order import order_tasks
+from dlc.placement.place import Strategy, place
+from dlc.placement.tasks import OrderResult, Task
+
+__all__ = [
+    "Buffer",
+    "Lifetimes",
+    "OrderResult",
+    "Placement",
+    "Storages",
+    "Strategy",
+    "Task",
+    "View",
+    "check_placement",
+    "lifetimes",
+    "max_live",
+    "merge_views",
+    "order_tasks",
+    "peak_of",
+    "place",
+]

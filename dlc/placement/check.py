@@ -1,0 +1,56 @@
+"""An independent judge of placements: it shares no code with the planners it judges."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Interval(Protocol):
+    """What the judge needs to know about a buffer."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def birth(self) -> int: ...
+    @property
+    def death(self) -> int: ...
+
+
+def check_placement(
+    buffers: Sequence[Interval], offsets: Sequence[int], align: int, arena: int | None = None
+) -> list[str]:
+    """Everything wrong with the offsets, one sentence each; an empty list means the placement is sound.
+
+    Checks the number of offsets, that none is negative or misaligned, that no two buffers
+    live at the same step share a byte, and, if an arena size is given, that all fit in it.
+    """
+    if len(offsets) != len(buffers):
+        return [f"{len(buffers)} buffers but {len(offsets)} offsets"]
+    faults: list[str] = []
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        if offset < 0:
+            faults.append(f"buffer {buffer.id} has the negative offset {offset}")
+        if offset % align:
+            faults.append(f"buffer {buffer.id} at offset {offset} is not aligned to {align} bytes")
+        if arena is not None and offset + buffer.size > arena:
+            faults.append(f"buffer {buffer.id} ends at {offset + buffer.size}, beyond the arena of {arena} bytes")
+    return faults + _overlaps(buffers, offsets)
+
+
+def _overlaps(buffers: Sequence[Interval], offsets: Sequence[int]) -> list[str]:
+    faults: list[str] = []
+    live: list[int] = []
+    for new in sorted(range(len(buffers)), key=lambda index: buffers[index].birth):
+        born, low = buffers[new], offsets[new]
+        live = [index for index in live if buffers[index].death > born.birth]
+        for old in live:
+            start = max(low, offsets[old])
+            end = min(low + born.size, offsets[old] + buffers[old].size)
+            if start < end:
+                faults.append(
+                    f"buffers {buffers[old].id} and {born.id} share bytes [{start}, {end}) at step {born.birth}"
+                )
+        if born.death > born.birth:
+            live.append(new)
+    return faults

@@ -1,0 +1,145 @@
+"""Placement: sound for every input, at the bound on real networks, close to it on hard instances."""
+
+import time
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlc.placement import Buffer, Strategy, check_placement, max_live, place
+from dlc.placement.greedy import first_fit, place_in_order, problem
+from tests.placement.instances import DATA, load_buffers
+
+STRATEGIES: tuple[Strategy, ...] = ("none", "greedy", "best-fit", "search")
+
+
+@st.composite
+def buffer_lists(draw: st.DrawFn, most: int = 14) -> list[Buffer]:
+    count = draw(st.integers(0, most))
+    buffers: list[Buffer] = []
+    for index in range(count):
+        birth = draw(st.integers(0, 12))
+        death = birth + draw(st.integers(1, 6))
+        buffers.append(Buffer(index, draw(st.integers(0, 300)), birth, death))
+    return buffers
+
+
+@settings(deadline=None, max_examples=150)
+@given(buffer_lists(), st.sampled_from([1, 16, 64]), st.sampled_from(STRATEGIES))
+def test_every_strategy_is_sound(buffers: list[Buffer], align: int, strategy: Strategy) -> None:
+    placement = place(buffers, align=align, strategy=strategy, budget=50)
+    assert check_placement(buffers, placement.offsets, align, placement.arena) == []
+    assert (placement.bound, placement.bound_step) == max_live(buffers, align)
+    assert placement.arena >= placement.bound
+    assert placement.proven == (placement.arena == placement.bound)
+    assert placement.gap >= 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(buffer_lists(most=6))
+def test_search_finds_the_best_of_all_first_fit_orders(buffers: list[Buffer]) -> None:
+    """Some order of first-fit gives an optimal placement, so trying all of them is brute force."""
+    task = problem(buffers, 1)
+    optimum = min(place_in_order(task, order, first_fit)[1] for order in permutations(range(len(buffers))))
+    assert place(buffers, align=1, budget=500).arena == optimum
+
+
+@given(buffer_lists(), st.integers(1, 64))
+def test_max_live_is_the_worst_step(buffers: list[Buffer], align: int) -> None:
+    totals = [sum(-(-b.size // align) * align for b in buffers if b.birth <= step < b.death) for step in range(20)]
+    bound, step = max_live(buffers, align)
+    assert bound == max(totals)
+    if buffers:
+        assert totals[step] == bound
+
+
+@given(buffer_lists(), st.data())
+def test_the_judge_rejects_every_harmful_mutation(buffers: list[Buffer], data: st.DataObject) -> None:
+    """Move a buffer onto another that is live with it, off the alignment, below zero or beyond the arena."""
+    placement = place(buffers, align=64, strategy="greedy")
+    together = [
+        (a, b)
+        for a, first in enumerate(buffers)
+        for b, second in enumerate(buffers)
+        if a != b and first.size and second.size and first.birth < second.death and second.birth < first.death
+    ]
+    offsets = list(placement.offsets)
+    for index in range(len(buffers)):
+        for wrong in (offsets[index] + 1, -64, max(placement.arena, 64)):
+            mutant = [*offsets[:index], wrong, *offsets[index + 1 :]]
+            if buffers[index].size or wrong <= placement.arena:
+                faults = check_placement(buffers, mutant, 64, placement.arena)
+                assert faults or wrong + buffers[index].size <= placement.arena
+    if together:
+        moved, onto = data.draw(st.sampled_from(together))
+        offsets[moved] = offsets[onto]
+        assert any("share bytes" in fault for fault in check_placement(buffers, offsets, 64))
+
+
+def test_the_judge_names_each_fault() -> None:
+    buffers = [Buffer(7, 100, 0, 2), Buffer(8, 100, 1, 3)]
+    assert check_placement(buffers, [0], 64) == ["2 buffers but 1 offsets"]
+    assert check_placement(buffers, [0, 64], 64) == ["buffers 7 and 8 share bytes [64, 100) at step 1"]
+    assert check_placement(buffers, [0, 100], 64) == ["buffer 8 at offset 100 is not aligned to 64 bytes"]
+    assert check_placement(buffers, [-128, 0], 64) == ["buffer 7 has the negative offset -128"]
+    assert check_placement(buffers, [0, 128], 64, arena=200) == ["buffer 8 ends at 228, beyond the arena of 200 bytes"]
+    assert check_placement([Buffer(0, 100, 0, 2), Buffer(1, 100, 2, 3)], [0, 0], 64) == []
+
+
+@pytest.mark.parametrize("align", [0, -64])
+def test_alignment_must_be_positive(align: int) -> None:
+    with pytest.raises(ValueError, match="alignment"):
+        place([], align=align)
+
+
+@pytest.mark.parametrize("bad", [Buffer(3, -1, 0, 1), Buffer(3, 1, 2, 2), Buffer(3, 1, 2, 1)])
+def test_meaningless_buffers_are_refused(bad: Buffer) -> None:
+    with pytest.raises(ValueError, match="buffer 3"):
+        place([bad])
+
+
+def test_same_seed_same_placement() -> None:
+    buffers = load_buffers(DATA / "minimalloc" / "F.1048576.csv")
+    assert place(buffers, seed=5, budget=500) == place(buffers, seed=5, budget=500)
+
+
+def test_a_larger_budget_is_never_worse() -> None:
+    buffers = load_buffers(DATA / "minimalloc" / "A.1048576.csv")
+    arenas = [place(buffers, budget=budget).arena for budget in (0, 500, 2000)]
+    assert arenas == sorted(arenas, reverse=True)
+
+
+@pytest.mark.parametrize("plan", sorted((DATA / "plans").glob("*.csv")), ids=lambda path: path.stem)
+def test_training_plans_reach_the_bound(plan: Path) -> None:
+    buffers = load_buffers(plan)
+    placement = place(buffers)
+    assert placement.proven
+    assert check_placement(buffers, placement.offsets, 64, placement.arena) == []
+
+
+def test_smallest_training_plan_has_the_published_size() -> None:
+    assert place(load_buffers(DATA / "plans" / "t4_remat_fused_11.5pct.csv")).arena == 2_121_728
+
+
+def test_hard_instances_come_close_to_the_bound() -> None:
+    """Published hill climbs reach a mean of 1.21 on these four after 500 complete placements."""
+    ratios: list[float] = []
+    for path in sorted((DATA / "minimalloc").glob("*.csv")):
+        buffers = load_buffers(path)
+        placement = place(buffers)
+        assert check_placement(buffers, placement.offsets, 64, placement.arena) == []
+        ratios.append(1 + placement.gap)
+    assert len(ratios) == 4
+    assert sum(ratios) / 4 <= 1.16
+    assert max(ratios) <= 1.22
+
+
+def test_a_thousand_buffers_take_few_seconds() -> None:
+    """The budget bounds the work; the limit is generous because machines are shared."""
+    buffers = [Buffer(i, (i * 7919) % 4096 + 1, i * 31 % 900, i * 31 % 900 + 1 + i * 17 % 60) for i in range(1000)]
+    begun = time.process_time()
+    placement = place(buffers)
+    assert time.process_time() - begun < 6
+    assert placement.gap < 0.1
