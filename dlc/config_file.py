@@ -136,7 +136,7 @@ def _table(file: Path, text: str) -> Mapping[str, object]:
         line, column = (int(place[1]), int(place[2])) if place else (0, 0)
         raise error(
             "bad-config",
-            str(problem)[: place.start()] if place else str(problem),
+            f"not valid TOML: {str(problem)[: place.start()] if place else problem}",
             location=Location(str(file), line=line, column=column),
             source_line=text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else "",
             exit_code=ExitCode.USAGE,

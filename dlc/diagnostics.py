@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-_FIELD_LIMIT = 4000
+_FIELD_LIMIT = 1000
 """Characters of one field that are shown; a hostile name can be megabytes long."""
 
 _LINE_WINDOW = 160
