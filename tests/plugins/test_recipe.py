@@ -1,0 +1,129 @@
+"""Targets and pipelines, resolved with their origins."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlc.config import Config, default_config
+from dlc.config_file import load_config
+from dlc.diagnostics import DlcError
+from dlc.plugins import load_registry
+from dlc.recipe import resolve
+from dlc.registry import Registry
+
+PLUGIN = """
+from dataclasses import dataclass
+from dlc import Backend, Configurable, hookimpl, option
+
+@dataclass(frozen=True)
+class First(Configurable):
+    name = "first"
+    size: int = option(1, "size")
+
+@dataclass(frozen=True)
+class Second(Configurable):
+    name = "second"
+    fast: bool = option(False, "hurry")
+
+@dataclass(frozen=True)
+class Paper(Backend):
+    name = "paper"
+    pipeline = "both"
+    width: int = option(80, "columns")
+    def emit(self, plan, report):
+        raise AssertionError
+
+@hookimpl
+def dlc_passes():
+    return [First, Second]
+
+@hookimpl
+def dlc_backends():
+    return [Paper]
+
+@hookimpl
+def dlc_pipelines():
+    return {"both": "first,second"}
+"""
+
+TOML = """\
+[pipeline]
+mine = ["first{size=2}", "both"]
+loop = "first,again"
+again = "second,loop"
+[target.sheet]
+backend = "paper{width=40}"
+pipeline = "mine"
+"""
+
+
+@pytest.fixture
+def registry(install: Callable[..., None]) -> Registry:
+    install("paper", PLUGIN)
+    return load_registry(kinds=("backends", "passes", "pipelines"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    (tmp_path / "dlc.toml").write_text(TOML)
+    return load_config(tmp_path)
+
+
+def test_a_backend_brings_its_own_pipeline(registry: Registry) -> None:
+    recipe = resolve(registry, default_config(), "paper{width=20}")
+    assert recipe.text == "first{size=1},second{fast=no}"
+    assert str(recipe.backend) == "paper{width=20}"
+    assert recipe.backend_package == "dlc_test_paper"
+
+
+def test_a_target_of_the_configuration(registry: Registry, config: Config) -> None:
+    assert str(resolve(registry, config, "sheet")).splitlines() == [
+        "pipeline mine  (dlc.toml:7)",
+        "  1 first{size=2}",
+        "  2 first{size=1}",
+        "  3 second{fast=no}",
+        "target paper{width=40}",
+    ]
+
+
+def test_settings_and_removals_apply_in_every_place(registry: Registry, config: Config) -> None:
+    recipe = resolve(registry, config, "sheet", settings=["first.size=7"], without=["second"])
+    assert recipe.text == "first{size=7},first{size=7}"
+    assert str(recipe).splitlines()[1] == "  1 first{size=7}  size from --set"
+
+
+def test_the_flag_replaces_the_pipeline(registry: Registry, config: Config) -> None:
+    recipe = resolve(registry, config, "sheet", pipeline="second{fast=yes}, both")
+    assert recipe.text == "second{fast=yes},first{size=1},second{fast=no}"
+    assert recipe.origin == "--pipeline"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pipeline": "thrid"}, "there is no pass thrid"),
+        ({"pipeline": "frist"}, "did you mean first?"),
+        ({"pipeline": "loop"}, "pipeline loop contains itself: loop → again → loop"),
+        ({"pipeline": "both{x=1}"}, "pipeline both takes no options"),
+        ({"pipeline": "first{sise=1}"}, "first has no option sise"),
+        ({"settings": ["third.size=1"]}, "--set: the pipeline has no step third"),
+        ({"settings": ["first.sise=1"]}, "first has no option sise"),
+        ({"settings": ["first.size=x"]}, '"x" is not an integer'),
+        ({"without": ["secnd"]}, "did you mean second?"),
+        ({"target": "sheat"}, "did you mean sheet?"),
+        ({"target": "paper{widht=1}"}, "did you mean width?"),
+    ],
+)
+def test_what_is_wrong_or_has_no_effect_is_said(
+    registry: Registry, config: Config, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DlcError) as caught:
+        resolve(registry, config, **{"target": "sheet", **arguments})  # pyright: ignore[reportArgumentType]
+    assert message in str(caught.value)
+
+
+def test_a_pipeline_cannot_hide_a_pass(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "dlc.toml").write_text('[pipeline]\nfirst = "second"\n')
+    with pytest.raises(DlcError, match="pipeline first has the name of a pass"):
+        resolve(registry, load_config(tmp_path), "paper")
