@@ -1,0 +1,135 @@
+"""`Plan`: an order and a place for everything; the one thing that backends consume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import ClassVar
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Item
+from dlc.types import Type
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a value lives: `size` bytes at `offset` in a region."""
+
+    region: str
+    offset: int
+    size: int
+
+
+def _nothing() -> Mapping[str, int | str]:
+    return MappingProxyType[str, int | str]({})
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A kernel-level graph with an execution order and, after plan-memory, places.
+
+    Inputs are read from the caller's buffers, graph outputs are written to the caller's buffers, constants come from
+    the weights; only the values in between have slots.
+    """
+
+    kind: ClassVar[str] = "plan"
+    graph: Graph
+    steps: tuple[Call, ...]
+    """Execution order."""
+    slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
+    """Digest of an intermediate value → its place."""
+    regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
+    """Bytes per region: {"arena": 8192}."""
+    facts: Mapping[str, int | str] = field(default_factory=_nothing)
+    """Figures of the planner: bound, gap, method."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest (32 hex digits)."""
+        h = blake2b(b"plan\0", digest_size=16)
+        h.update(self.graph.digest.encode())
+        h.update(plan_text(self).encode())
+        return h.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @cached_property
+    def constants(self) -> tuple[Op, ...]:
+        """The constant values that steps read (constants and constant expressions), in order of first use."""
+        computed = {c.digest for c in self.steps}
+        found: dict[str, Op] = {}
+        for step in self.steps:
+            for x in step.operands:
+                base = x.of if isinstance(x, Item) else x
+                if base.digest not in computed and not isinstance(base, Input):
+                    found.setdefault(x.digest, x)
+        return tuple(found.values())
+
+    @cached_property
+    def values(self) -> Mapping[str, tuple[int, Type]]:
+        """Digest of every value that a step computes → (step number, type)."""
+        out: dict[str, tuple[int, Type]] = {}
+        for k, step in enumerate(self.steps):
+            for v in results_of(step):
+                out[v.digest] = (k, v.type)
+        return out
+
+    @cached_property
+    def outputs(self) -> Mapping[str, int]:
+        """Digest of a value → the number of the graph output that it is."""
+        return {o.digest: k for k, o in enumerate(self.graph.outputs)}
+
+
+def results_of(call: Call) -> tuple[Op, ...]:
+    """The values of a call: itself, or one `Item` per result."""
+    return (call,) if len(call.types) == 1 else tuple(Item(call, k) for k in range(len(call.types)))
+
+
+def calls_of(graph: Graph) -> tuple[Call, ...]:
+    """The calls that compute something at run time, in graph order: those that depend on an input, or are outputs."""
+    variable: set[str] = set()
+    outputs = {o.of.digest if isinstance(o, Item) else o.digest for o in graph.outputs}
+    found: list[Call] = []
+    for op in graph.ops:
+        if isinstance(op, Input) or op.digest in outputs or any(x.digest in variable for x in op.operands):
+            variable.add(op.digest)
+            if isinstance(op, Call):
+                found.append(op)
+    return tuple(found)
+
+
+def plan_text(plan: Plan) -> str:
+    """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
+    number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
+    values = {v.digest: [number[s.digest], k] for s in plan.steps for k, v in enumerate(results_of(s))}
+    return json.dumps(
+        {
+            "steps": [number[s.digest] for s in plan.steps],
+            "slots": [[*values[d], s.region, s.offset, s.size] for d, s in sorted(plan.slots.items())],
+            "regions": dict(sorted(plan.regions.items())),
+            "facts": dict(sorted(plan.facts.items())),
+        },
+        separators=(",", ":"),
+    )
+
+
+def parse_plan(graph: Graph, text: str) -> Plan:
+    """The inverse of `plan_text`, on the same graph."""
+    data = json.loads(text)
+    ops = graph.ops
+    steps = tuple(op for k in data["steps"] if isinstance(op := ops[k], Call))
+    slots: dict[str, Slot] = {}
+    for number, result, region, offset, size in data["slots"]:
+        call = ops[number]
+        assert isinstance(call, Call)
+        slots[results_of(call)[result].digest] = Slot(region, offset, size)
+    return Plan(graph, steps, slots, data["regions"], data["facts"])
