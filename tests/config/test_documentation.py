@@ -1,0 +1,45 @@
+"""docs/configuration.md agrees with the table of keys, and its example is valid."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dlc.config import KEYS, KeyDoc, Pipeline, default_config
+from dlc.config_file import load_config
+from dlc.spec import Spec
+from dlc.spec.convert import describe
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+HEADER = "| key | value | default | meaning |\n|---|---|---|---|\n"
+
+
+def kind_of(doc: KeyDoc) -> str:
+    if doc.kind is Pipeline:
+        return "pipeline"
+    return "path" if doc.kind is Path else describe(doc.kind)
+
+
+def table() -> str:
+    """The rows that the page must show."""
+    defaults = {key: value for key, value, _ in default_config().show()}
+    rows = [(f"`{d.key}`", kind_of(d).replace("|", "\\|"), defaults.get(d.key, ""), d.doc) for d in KEYS]
+    return HEADER + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def test_the_page_lists_every_key(request: pytest.FixtureRequest) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    expected = re.sub(
+        r"(?<=<!-- keys -->\n).*?(?=<!-- end keys -->)", table().replace("\\", "\\\\"), text, flags=re.DOTALL
+    )
+    if request.config.getoption("--update"):
+        PAGE.write_text(expected, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == expected
+
+
+def test_the_example_of_the_page_is_valid(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "dlc.toml").write_text(example, encoding="utf-8")
+    config = load_config(tmp_path)
+    assert config["target.board.backend"].value == Spec.parse("c{cpu=generic}")
+    assert config.disabled == ("some-plugin",)
