@@ -205,7 +205,8 @@ class Blobs:
 
     def _publish(self, temporary: Path, digest: str) -> None:
         target = self.path(digest)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (target.parent.parent, target.parent):  # `parents=True` would give the outer one another mode
+            folder.mkdir(mode=0o700, exist_ok=True)
         os.replace(temporary, target)
 
 

@@ -17,11 +17,10 @@ _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# dlc's cache: everyth
 
 def prepare(directory: Path, *, readonly: bool) -> Diagnostic | None:
     """Create the directory (mode 0700) unless `readonly`, and check it; the reason why it cannot be used, or None."""
-    if not readonly:
+    if not readonly and not os.path.lexists(directory):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not (directory / _TAG_FILE).exists():
-                (directory / _TAG_FILE).write_text(_TAG_TEXT, encoding="ascii")
+            (directory / _TAG_FILE).write_text(_TAG_TEXT, encoding="ascii")
         except OSError as failure:
             if not directory.is_dir():
                 return unusable(directory, f"cannot create it: {failure.strerror}")

@@ -136,13 +136,17 @@ class LocalStore:
         """See `Store.put`."""
         if self.access != "rw" or (table == "object" and not replace and self._renewed(digest)):
             return
-        with self._guard(writing=True):
-            if table == "object" and len(payload) > INLINE_LIMIT:
-                self._blobs.write(digest, payload)
-            else:
-                sealed = seal(table, digest, payload)
-                with self._lock:
-                    self._open_writer().put_row(digest, sealed, table)
+        for _ in range(2):  # once more if the index was corrupt and a new one has been begun
+            with self._guard(writing=True):
+                if table == "object" and len(payload) > INLINE_LIMIT:
+                    self._blobs.write(digest, payload)
+                else:
+                    sealed = seal(table, digest, payload)
+                    with self._lock:
+                        self._open_writer().put_row(digest, sealed, table)
+                return
+            if self.access != "rw":
+                return
 
     def put_file(self, path: Path, *, replace: bool = False) -> str:
         """See `Store.put_file`."""
@@ -221,10 +225,10 @@ class LocalStore:
             self.errors += 1
             if digest and isinstance(failure, Damaged):
                 self._set_aside(digest)
-            elif classify(failure) == "corrupt":
+            elif (trouble := classify(failure, self._index / DATABASE)) == "corrupt":
                 self._renew_index(failure)
             else:
-                self._step_down(failure, writing=writing)
+                self._step_down(warning(trouble, self.directory, failure), writing=writing)
 
     def _row(self, digest: str) -> bytes | None:
         with self._lock:
@@ -304,9 +308,9 @@ class LocalStore:
             # Another process may have begun the next generation already.
             self._index = newest if newest != self._index else next_index(self._index)
 
-    def _step_down(self, failure: Exception, *, writing: bool) -> None:
+    def _step_down(self, told: Diagnostic, *, writing: bool) -> None:
         """Stop writing after a failed write, or stop altogether after a failed read."""
-        self._warn(warning(classify(failure), self.directory, failure))
+        self._warn(told)
         with self._lock:
             self.access = "ro" if writing and self.access == "rw" else "off"
             self._disconnect()

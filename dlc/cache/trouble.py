@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -28,6 +29,7 @@ _BY_ERRNO: Final[dict[int, Trouble]] = {
 _BY_SQLITE: Final[dict[int, Trouble]] = {
     sqlite3.SQLITE_CORRUPT: "corrupt",
     sqlite3.SQLITE_NOTADB: "corrupt",
+    sqlite3.SQLITE_ERROR: "corrupt",  # our statements are right, so the tables are not what they were
     sqlite3.SQLITE_FULL: "full",
     sqlite3.SQLITE_IOERR_WRITE: "full",  # what a write beyond a quota or a file size limit comes out as
     sqlite3.SQLITE_READONLY: "read-only",
@@ -49,11 +51,16 @@ _HELP: Final[dict[Trouble, str]] = {
 }
 
 
-def classify(failure: Exception) -> Trouble:
-    """The kind of trouble that an exception of `TROUBLE` stands for."""
+def classify(failure: Exception, database: Path) -> Trouble:
+    """The kind of trouble that an exception of `TROUBLE`, met in using `database`, stands for."""
     if isinstance(failure, sqlite3.OperationalError):
-        code: int = getattr(failure, "sqlite_errorcode", None) or 0  # absent when Python itself raised it
-        return _BY_SQLITE.get(code) or _BY_SQLITE.get(code & 0xFF, "unusable")
+        code: int | None = getattr(failure, "sqlite_errorcode", None)
+        if code is None:  # raised by Python itself, for text that is not UTF-8
+            return "corrupt"
+        kind = _BY_SQLITE.get(code) or _BY_SQLITE.get(code & 0xFF, "unusable")
+        if code == sqlite3.SQLITE_READONLY and os.access(database, os.W_OK) and os.access(database.parent, os.W_OK):
+            return "corrupt"  # its header says so, the file system does not; it would stay so for ever
+        return kind
     if isinstance(failure, OSError):
         return _BY_ERRNO.get(failure.errno or 0, "unusable")
     return "corrupt"  # other database errors, and values of a type or size that we never write
