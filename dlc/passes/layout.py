@@ -1,0 +1,248 @@
+"""layout: values are stored with the axis innermost that kernels vectorise over, constant factors in panels.
+
+    t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
+
+Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The panels
+of a constant factor are a constant expression, evaluated when the weights are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from dlc.graph.evaluate import is_constant
+from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Call
+from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads, map_loads
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.roles import product, roles, spatial_axes
+from dlc.kernel.simplify import simplify_nest
+from dlc.ops.shape import Pad, Reshape, Transpose
+from dlc.passes.base import Level, Pass
+from dlc.report import Report
+from dlc.spec import option
+from dlc.types import Type
+
+Permutation = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout(Pass[Graph, Graph]):
+    """Choose the storage order of intermediate values and constant factors."""
+
+    name: ClassVar[str] = "layout"
+    level_in: ClassVar[Level] = "kernels"
+    level_out: ClassVar[Level] = "kernels"
+    panel: int = option(16, "columns that a panel of a constant factor holds; a multiple of the vector length", low=1)
+    values: bool = option(True, "permute intermediate values")
+    weights: bool = option(True, "pack constant factors of contractions into panels")
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The same computation on permuted and packed storage."""
+        return _Rewriter(self, state, report).graph()
+
+
+@dataclass
+class _Rewriter:
+    """One walk over the graph: decides the order of each call's result, then rewrites its kernel."""
+
+    options: Layout
+    source: Graph
+    report: Report
+    new: dict[str, Op] = field(default_factory=dict[str, Op])
+    order: dict[str, Permutation] = field(default_factory=dict[str, Permutation])
+    constant: dict[str, bool] = field(default_factory=dict[str, bool])
+    packed: dict[tuple[str, ...], Op] = field(default_factory=dict[tuple[str, ...], Op])
+
+    def graph(self) -> Graph:
+        origins = dict(self.source.origins)
+        fixed = {o.digest for o in self.source.outputs}
+        for op in self.source.ops:
+            if isinstance(op, Call) and len(op.types) == 1 and not is_constant(op, self.constant):
+                self.new[op.digest] = self._call(op, op.digest in fixed)
+            else:
+                self.new[op.digest] = op.with_operands([self._plain(x) for x in op.operands])
+            if names := self.source.origin(op):
+                origins.setdefault(self.new[op.digest].digest, names)
+        outputs = tuple(self.new[o.digest] for o in self.source.outputs)
+        return with_live_origins(replace(self.source, outputs=outputs, origins=origins))
+
+    def _plain(self, op: Op) -> Op:
+        assert op.digest not in self.order, "calls with several results are made by fusion, which comes later"
+        return self.new[op.digest]
+
+    def _call(self, op: Call, fixed: bool) -> Call:
+        kernel = op.body
+        arrangement = {p.name: o for p, x in zip(kernel.params, op.args, strict=True) if (o := self.order.get(x.digest))}
+        if self.options.values and not fixed:
+            chosen = self._result_order(kernel, op, arrangement)
+            if chosen is not None and chosen != tuple(range(len(chosen))):
+                self.order[op.digest] = chosen
+                arrangement = {**arrangement, kernel.results[0].name: chosen}
+                self.report.count("values permuted")
+        kernel = permute(kernel, arrangement) if arrangement else kernel
+        args = tuple(self.new[x.digest] for x in op.args)
+        return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
+
+    # ---- storage order of values ---------------------------------------------------------------------------------------
+    def _result_order(self, kernel: Kernel, op: Call, known: Mapping[str, Permutation]) -> Permutation | None:
+        result = kernel.results[0]
+        if result.type.rank < 3:
+            return None
+        for nest in kernel.nests:
+            if (last := self._vector_dims(kernel, nest, op)) is not None:
+                return _move_last(result.type.rank, last)
+        for nest in kernel.nests:
+            for load in loads(nest.body):
+                order = known.get(load.param)
+                if order is not None and _aligned(nest, load):
+                    return order
+        return None
+
+    def _vector_dims(self, kernel: Kernel, nest: Nest, op: Call) -> int | None:
+        """The output dimension to store innermost: the columns of a constant factor, or what windows do not slide over."""
+        if nest.reduce is None:
+            return None
+        spatial = spatial_axes(nest)
+        factors = product(nest)
+        if factors is not None:
+            arguments = dict(zip((p.name for p in kernel.params), op.args, strict=True))
+            for a, b in (factors, factors[::-1]):
+                if is_constant(arguments[b.param], self.constant):
+                    columns = set(roles(nest, a, b).columns)
+                    found = [d for d, i in enumerate(nest.index) if set(axes_in(i)) & columns]
+                    if found:
+                        return found[-1]
+        if not spatial:
+            return None
+        still = [d for d, i in enumerate(nest.index) if axes_in(i) and not set(axes_in(i)) & spatial]
+        return still[-1] if still else None
+
+    # ---- panels of constant factors ----------------------------------------------------------------------------------------
+    def _pack(self, kernel: Kernel, args: tuple[Op, ...]) -> Call:
+        for k, nest in enumerate(kernel.nests):
+            factors = product(nest)
+            if factors is None:
+                continue
+            arguments = dict(zip((p.name for p in kernel.params), args, strict=True))
+            for a, b in (factors, factors[::-1]):
+                if not is_constant(arguments[b.param], self.constant) or is_constant(arguments[a.param], self.constant):
+                    continue
+                done = self._pack_factor(kernel, k, nest, a, b, arguments[b.param])
+                if done is not None:
+                    changed, position, value = done
+                    return Call(changed, tuple(value if j == position else x for j, x in enumerate(args)))
+        return Call(kernel, args)
+
+    def _pack_factor(
+        self, kernel: Kernel, k: int, nest: Nest, a: Load, b: Load, weights: Op
+    ) -> tuple[Kernel, int, Op] | None:
+        """The kernel on panels of factor `b`, the position of that parameter and its new value."""
+        r = roles(nest, a, b)
+        uses = [x for n in kernel.nests for e in n.exprs() for x in loads(e) if x.param == b.param]
+        if len(uses) != 1:
+            return None
+        plan = _panel_plan(r.columns or tuple(x for x in r.batch), r.window, b, self.options.panel, bool(r.columns))
+        if plan is None:
+            return None
+        perm, panel = plan
+        if not r.columns and spatial_axes(nest) == frozenset():
+            return None
+        if _is_row_vector(r.rows, nest) and perm[-1] != len(perm) - 1 and not r.window:
+            # One row only: the matrix is read once from memory, and rows of w[n,k] stream as they lie.
+            return None
+        value = _packed(weights, perm, panel)
+        index = _packed_index(b, perm, panel)
+
+        def change(load: Load) -> Expr:
+            return Load(load.param, index) if load is b or load == b else load
+
+        nests = list(kernel.nests)
+        nests[k] = simplify_nest(replace(nest, body=map_loads(nest.body, change)))
+        params = tuple(Param(p.name, value.type) if p.name == b.param else p for p in kernel.params)
+        position = [p.name for p in kernel.params].index(b.param)
+        self.report.count("factors packed")
+        return Kernel.canonical(params, kernel.results, tuple(nests), kernel.locals), position, value
+
+
+def _is_row_vector(rows: tuple[Axis, ...], nest: Nest) -> bool:
+    return all(a.extent == 1 for a in rows) and len(nest.axes) <= 2
+
+
+def _panel_plan(
+    columns: tuple[Axis, ...], window: tuple[Axis, ...], b: Load, panel: int, contraction: bool
+) -> tuple[Permutation, int] | None:
+    """(order of the factor's dimensions: column dimension first, then window, then the rest; panel width or 0)."""
+    dims = [set(axes_in(i)) for i in b.index]
+    column = [d for d, s in enumerate(dims) if s & set(columns)]
+    if len(column) != 1 or any(not isinstance(i, Axis) and d not in column and axes_in(i) for d, i in enumerate(b.index)):
+        return None
+    slide = [d for d, s in enumerate(dims) if s & set(window)]
+    rest = [d for d in range(len(dims)) if d not in column and d not in slide]
+    if not contraction:
+        return (*slide, *rest, *column), 0
+    whole = isinstance(b.index[column[0]], Axis)
+    extents = [a.extent for a in axes_in(b.index[column[0]]) if a in columns]
+    if whole or all(e % panel == 0 for e in extents):
+        return (*column, *slide, *rest), panel
+    return (*slide, *rest, *column), 0
+
+
+def _packed(weights: Op, perm: Permutation, panel: int) -> Op:
+    """The factor's value in its new order, as a constant expression."""
+    value = weights if perm == tuple(range(len(perm))) else Transpose(weights, perm)
+    if not panel:
+        return value
+    columns, *rest = value.shape
+    short = -columns % panel
+    if short:
+        value = Pad(value, pads=(*([0] * len(value.shape)), short, *([0] * len(rest))))
+    split = Reshape(value, to=((columns + short) // panel, panel, *rest))
+    return Transpose(split, (0, *range(2, len(rest) + 2), 1))
+
+
+def _packed_index(b: Load, perm: Permutation, panel: int) -> tuple[Expr, ...]:
+    moved = tuple(b.index[d] for d in perm)
+    if not panel:
+        return moved
+    column, *rest = moved
+    return (column // panel, *rest, column % panel)
+
+
+def _move_last(rank: int, dim: int) -> Permutation:
+    return (*(d for d in range(rank) if d != dim), dim)
+
+
+def _aligned(nest: Nest, load: Load) -> bool:
+    """Whether a load walks its tensor as the nest walks its output, dimension by dimension."""
+    if len(load.index) != len(nest.index):
+        return False
+    pairs = zip(load.index, nest.index, strict=True)
+    return all(set(axes_in(i)) <= set(axes_in(o)) or not axes_in(o) for i, o in pairs)
+
+
+def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
+    """The kernel on tensors whose dimensions are stored in another order (new dimension d is old dimension order[d])."""
+
+    def moved(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
+        return tuple(index[d] for d in orders[name]) if name in orders else index
+
+    def param(p: Param) -> Param:
+        shape = tuple(p.shape[d] for d in orders[p.name]) if p.name in orders else p.shape
+        return Param(p.name, Type(p.dtype, shape))
+
+    def nest_of(n: Nest) -> Nest:
+        def change(load: Load) -> Expr:
+            return Load(load.param, moved(load.index, load.param))
+
+        index = moved(n.index, n.out)
+        first = [a for i in index for a in axes_in(i)]
+        axes = tuple(dict.fromkeys((*first, *n.axes)))
+        return replace(n, index=index, axes=axes, body=map_loads(n.body, change))
+
+    params = tuple(param(p) for p in kernel.params)
+    results = tuple(param(p) for p in kernel.results)
+    return Kernel.canonical(params, results, tuple(nest_of(n) for n in kernel.nests), kernel.locals)

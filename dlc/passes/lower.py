@@ -1,0 +1,120 @@
+"""lower: every op becomes the call of its kernel.
+
+    y = relu(x)      →   y = call(x) body=@k        k: r[i] = max(p[i], 0)
+    y = add(x, 2.0…) →   the one value of a splat stands in the kernel as a literal
+
+What depends on constants only stays as it is: a backend evaluates it when it writes the weights. Outputs of the graph
+become distinct calls, so that each can be written straight into the caller's buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dlc.diagnostics import DlcError, Diagnostic, Location
+from dlc.graph.evaluate import is_constant
+from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Constant, Input, Item, Splat
+from dlc.kernel.define import ShapeError, comp, grid, kernel_of
+from dlc.kernel.expr import Const, Expr, Load, map_loads
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.simplify import simplify_nest
+from dlc.passes.base import Level, Pass
+from dlc.report import Report
+from dlc.types import Type
+
+
+@dataclass(frozen=True)
+class Lower(Pass[Graph, Graph]):
+    """Turn ops into calls of their kernels."""
+
+    name: ClassVar[str] = "lower"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "kernels"
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The graph with nothing but inputs, constant expressions and calls."""
+        memo: dict[str, bool] = {}
+        problems: list[Diagnostic] = []
+
+        def rule(op: Op) -> Op | None:
+            if isinstance(op, (Input, Constant, Splat, Call, Item)) or is_constant(op, memo):
+                return None
+            try:
+                call = lower_op(op)
+            except (ShapeError, TypeError) as e:
+                problems.append(
+                    Diagnostic("not-lowered", f"{op.text_name}: {e}", location=Location(node=", ".join(state.origin(op))))
+                )
+                return None
+            report.count("lowered")
+            return call
+
+        graph = state.rewrite(rule)
+        if problems:
+            raise DlcError(*problems)
+        return separate_outputs(graph)
+
+
+def lower_op(op: Op) -> Call:
+    """The call of an op's kernel, splat operands inlined as literals."""
+    while (whole := op.expansion) is not None and not op.operands:
+        op = whole
+    kernel = op.kernel
+    literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
+    args = tuple(x for x in op.operands if not isinstance(x, Splat))
+    return Call(inline_literals(kernel, literals) if literals else kernel, args)
+
+
+def inline_literals(kernel: Kernel, literals: dict[str, bool | int | float]) -> Kernel:
+    """The kernel with some parameters replaced by one value each."""
+
+    def change(load: Load) -> Expr:
+        return Const(literals[load.param]) if load.param in literals else load
+
+    def nest_of(n: Nest) -> Nest:
+        return simplify_nest(
+            replace(
+                n,
+                index=tuple(map_loads(i, change) for i in n.index),
+                body=map_loads(n.body, change),
+                where=None if n.where is None else map_loads(n.where, change),
+            )
+        )
+
+    params = tuple(p for p in kernel.params if p.name not in literals)
+    return Kernel.canonical(params, kernel.results, tuple(nest_of(n) for n in kernel.nests), kernel.locals)
+
+
+def copy_kernel(type: Type) -> Kernel:
+    """r[i] = p[i]."""
+    p = Param("x", type)
+    i = grid(type.shape)
+    return kernel_of((p,), [comp(i, p[i])], type.dtype)
+
+
+def separate_outputs(graph: Graph) -> Graph:
+    """Every output its own computed value: copies of inputs, constants and values returned twice."""
+    seen: set[str] = set()
+    outputs: list[Op] = []
+    origins = dict(graph.origins)
+    for op in graph.outputs:
+        base = op.of if isinstance(op, Item) else op
+        new = op
+        while not isinstance(base, Call) or new.digest in seen:
+            new = _copy_of(new)
+            base = new
+        origins.setdefault(new.digest, graph.origin(op))
+        seen.add(new.digest)
+        outputs.append(new)
+    return with_live_origins(replace(graph, outputs=tuple(outputs), origins=origins))
+
+
+def _copy_of(op: Op) -> Call:
+    if isinstance(op, Splat):
+        out = Param("out", op.type)
+        nest = Nest("out", grid(op.shape), grid(op.shape), Const(op.value))
+        return Call(Kernel.canonical((), (out,), (simplify_nest(nest),)))
+    return Call(copy_kernel(op.type), (op,))
