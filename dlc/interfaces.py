@@ -100,7 +100,7 @@ class Artifact:
 
     target: str
     """The backend's spec text."""
-    files: Mapping[str, bytes | Path]
+    files: Mapping[str, bytes | memoryview | Path]
     """Relative POSIX name → content, or a file that holds it (large weights)."""
     entry: str
     """The name in `files` that stands for the whole: the header, the library."""
@@ -127,16 +127,6 @@ class Region:
     """Bytes that every buffer's offset is a multiple of."""
     limit: int | None = None
     """Bytes available, or None."""
-
-
-@dataclass(frozen=True)
-class Lazy:
-    """A class that is imported when it is used: what a hook returns to keep `dlc --help` fast."""
-
-    name: str
-    """The class's spec name."""
-    target: str
-    """"module:Class"."""
 
 
 @dataclass(frozen=True)

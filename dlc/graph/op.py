@@ -173,8 +173,8 @@ class Op:
 
     def evaluate(self, *args: Array) -> Any:
         """The result on arrays of the operands (the reference semantics). One array per result."""
-        from dlc.graph.evaluate import evaluate_ops  # noqa: PLC0415  (evaluate imports this module)
-        from dlc.kernel.evaluate import run_kernel  # noqa: PLC0415
+        from dlc.graph.evaluate import evaluate_ops
+        from dlc.kernel.evaluate import run_kernel
 
         if (whole := self.expansion) is not None:
             return evaluate_ops((whole,), dict(zip(self.operands, args, strict=True)))[0]

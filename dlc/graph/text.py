@@ -81,9 +81,7 @@ def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> s
         else:
             parts.append(names[value.digest])
     defaults = {f.name: f.default for f in fields(op)}  # type: ignore[arg-type]
-    attrs = "".join(
-        f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k))
-    )
+    attrs = "".join(f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k)))
     return f"{op.text_name}({', '.join(parts)}){attrs}"
 
 
@@ -313,4 +311,3 @@ def unquote(text: str) -> str:
             out.append(plain)
             rest = rest[len(plain) :]
     return "".join(out)
-

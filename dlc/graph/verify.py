@@ -31,8 +31,8 @@ def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:
     for op in graph.ops:
         if isinstance(op, Input) and op.digest not in declared:
             report(op, f"input {op.name!r} is read but not declared")
-        if op._derive_types() != op.types:  # noqa: SLF001
-            report(op, f"{op.text_name}: type changed from {op.types} to {op._derive_types()}")  # noqa: SLF001
+        if op._derive_types() != op.types:
+            report(op, f"{op.text_name}: type changed from {op.types} to {op._derive_types()}")
         if level == "kernels" and not isinstance(op, (Input, Constant, Splat, Call, Item)):
             report(op, f"{op.text_name} is left, but only kernels are expected here")
         if isinstance(op, Call):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.expr import Axis, Expr, Number, both, lift
-from dlc.kernel.nest import Kernel, LITERAL_DTYPES, Nest, Param, Reduce
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param, Reduce
 from dlc.types import DType, Type
 
 
@@ -114,7 +114,7 @@ def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | N
     Raises:
         ShapeError: bodies have different types or an operand has a type that a function does not accept.
     """
-    from dlc.kernel.simplify import simplify_nest  # noqa: PLC0415  (simplify uses the nests of this vocabulary)
+    from dlc.kernel.simplify import simplify_nest
 
     probe = Kernel(params, (), (), ())
     try:

@@ -86,7 +86,9 @@ class _Interpreter:
                 return self._grid[e]
             case Load(param, index):
                 tensor = self._env[param]
-                where = tuple(np.clip(self.index(i), 0, max(d - 1, 0)) for i, d in zip(index, tensor.shape, strict=True))
+                where = tuple(
+                    np.clip(self.index(i), 0, max(d - 1, 0)) for i, d in zip(index, tensor.shape, strict=True)
+                )
                 return tensor[where]
             case Apply(fn, args):
                 return self._apply(fn, args, like)

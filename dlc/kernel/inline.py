@@ -49,7 +49,7 @@ def inline(consumer: Nest, name: str, producer: Nest) -> Nest:
 
 def loads_of(kernel: Kernel, name: str) -> Mapping[int, int]:
     """How often each nest (by position) loads a tensor."""
-    from dlc.kernel.expr import loads  # noqa: PLC0415
+    from dlc.kernel.expr import loads
 
     counts = {k: sum(x.param == name for e in n.exprs() for x in loads(e)) for k, n in enumerate(kernel.nests)}
     return {k: c for k, c in counts.items() if c}

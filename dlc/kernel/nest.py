@@ -55,7 +55,7 @@ class Param:
         return self.type.dtype
 
     def __getitem__(self, index: Any) -> Load:
-        from dlc.kernel.expr import lift  # noqa: PLC0415  (kept next to its one use)
+        from dlc.kernel.expr import lift
 
         items = index if isinstance(index, tuple) else (index,)
         if len(items) != len(self.shape):
@@ -147,7 +147,7 @@ class Kernel:
     @cached_property
     def digest(self) -> str:
         """Content digest (32 hex digits). Equal digests mean equal computations up to naming, if canonical."""
-        from dlc.kernel.text import print_kernel  # noqa: PLC0415  (text imports this module)
+        from dlc.kernel.text import print_kernel
 
         return blake2b(print_kernel(self).encode(), digest_size=16).hexdigest()
 
@@ -188,7 +188,11 @@ class Kernel:
         locals: tuple[Param, ...] = (),
     ) -> Kernel:
         """The kernel with parameters p0…, results r0…, locals t0… and axes i0… in order of appearance."""
-        names = {p.name: f"{prefix}{k}" for prefix, ps in (("p", params), ("r", results), ("t", locals)) for k, p in enumerate(ps)}
+        names = {
+            p.name: f"{prefix}{k}"
+            for prefix, ps in (("p", params), ("r", results), ("t", locals))
+            for k, p in enumerate(ps)
+        }
         if len(names) != len(params) + len(results) + len(locals):
             raise ValueError("two tensors of a kernel share a name")
 

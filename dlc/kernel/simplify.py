@@ -150,7 +150,7 @@ def _divide(fn: str, x: Expr, c: int) -> Expr:
     r = Linear(tuple((a, k) for a, k in form.terms if k % c), form.constant % c)
     rest = r.expr()
     span = bounds(rest)
-    if span is not None and 0 <= span[0] and span[1] < c:
+    if span is not None and span[0] >= 0 and span[1] < c:
         return q.expr() if fn == "floordiv" else rest
     if fn == "mod":
         return apply("mod", rest, c)

@@ -1,8 +1,8 @@
 """Kernels as text, printed and parsed: `print_kernel` and `parse_kernel` are inverse on canonical kernels.
 
-    kernel(p0: f32[2,3], p1: f32[3]) -> (r0: f32[2]) {
-      i0<2 i1<3: r0[i0] += p0[i0,i1]*p1[i1] if i0+i1<4
-    }
+kernel(p0: f32[2,3], p1: f32[3]) -> (r0: f32[2]) {
+  i0<2 i1<3: r0[i0] += p0[i0,i1]*p1[i1] if i0+i1<4
+}
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ class _ExprReader:
         if depth > MAX_DEPTH:
             raise self._tokens.fail(f"expression nested deeper than {MAX_DEPTH}")
         left = self.atom(depth + 1)
-        while (found := _PRECEDENCE.get(self._tokens.current.text, 0)) >= level and self._tokens.current.kind != "string":
+        while (
+            found := _PRECEDENCE.get(self._tokens.current.text, 0)
+        ) >= level and self._tokens.current.kind != "string":
             infix = self._tokens.take().text
             left = apply(_BY_INFIX[infix], left, self.expr(found + 1, depth + 1))
         return left

@@ -76,7 +76,9 @@ class _Rewriter:
 
     def _call(self, op: Call, fixed: bool) -> Call:
         kernel = op.body
-        arrangement = {p.name: o for p, x in zip(kernel.params, op.args, strict=True) if (o := self.order.get(x.digest))}
+        arrangement = {
+            p.name: o for p, x in zip(kernel.params, op.args, strict=True) if (o := self.order.get(x.digest))
+        }
         if self.options.values and not fixed:
             chosen = self._result_order(kernel, op, arrangement)
             if chosen is not None and chosen != tuple(range(len(chosen))):
@@ -178,7 +180,9 @@ def _panel_plan(
     """(order of the factor's dimensions: column dimension first, then window, then the rest; panel width or 0)."""
     dims = [set(axes_in(i)) for i in b.index]
     column = [d for d, s in enumerate(dims) if s & set(columns)]
-    if len(column) != 1 or any(not isinstance(i, Axis) and d not in column and axes_in(i) for d, i in enumerate(b.index)):
+    if len(column) != 1 or any(
+        not isinstance(i, Axis) and d not in column and axes_in(i) for d, i in enumerate(b.index)
+    ):
         return None
     slide = [d for d, s in enumerate(dims) if s & set(window)]
     rest = [d for d in range(len(dims)) if d not in column and d not in slide]

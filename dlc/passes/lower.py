@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dlc.diagnostics import DlcError, Diagnostic, Location
+from dlc.diagnostics import Diagnostic, DlcError, Location
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
@@ -46,7 +46,9 @@ class Lower(Pass[Graph, Graph]):
                 call = lower_op(op)
             except (ShapeError, TypeError) as e:
                 problems.append(
-                    Diagnostic("not-lowered", f"{op.text_name}: {e}", location=Location(node=", ".join(state.origin(op))))
+                    Diagnostic(
+                        "not-lowered", f"{op.text_name}: {e}", location=Location(node=", ".join(state.origin(op)))
+                    )
                 )
                 return None
             report.count("lowered")

@@ -1,0 +1,147 @@
+"""States of the compiler as bytes for the cache, and back: graphs, plans, artifacts. Text and raw bytes only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.graph.structure import Constant
+from dlc.graph.tensor import Data, FileData, LazyData, Tensor
+from dlc.graph.text import INLINE_ELEMENTS, parse_graph, print_graph
+from dlc.interfaces import Artifact, Port, Signature
+from dlc.plan import Plan, parse_plan, plan_text
+from dlc.types import Type
+
+if TYPE_CHECKING:
+    from dlc.graph.tensor import Array
+
+State: TypeAlias = Graph | Plan | Artifact
+Payload: TypeAlias = bytes | memoryview | Path
+_TENSOR = "tensor/"
+_FILE = "file/"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What decoding needs beside the bytes."""
+
+    ops: Callable[[], Mapping[str, type[Op]]]
+    """Op classes by text name; called only when a graph is decoded."""
+    root: Path
+    """Directory of the model: weights that lie in its files are found from here."""
+
+
+class Damaged(Exception):
+    """A cached state that cannot be decoded; its step runs again."""
+
+
+def kind_of(state: State) -> str:
+    """The word that says how a state is encoded."""
+    return "artifact" if isinstance(state, Artifact) else state.kind
+
+
+def encode(state: State) -> dict[str, Payload]:
+    """A state as named payloads."""
+    match state:
+        case Graph():
+            return _encode_graph(state)
+        case Plan():
+            return {**_encode_graph(state.graph), "plan": plan_text(state).encode()}
+        case Artifact():
+            port = lambda p: [p.name, str(p.type)]  # noqa: E731
+            head = {
+                "target": state.target,
+                "entry": state.entry,
+                "inputs": [port(p) for p in state.signature.inputs],
+                "outputs": [port(p) for p in state.signature.outputs],
+                "facts": dict(state.facts),
+            }
+            return {"artifact": _json(head), **{_FILE + name: content for name, content in state.files.items()}}
+
+
+def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context) -> State:
+    """The inverse of `encode`.
+
+    Args:
+        kind: What `kind_of` said.
+        read: A payload by name; None when it is gone.
+        names: The names of all payloads.
+        context: See there.
+
+    Raises:
+        Damaged: a payload is missing or does not decode.
+    """
+    if kind == "artifact":
+        return _decode_artifact(read, names)
+    graph = _decode_graph(read, names, context)
+    return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
+
+
+def _encode_graph(graph: Graph) -> dict[str, Payload]:
+    out: dict[str, Payload] = {"graph": print_graph(graph, origins=True).encode()}
+    files: dict[str, list[str | int]] = {}
+    for op in graph.ops:
+        if not isinstance(op, Constant) or op.tensor.type.size <= INLINE_ELEMENTS:
+            continue
+        tensor = op.tensor
+        if isinstance(tensor.data, FileData):
+            files[tensor.digest] = [tensor.data.name, tensor.data.offset]
+        else:
+            out[_TENSOR + tensor.digest] = memoryview(np.ascontiguousarray(tensor.array()).reshape(-1).view(np.uint8))
+    return {**out, "files": _json(files)}
+
+
+def _decode_graph(read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context) -> Graph:
+    files: dict[str, list[str | int]] = json.loads(_text(read, "files"))
+    stored = frozenset(names)
+
+    def tensor(type: Type, digest: str) -> Tensor | None:
+        data: Data
+        if digest in files:
+            name, offset = files[digest]
+            data = FileData(context.root, str(name), int(offset))
+        elif _TENSOR + digest in stored:
+            data = LazyData(lambda: _array(read, digest, type))
+        else:
+            return None
+        return Tensor(type, digest, data)
+
+    return parse_graph(_text(read, "graph"), context.ops(), tensor, "cached graph")
+
+
+def _array(read: Callable[[str], memoryview | None], digest: str, type: Type) -> Array:
+    found = read(_TENSOR + digest)
+    if found is None or len(found) != type.nbytes:
+        raise Damaged(f"tensor {digest} is gone from the cache")
+    return np.frombuffer(found, type.dtype.numpy).reshape(type.shape)
+
+
+def _decode_artifact(read: Callable[[str], memoryview | None], names: tuple[str, ...]) -> Artifact:
+    head = json.loads(_text(read, "artifact"))
+    files: dict[str, bytes | memoryview | Path] = {}
+    for name in names:
+        if name.startswith(_FILE):
+            content = read(name)
+            if content is None:
+                raise Damaged(f"{name} is gone from the cache")
+            files[name.removeprefix(_FILE)] = content
+    signature = Signature(*(tuple(Port(n, Type.parse(t)) for n, t in head[key]) for key in ("inputs", "outputs")))
+    return Artifact(head["target"], files, head["entry"], signature, head["facts"])
+
+
+def _text(read: Callable[[str], memoryview | None], name: str) -> str:
+    found = read(name)
+    if found is None:
+        raise Damaged(f"{name} is gone from the cache")
+    return bytes(found).decode()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,174 @@
+"""The compiler on one page: parse, run the pipeline, emit, build — each through `session.step`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+from dlc.interfaces import Artifact, Backend, Frontend, Source
+from dlc.report import Report
+from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult
+
+if TYPE_CHECKING:
+    from dlc.graph.graph import Graph
+    from dlc.plan import Plan
+    from dlc.recipe import Recipe, Step
+
+
+def parse(source: Source, frontend: Frontend, package: str, session: Session) -> StepResult[Graph]:
+    """bytes → Graph. Files that the model refers to are part of the key."""
+    files = [source.digest, *(f"{Path(c.name).name}:{c.digest}" for c in frontend.companions(source))]
+    digest = files[0] if len(files) == 1 else sha256("\n".join(files).encode()).hexdigest()
+
+    def run(given: Source, report: Report) -> Graph:
+        graph = frontend.parse(given, report)
+        report.count("nodes", len(graph.ops))
+        _check(graph, "ops")
+        return graph
+
+    return session.step(Stage(str(frontend), package, run), Handle("source", digest, lambda: source))
+
+
+def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
+    """One pass."""
+
+    def run(state: Any, report: Report) -> Any:
+        result = step.stage.run(state, report)
+        if step.name == "lower":
+            _check(result, "kernels")
+        if hasattr(result, "ops"):
+            report.count("nodes", len(result.ops))
+        return result
+
+    return session.step(Stage(str(step.stage), step.package, run), given)
+
+
+def emit(backend: Backend, package: str, given: Handle[Plan], session: Session, title: str) -> StepResult[Artifact]:
+    """Plan → program text and data. The title (a file name without suffix) is what generated names start from."""
+
+    def run(plan: Plan, report: Report) -> Artifact:
+        return backend.emit(plan, report)
+
+    extra = (("title", title), ("toolchain", backend.toolchain()))
+    return session.step(Stage(f"emit {backend}", package, run, extra), given)
+
+
+def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepResult[Artifact]:
+    """Program text → what the toolchain makes of it."""
+
+    def run(artifact: Artifact, report: Report) -> Artifact:
+        return backend.build(artifact, SessionWorkshop(session, package, report))
+
+    extra = (("toolchain", backend.toolchain()),)
+    return session.step(Stage(f"build {backend}", package, run, extra), given)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A whole build, step by step."""
+
+    steps: tuple[StepResult[Any], ...]
+
+    @property
+    def last(self) -> Handle[Any]:
+        """The state that the last step gave."""
+        return self.steps[-1].handle
+
+
+def compile_source(
+    source: Source,
+    frontend: Frontend,
+    frontend_package: str,
+    recipe: Recipe,
+    session: Session,
+    *,
+    stop_after: str = "",
+    on_step: Callable[[StepResult[Any]], None] = lambda step: None,
+) -> Build:
+    """Everything: bytes → Graph → … → Plan → files → binary.
+
+    Args:
+        stop_after: Name of the step behind which to stop ("parse", a pass, "emit"); "" runs all.
+        on_step: Told every step's result as it comes.
+    """
+    done: list[StepResult[Any]] = []
+    title = source.path.stem if source.path else Path(source.name).stem
+
+    def stages() -> Iterator[tuple[str, Callable[[], StepResult[Any]]]]:
+        yield "parse", lambda: parse(source, frontend, frontend_package, session)
+        for step in recipe.steps:
+            yield step.name, lambda step=step: apply(step, done[-1].handle, session)
+        backend, package = recipe.backend, recipe.backend_package
+        yield "emit", lambda: emit(backend, package, done[-1].handle, session, title)
+        yield "build", lambda: compile_artifact(backend, package, done[-1].handle, session)
+
+    names = ["parse", *(s.name for s in recipe.steps), "emit", "build"]
+    if stop_after and stop_after not in names:
+        raise error(
+            "unknown-step",
+            f"--stop-after {stop_after}: the pipeline has no such step",
+            help=f"steps: {', '.join(names)}",
+            exit_code=ExitCode.USAGE,
+        )
+    for name, run in stages():
+        done.append(run())
+        on_step(done[-1])
+        if name == stop_after:
+            break
+    return Build(tuple(done))
+
+
+def install(artifact: Artifact, directory: Path) -> list[Path]:
+    """Write an artifact's files: all of them, or none and an error.
+
+    Raises:
+        DlcError: the directory cannot be written, or the disk is full.
+    """
+    stage: Path | None = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=".dlc-", dir=directory))
+        for name, content in artifact.files.items():
+            _write(stage / name, content)
+        written: list[Path] = []
+        for name in artifact.files:
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(stage / name, target)
+            written.append(target)
+        return written
+    except OSError as problem:
+        raise error(
+            "cannot-write",
+            f"{directory} cannot be written: {problem.strerror or problem}",
+            location=Location(str(directory)),
+            help="choose another directory with -o, or free space and check its permissions",
+        ) from problem
+    finally:
+        if stage is not None:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _write(path: Path, content: bytes | memoryview | Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+    else:
+        path.write_bytes(content)
+
+
+def _check(graph: Graph, level: str) -> None:
+    """A graph that breaks its own rules is a bug of the step that made it, told with the nodes it concerns."""
+    from dlc.graph.verify import Level, verify
+
+    checked: Level = "ops" if level == "ops" else "kernels"
+    problems: Sequence[Diagnostic] = verify(graph, checked)
+    if problems:
+        raise DlcError(*problems, exit_code=ExitCode.BUG)

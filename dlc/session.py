@@ -1,0 +1,242 @@
+"""`Session.step`: the one combinator around every stage — look up, run, time, store, tell observers.
+
+A step's result is found by its key (what ran, with which code, on which input), so a build whose steps all hit follows a
+chain of digests and loads nothing but the artifact at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from dlc import __version__
+from dlc.code_digest import code_digest
+from dlc.diagnostics import DlcError
+from dlc.interfaces import Artifact, Job, StepDone
+from dlc.report import Report
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache, Key, Record
+    from dlc.codec import Context, State
+
+S = TypeVar("S")
+T = TypeVar("T")
+# Misses are kept with the result so that `--explain` works on a warm build; more than this would only be noise.
+MAX_MISSES = 1000
+
+
+@dataclass
+class Handle(Generic[T]):
+    """A state by digest; its value is loaded when somebody asks."""
+
+    kind: str
+    digest: str
+    load: Callable[[], T]
+    _value: list[T] = field(default_factory=list["T"])
+
+    @property
+    def value(self) -> T:
+        """The state itself."""
+        if not self._value:
+            self._value.append(self.load())
+        return self._value[0]
+
+
+@dataclass(frozen=True)
+class Stage(Generic[S, T]):
+    """A function with everything its result depends on."""
+
+    spec: str
+    """Canonical spec text: the step's name and options."""
+    package: str
+    """Package whose code runs, beside dlc itself."""
+    run: Callable[[S, Report], T]
+    extra: tuple[tuple[str, str], ...] = ()
+    """Further key lines: ("toolchain", …)."""
+
+
+@dataclass(frozen=True)
+class StepResult(Generic[T]):
+    """What a step gave and how it went."""
+
+    spec: str
+    handle: Handle[T]
+    cached: bool
+    milliseconds: float
+    counts: Mapping[str, int]
+    misses: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    key: Key
+
+
+class StepFailed(Exception):
+    """A stage broke with something that is not a DlcError: a bug in dlc or a plugin, not in the model."""
+
+    def __init__(self, spec: str, input_text: str) -> None:
+        super().__init__(f"internal error in {spec}")
+        self.spec, self.input_text = spec, input_text
+
+
+@dataclass
+class Session:
+    """Everything that steps share. Threads may share one."""
+
+    cache: Cache
+    context: Context
+    observers: Sequence[Callable[[StepDone], None]] = ()
+    on_start: Callable[[str], None] = lambda step: None
+    """Told the spec text of every step that is about to run."""
+    jobs: int = 2
+    """Sub-steps that run at once."""
+
+    def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
+        """The key of a step on an input `kind digest`."""
+        from dlc.cache import Key
+
+        lines = [("step", spec), ("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
+        if package != "dlc":
+            lines.append(("code", f"{package} {code_digest(package)[:32]}"))
+        return Key((*lines, *extra, ("input", given)))
+
+    def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
+        """The stage's result on an input, from the cache if its key is known there."""
+        from dlc.codec import Damaged, encode, kind_of
+
+        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", stage.extra)
+        start = time.perf_counter()
+        with self.cache.flight(key):
+            record = self.cache.lookup(key)
+            if record is not None:
+                try:
+                    return self._found(stage, key, record, start)
+                except Damaged:
+                    record = None
+            self.on_start(stage.spec)
+            report = Report()
+            value = self._run(stage, given, report)
+            elapsed = (time.perf_counter() - start) * 1000
+            state = cast("State", value)
+            outputs = encode(state)
+            kind = kind_of(state)
+            digest = _digest(state, outputs)
+            story = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
+            meta = {"ms": f"{elapsed:.3f}", "kind": kind, "digest": digest, "report": json.dumps(story)}
+            self.cache.save(key, outputs, meta)
+        handle = Handle[T](kind, digest, lambda: value)
+        return self._done(key, stage.spec, given.digest, handle, False, elapsed, report)
+
+    def _run(self, stage: Stage[S, T], given: Handle[S], report: Report) -> T:
+        value = given.value
+        try:
+            return stage.run(value, report)
+        except DlcError:
+            raise
+        # Anything else is a bug: it is re-raised with the input that reproduces it, for the reporter of bugs.
+        except Exception as bug:
+            raise StepFailed(stage.spec, _readable(value)) from bug
+
+    def _found(self, stage: Stage[S, T], key: Key, record: Record, start: float) -> StepResult[T]:
+        from dlc.codec import Damaged, decode
+
+        meta = dict(record.meta)
+        try:
+            kind, digest, story = meta["kind"], meta["digest"], json.loads(meta["report"])
+        except (KeyError, ValueError) as e:
+            raise Damaged("record without its story") from e
+        objects = dict(record.outputs)
+
+        def read(name: str) -> memoryview | None:
+            return self.cache.view(objects[name]) if name in objects else None
+
+        def load() -> T:
+            return cast("T", decode(kind, read, tuple(objects), self.context))
+
+        report = Report(story["counts"], [(s, r) for s, r in story["misses"]], story["notes"])
+        elapsed = (time.perf_counter() - start) * 1000
+        return self._done(key, stage.spec, key.value("input"), Handle[T](kind, digest, load), True, elapsed, report)
+
+    def _done(
+        self, key: Key, spec: str, given: str, handle: Handle[T], cached: bool, ms: float, report: Report
+    ) -> StepResult[T]:
+        event = StepDone(spec, given, handle.digest, ms, cached, dict(report.counts))
+        for observer in self.observers:
+            observer(event)
+        return StepResult(spec, handle, cached, ms, report.counts, tuple(report.misses), tuple(report.notes), key)
+
+    # ---- sub-steps: what backends build in parallel -----------------------------------------------------------------
+    def run_jobs(self, jobs: Sequence[Job], package: str, report: Report) -> list[bytes]:
+        """The results of jobs, from the cache or made, several at once, in the order given."""
+        with ThreadPoolExecutor(max(1, self.jobs)) as pool:
+            futures = [pool.submit(self._job, job, package) for job in jobs]
+            try:
+                found = [f.result() for f in futures]
+            except BaseException:
+                for f in futures:
+                    f.cancel()
+                raise
+        for _, cached in found:
+            report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
+        return [content for content, _ in found]
+
+    def _job(self, job: Job, package: str) -> tuple[bytes, bool]:
+        # The code of dlc is no part of this key: the text that the job works on is, so an unrelated change to the
+        # compiler leaves every compiled kernel valid.
+        from dlc.cache import Key
+
+        del package
+        key = Key((("step", job.step), *job.key))
+        with self.cache.flight(key):
+            record = self.cache.lookup(key)
+            if record is not None:
+                content = self.cache.read(record.outputs[0][1])
+                if content is not None:
+                    return content, True
+            start = time.perf_counter()
+            made = job.make()
+            ms = (time.perf_counter() - start) * 1000
+            self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
+            return made, False
+
+
+@dataclass(frozen=True)
+class SessionWorkshop:
+    """The `Workshop` that a session lends to `Backend.build`."""
+
+    session: Session
+    package: str
+    report: Report
+
+    def cached(self, jobs: Sequence[Job]) -> list[bytes]:
+        """See `Workshop.cached`."""
+        return self.session.run_jobs(jobs, self.package, self.report) if jobs else []
+
+
+def _digest(state: State, outputs: Mapping[str, object]) -> str:
+    if not isinstance(state, Artifact):
+        return state.digest
+    from pathlib import Path
+
+    h = sha256()
+    for name, content in sorted(outputs.items()):
+        h.update(f"{name}\0".encode())
+        if isinstance(content, Path):
+            with content.open("rb") as file:
+                while block := file.read(1 << 20):
+                    h.update(block)
+        else:
+            h.update(cast("bytes", content))
+    return h.hexdigest()[:32]
+
+
+def _readable(value: object) -> str:
+    from dlc.graph.graph import Graph
+    from dlc.graph.text import print_graph
+    from dlc.plan import Plan
+
+    graph = value.graph if isinstance(value, Plan) else value
+    return print_graph(graph) if isinstance(graph, Graph) else ""
