@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         Backend,
         Frontend,
         Job,
-        Lazy,
         Port,
         Program,
         Reason,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         StepDone,
         Workshop,
     )
+    from dlc.lazy import Lazy
     from dlc.report import Report
     from dlc.spec import Bytes, Configurable, Spec, option
 
@@ -66,7 +66,7 @@ _EXPORTS = {
     "ExitCode": "dlc.diagnostics:ExitCode",
     "Frontend": "dlc.interfaces:Frontend",
     "Job": "dlc.interfaces:Job",
-    "Lazy": "dlc.interfaces:Lazy",
+    "Lazy": "dlc.lazy:Lazy",
     "Location": "dlc.diagnostics:Location",
     "Port": "dlc.interfaces:Port",
     "Program": "dlc.interfaces:Program",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.hookspecs import hookimpl
-from dlc.interfaces import Lazy
+from dlc.lazy import Lazy
 
 if TYPE_CHECKING:
     from dlc.graph import Op

@@ -6,12 +6,11 @@ Importing every pass means importing numpy, which alone takes longer than a list
 
 import ast
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from dlc.interfaces import Lazy
+from dlc.lazy import Lazy
 from dlc.spec import Bytes, Configurable, OptionDoc, Spec
 from dlc.spec.convert import describe, format_option
 
@@ -36,19 +35,13 @@ class _NotLiteral(Exception):
     """The declaration uses names whose values only an import can tell."""
 
 
-def load(lazy: Lazy) -> type[Any]:
-    """Import the class."""
-    module, _, attribute = lazy.target.partition(":")
-    return getattr(import_module(module), attribute)
-
-
 def declaration(target: type[Any] | Lazy) -> Declaration:
     """What `target` declares, without importing it where its source is plain enough."""
     if isinstance(target, Lazy):
         try:
             return _from_source(target)
         except _NotLiteral:
-            target = load(target)
+            target = target.load()
     doc = (target.__doc__ or "").strip()
     return Declaration(doc, target.options_doc() if issubclass(target, Configurable) else ())
 

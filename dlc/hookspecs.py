@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import typer
 
     from dlc.graph import Op
-    from dlc.interfaces import Backend, Frontend, Lazy, StepDone
+    from dlc.interfaces import Backend, Frontend, StepDone
+    from dlc.lazy import Lazy
     from dlc.spec import Configurable
 
 hookspec = HookspecMarker("dlc")

@@ -4,17 +4,16 @@ Discovery reads metadata only. Each plugin gets a hook manager of its own, so th
 others: it is quarantined, named, and everything else works. Names must be unique; a clash names both plugins.
 """
 
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlc import hookspecs
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
-from dlc.interfaces import Lazy
+from dlc.installed import EntryPoint, entry_points
+from dlc.lazy import Lazy
 from dlc.registry import Entry, Kind, Registry
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
     """
     blocked = set(disable)
     found: dict[str, Plugin] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+    for point in sorted(entry_points(GROUP), key=lambda p: (p.name, p.module)):
         plugin = _plugin(point)
         other = found.get(point.name)
         if other and (other.distribution, other.module) != (plugin.distribution, plugin.module):
@@ -106,9 +105,7 @@ def _core() -> Plugin:
 
 
 def _plugin(point: EntryPoint) -> Plugin:
-    distribution = point.dist
-    name, version = (distribution.name, distribution.version) if distribution else ("unknown", "")
-    return Plugin(point.name, point.value.partition(":")[0].strip(), name, version)
+    return Plugin(point.name, point.module, point.distribution, point.version)
 
 
 def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
@@ -217,6 +214,8 @@ def _clash(kind: str, name: str, first: str, second: str, disable: str) -> DlcEr
 
 def _reason(problem: BaseException) -> str:
     """Type, message and the last place in the code."""
+    import traceback
+
     frames = traceback.extract_tb(problem.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(problem).__name__}: {problem}{place}"

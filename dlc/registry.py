@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from dlc.declared import Declaration, declaration, load
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
-from dlc.interfaces import Backend, Frontend, Lazy, Source, StepDone
-from dlc.spec import Configurable, Spec, fault
+from dlc.lazy import Lazy
 
 if TYPE_CHECKING:
+    from dlc.declared import Declaration
+    from dlc.interfaces import Backend, Frontend, Source, StepDone
     from dlc.plugins import Plugin
+    from dlc.spec import Configurable, Spec
 
 Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules"]
 
@@ -36,10 +37,12 @@ class Entry:
 
     def load(self) -> Any:
         """The class (imported now if it was lazy), the text or the rule."""
-        return load(self.target) if isinstance(self.target, Lazy) else self.target
+        return self.target.load() if isinstance(self.target, Lazy) else self.target
 
-    def declaration(self) -> Declaration:
+    def declaration(self) -> "Declaration":
         """Docstring and options, mostly without importing."""
+        from dlc.declared import declaration
+
         return declaration(self.target)
 
 
@@ -86,7 +89,7 @@ class Registry:
         """Rules added to simplify."""
         return self.tables["rules"]
 
-    def find(self, kind: Kind, spec: Spec) -> Entry:
+    def find(self, kind: Kind, spec: "Spec") -> Entry:
         """The entry that `spec` names; raises DlcError (USAGE, or PLUGIN if the plugin of that name does not work)."""
         table = self.tables[kind]
         if entry := table.get(spec.name):
@@ -95,22 +98,30 @@ class Registry:
             if plugin.name == spec.name and plugin.state != "ok":
                 broken = error("plugin", f"plugin {plugin.name} is {plugin.state}: {plugin.reason}")
                 raise DlcError(*broken.diagnostics, exit_code=ExitCode.PLUGIN)
-        help = did_you_mean(spec.name, table, f"{kind}")
+        from dlc.spec import fault
+
+        help = did_you_mean(spec.name, table, kind)
         raise fault(f"unknown-{kind.removesuffix('s')}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
-    def frontend(self, spec: Spec) -> Frontend:
+    def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""
+        from dlc.interfaces import Frontend
+
         return self._create("frontends", spec, Frontend)
 
-    def backend(self, spec: Spec) -> Backend:
+    def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""
+        from dlc.interfaces import Backend
+
         return self._create("backends", spec, Backend)
 
-    def stage(self, spec: Spec) -> Any:
+    def stage(self, spec: "Spec") -> Any:
         """The configured pass; raises DlcError."""
+        from dlc.spec import Configurable
+
         return self._create("passes", spec, Configurable)
 
-    def frontend_for(self, source: Source) -> Entry:
+    def frontend_for(self, source: "Source") -> Entry:
         """The reader of `source`, by its suffix, else by its content; raises DlcError when there is none."""
         classes: dict[str, type[Frontend]] = {name: entry.load() for name, entry in self.frontends.items()}
         by_suffix = [name for name, kind in classes.items() if source.suffix in kind.suffixes]
@@ -126,12 +137,12 @@ class Registry:
         )
         raise error("unknown-format", f"{source.name}: no installed frontend reads this file", help=help)
 
-    def step_done(self, event: StepDone) -> None:
+    def step_done(self, event: "StepDone") -> None:
         """Tell every observer."""
         for observer in self.observers:
             observer(event=event)
 
-    def _create(self, kind: Kind, spec: Spec, base: type[Any]) -> Any:
+    def _create(self, kind: Kind, spec: "Spec", base: type[Any]) -> Any:
         entry = self.find(kind, spec)
         found: object = entry.load()
         if not (isinstance(found, type) and issubclass(found, base)):

@@ -1,0 +1,94 @@
+"""Entry points of installed distributions, from their metadata files alone.
+
+Not `importlib.metadata.entry_points`: importing it, with the email and zip packages behind it, takes a fifth of the
+time that a listing may take. The files read here are specified ("Entry points", "Core metadata" by the PyPA); what is
+not a directory on the path (a zip) still goes through the standard module.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """One line `name = module` of a distribution's entry points."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+
+
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Entry points of `group` in every distribution on the path; the first of several copies of one counts."""
+    found: list[EntryPoint] = []
+    seen: set[str] = set()
+    for directory in dict.fromkeys(os.path.realpath(entry or os.curdir) for entry in sys.path):
+        for points, metadata in _distributions(directory, group):
+            name, version = _header(metadata, "Name"), _header(metadata, "Version")
+            plain = re.sub(r"[-_.]+", "-", name).lower()
+            if plain not in seen:
+                seen.add(plain)
+                found += [EntryPoint(key, module, name or "unknown", version) for key, module in points]
+    return tuple(found)
+
+
+def _distributions(directory: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
+    """(entry points of the group, text of the metadata) of each distribution in `directory` that has any."""
+    if os.path.isfile(directory):
+        yield from _archived(directory, group)
+        return
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return  # a path entry that does not exist or may not be read offers nothing
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")):
+            information = os.path.join(directory, name)
+            points = _section(_text(information, "entry_points.txt"), group)
+            if points:
+                yield points, _text(information, "METADATA") or _text(information, "PKG-INFO")
+
+
+def _archived(archive: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
+    from importlib.metadata import distributions
+
+    for distribution in distributions(path=[archive]):
+        points = _section(distribution.read_text("entry_points.txt") or "", group)
+        if points:
+            yield points, distribution.read_text("METADATA") or ""
+
+
+def _text(directory: str, name: str) -> str:
+    try:
+        with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""  # most distributions have no entry points
+
+
+def _section(text: str, group: str) -> list[tuple[str, str]]:
+    """(name, module) of the lines below `[group]`."""
+    points: list[tuple[str, str]] = []
+    inside = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            inside = line == f"[{group}]"
+        elif inside and "=" in line and not line.startswith(("#", ";")):
+            name, _, target = line.partition("=")
+            points.append((name.strip(), re.split(r"[:\[]", target)[0].strip()))
+    return points
+
+
+def _header(metadata: str, field: str) -> str:
+    """One field of the metadata's header, which ends at the first blank line."""
+    for line in metadata.splitlines():
+        key, colon, value = line.partition(":")
+        if not line.strip():
+            break
+        if colon and key == field:
+            return value.strip()
+    return ""

@@ -1,0 +1,20 @@
+"""References to classes that are imported when they are used."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """What a hook returns instead of a class, to keep `dlc --help` fast."""
+
+    name: str
+    """The class's spec name."""
+    target: str
+    """"module:Class"."""
+
+    def load(self) -> type[Any]:
+        """Import the class."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
