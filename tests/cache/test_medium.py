@@ -7,8 +7,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,13 @@ def make_readonly(directory: Path) -> None:
 
 
 @pytest.fixture
-def reachable(tmp_path: Path) -> Path:
+def reachable(tmp_path: Path) -> Iterator[Path]:
+    """A directory that the other user of `in_child` can get to; pytest's own is private."""
     if os.geteuid() != 0:
-        return tmp_path / "c"
-    import tempfile
-
-    return Path(tempfile.mkdtemp()) / "c"
+        yield tmp_path / "c"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "c"
 
 
 def test_a_new_directory_is_private(tmp_path: Path) -> None:
