@@ -45,5 +45,5 @@ def dlc_ops() -> "Iterable[type[Op]]":
         module = import_module(f"dlc.ops.{path.stem}" if path.stem != "__init__" else "dlc.ops")
         for value in vars(module).values():
             declared = isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__
-            if declared and not value.__name__.startswith("_"):
+            if declared and not value.is_abstract:
                 yield value

@@ -58,6 +58,7 @@ def quote(text: str) -> str:
 class Op:
     """Base of all ops. Instances are immutable; equality and hashing are by content digest."""
 
+    is_abstract: ClassVar[bool] = True
     text_name: ClassVar[str]
     operand_names: ClassVar[tuple[str, ...]]
     attr_names: ClassVar[tuple[str, ...]]
@@ -65,6 +66,7 @@ class Op:
     types: tuple[Type, ...]
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
+        cls.is_abstract = abstract
         cls.text_name = _CAMEL.sub("_", cls.__name__).lower()
         dataclass(frozen=True, eq=False, repr=False)(cls)
         declared = fields(cls)  # type: ignore[arg-type]
