@@ -44,6 +44,7 @@ def dlc_ops() -> "Iterable[type[Op]]":
     for path in sorted((_HERE / "ops").glob("*.py")):
         module = import_module(f"dlc.ops.{path.stem}" if path.stem != "__init__" else "dlc.ops")
         for value in vars(module).values():
-            declared = isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__
-            if declared and not value.is_abstract:
-                yield value
+            if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__:
+                op: type[Op] = value
+                if not op.is_abstract:
+                    yield op
