@@ -1,0 +1,210 @@
+"""Ops whose subscripts are data, or that compare subscripts.
+
+A negative index counts from the end. An index that is out of range all the same reads the nearest element:
+subscripts come from the user's input, and no input may make a program read outside its tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dlc.graph.op import Op
+from dlc.graph.tensor import Array
+from dlc.kernel.define import Comp, ShapeError, comp, grid, same
+from dlc.kernel.expr import Axis, Expr, apply, select
+from dlc.ops.pointwise import literal
+
+
+def _place(index: Expr, extent: int) -> Expr:
+    """A subscript from data, made valid."""
+    wrapped = select(index < 0, index + extent, index)
+    return apply("min", apply("max", wrapped, 0), extent - 1)
+
+
+def _valid(index: Array, extent: int) -> Array:
+    wide = index.astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + extent, wide), 0, extent - 1)
+
+
+def _integers(index: Op) -> None:
+    if not index.dtype.is_integer or index.dtype.kind != "int":
+        raise ShapeError(f"indices must be signed integers, not {index.dtype}")
+
+
+class Gather(Op):
+    """y = x with dimension `axis` replaced by those of indices: y[…,j…,…] = x[…,indices[j…],…] (numpy.take)."""
+
+    x: Op
+    indices: Op
+    axis: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        x, indices = params
+        _integers(self.indices)
+        if not 0 <= self.axis < len(x.shape):
+            raise ShapeError(f"axis {self.axis} of {x.type}")
+        if x.shape[self.axis] == 0 and self.indices.type.size:
+            raise ShapeError(f"{x.type} has no elements along axis {self.axis}")
+        i, j = grid(x.shape, "i"), grid(indices.shape, "j")
+        before, after = i[: self.axis], i[self.axis + 1 :]
+        place = _place(indices[j], x.shape[self.axis])
+        return comp((*before, *j, *after), x[(*before, place, *after)])
+
+    def evaluate(self, *args: Array) -> Any:
+        return np.take(args[0], _valid(args[1], args[0].shape[self.axis]), self.axis)
+
+
+class GatherElements(Op):
+    """y[i…] = x[i…] with subscript `axis` replaced by indices[i…]; y has the shape of indices."""
+
+    x: Op
+    indices: Op
+    axis: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        x, indices = params
+        _integers(self.indices)
+        same(len(x.shape), len(indices.shape), "ranks")
+        if not 0 <= self.axis < len(x.shape):
+            raise ShapeError(f"axis {self.axis} of {x.type}")
+        for d, (own, other) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            if (own < other and d != self.axis) or (own == 0 and other):
+                raise ShapeError(f"indices {indices.type} leave {x.type} in dimension {d}")
+        i = grid(indices.shape)
+        place = _place(indices[i], x.shape[self.axis])
+        return comp(i, x[tuple(place if d == self.axis else a for d, a in enumerate(i))])
+
+    def evaluate(self, *args: Array) -> Any:
+        x, indices = args
+        part = x[tuple(slice(None) if d == self.axis else slice(0, e) for d, e in enumerate(indices.shape))]
+        return np.take_along_axis(part, _valid(indices, x.shape[self.axis]), self.axis)
+
+
+class GatherNd(Op):
+    """y[b…,j…,r…] = x[b…, indices[b…,j…,:]…, r…] with `batch` leading dimensions b in common (ONNX GatherND 13)."""
+
+    x: Op
+    indices: Op
+    batch: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        x, indices = params
+        _integers(self.indices)
+        if not indices.shape or not 0 <= self.batch < min(len(x.shape), len(indices.shape)):
+            raise ShapeError(f"{self.batch} batch dimensions of {x.type} and {indices.type}")
+        width = indices.shape[-1]
+        if self.batch + width > len(x.shape) or width == 0:
+            raise ShapeError(f"{width} subscripts for {x.type} with {self.batch} batch dimensions")
+        for d in range(self.batch):
+            same(x.shape[d], indices.shape[d], f"batch dimensions {d}")
+        j = grid(indices.shape[:-1], "j")
+        rest = grid(x.shape[self.batch + width :], "r")
+        places = [_place(indices[(*j, k)], x.shape[self.batch + k]) for k in range(width)]
+        return comp((*j, *rest), x[(*j[: self.batch], *places, *rest)])
+
+    def evaluate(self, *args: Array) -> Any:
+        x, indices = args
+        outer: tuple[Array, ...] = np.indices(indices.shape[:-1], sparse=True)[: self.batch]
+        places = tuple(_valid(indices[..., k], x.shape[self.batch + k]) for k in range(indices.shape[-1]))
+        return x[(*outer, *places)]
+
+
+class OneHot(Op):
+    """y = values[1] where subscript `axis` equals the index (wrapped if negative), else values[0] (ONNX OneHot 11).
+
+    indices[d…], values[2] → y with a new dimension of `depth` at `axis`; an index out of range gives no 1 at all.
+    """
+
+    indices: Op
+    values: Op
+    depth: int = 1
+    axis: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        indices, values = params
+        _integers(self.indices)
+        same(self.values.type.size, 2, "values (off and on)")
+        if not 0 <= self.axis <= len(indices.shape):
+            raise ShapeError(f"axis {self.axis} of a result with {len(indices.shape) + 1} dimensions")
+        i = grid((*indices.shape[: self.axis], self.depth, *indices.shape[self.axis :]))
+        index = apply("i64", indices[tuple(a for d, a in enumerate(i) if d != self.axis)])
+        hot = apply("eq", select(index < 0, index + self.depth, index), i[self.axis])
+        return comp(i, select(hot, values[1], values[0]))
+
+
+class Trilu(Op):
+    """The upper (or lower) triangle of the last two dimensions, 0 elsewhere; diagonal `k` is the last one kept."""
+
+    x: Op
+    upper: bool = True
+    k: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        (x,) = params
+        if len(x.shape) < 2:
+            raise ShapeError(f"{x.type} is not a matrix")
+        i = grid(x.shape)
+        row, column = i[-2], i[-1]
+        keep = column - row >= self.k if self.upper else column - row <= self.k
+        return comp(i, select(keep, x[i], literal(0, x.dtype)))
+
+    def evaluate(self, *args: Array) -> Any:
+        return np.triu(args[0], self.k) if self.upper else np.tril(args[0], self.k)
+
+
+class ScatterNd(Op):
+    """y = x with y[indices[j…,:]…, r…] replaced by (or, with `reduce`, combined with) updates[j…, r…].
+
+    ONNX ScatterND 18. Without reduction every element must be written at most once.
+    """
+
+    x: Op
+    indices: Op
+    updates: Op
+    reduce: str = ""
+
+    def define(self, *params: Any) -> tuple[Comp, Comp]:
+        x, indices, updates = params
+        _integers(self.indices)
+        width = indices.shape[-1] if indices.shape else 0
+        if not 0 < width <= len(x.shape):
+            raise ShapeError(f"{width} subscripts for {x.type}")
+        if updates.shape != (*indices.shape[:-1], *x.shape[width:]):
+            raise ShapeError(f"updates {updates.type} for {x.type} at {indices.type}")
+        j, rest = grid(indices.shape[:-1], "j"), grid(x.shape[width:], "r")
+        places = [_place(indices[(*j, k)], x.shape[k]) for k in range(width)]
+        return _scattered(x, (*places, *rest), (*j, *rest), updates[(*j, *rest)], self.reduce)
+
+
+class ScatterElements(Op):
+    """y = x with y[i…], subscript `axis` replaced by indices[i…], replaced by (or combined with) updates[i…].
+
+    ONNX ScatterElements 18. Without reduction every element must be written at most once.
+    """
+
+    x: Op
+    indices: Op
+    updates: Op
+    axis: int = 0
+    reduce: str = ""
+
+    def define(self, *params: Any) -> tuple[Comp, Comp]:
+        x, indices, updates = params
+        _integers(self.indices)
+        same(len(x.shape), len(indices.shape), "ranks")
+        if updates.shape != indices.shape or not 0 <= self.axis < len(x.shape):
+            raise ShapeError(f"updates {updates.type} at {indices.type} along axis {self.axis} of {x.type}")
+        i = grid(indices.shape)
+        place = _place(indices[i], x.shape[self.axis])
+        index = tuple(place if d == self.axis else a for d, a in enumerate(i))
+        return _scattered(x, index, i, updates[i], self.reduce)
+
+
+def _scattered(x: Any, index: tuple[Expr, ...], axes: tuple[Axis, ...], body: Expr, reduce: str) -> tuple[Comp, Comp]:
+    if reduce not in ("", "add", "mul", "max", "min"):
+        raise ShapeError(f"unknown reduction {reduce!r}")
+    copied = comp(grid(x.shape), x[grid(x.shape)])
+    kind: Any = reduce or None
+    return copied, Comp(index, axes, body, kind, None, x.shape)

@@ -1,0 +1,106 @@
+"""What the op modules share: numpy-style broadcasting, typed literals, and ops that work element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlc.graph.op import Op
+from dlc.graph.structure import Splat
+from dlc.graph.tensor import Array
+from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.expr import Apply, Const, Expr, Load, apply
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
+from dlc.kernel.scalar import SCALARS
+from dlc.types import DType, Type
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The common shape of operands by numpy's rule: aligned at the end, dimensions equal or 1.
+
+    Raises:
+        ShapeError: they do not broadcast.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[int] = []
+    for d in range(rank):
+        sizes = {s[d - rank + len(s)] for s in shapes if d - rank + len(s) >= 0} - {1}
+        if len(sizes) > 1:
+            raise ShapeError(f"shapes do not broadcast: {' and '.join(str(list(s)) for s in shapes)}")
+        out.append(next(iter(sizes), 1))
+    return tuple(out)
+
+
+def at(param: Param, index: Sequence[Expr]) -> Load:
+    """The element of a broadcast operand that belongs to the result's element `index`."""
+    own = index[len(index) - len(param.shape) :]
+    return param[tuple(Const(0) if extent == 1 else i for i, extent in zip(own, param.shape, strict=True))]
+
+
+def literal(value: float, dtype: DType) -> bool | int | float:
+    """A number as a Python literal of the kind that `dtype` takes."""
+    if dtype.is_float:
+        return float(value)
+    return int(value) if dtype.is_integer else bool(value)
+
+
+def scalar(value: float, dtype: DType) -> Splat:
+    """A number as an operand that broadcasts with everything."""
+    return Splat(literal(value, dtype), Type(dtype, ()))
+
+
+def normalized(axis: int, rank: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        ShapeError: the tensor has no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} of a tensor with {rank} dimensions")
+    return axis % rank
+
+
+class Pointwise(Op, abstract=True):
+    """Base of the ops that compute every element from the elements at its place; operands broadcast."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        """One element of the result from one element of each operand."""
+        raise AssertionError(f"{type(self).__name__} declares no scalar function")
+
+    def define(self, *params: Any) -> Comp:
+        i = grid(broadcast(*(p.shape for p in params)))
+        return comp(i, self.scalar(*(at(p, i) for p in params)))
+
+    def evaluate(self, *args: Array) -> Any:
+        names = [f"p{k}" for k in range(len(args))]
+        params = tuple(Param(n, Type(o.dtype, ())) for n, o in zip(names, self.operands, strict=True))
+        body = self.scalar(*(Load(n, ()) for n in names))
+        got = _value(body, Kernel(params, (), (), ()), dict(zip(names, args, strict=True)), None)
+        return np.broadcast_to(got, self.shape)
+
+
+def _value(e: Expr, kernel: Kernel, env: Mapping[str, Array], like: DType | None) -> Array:
+    """An expression on whole arrays: a load stands for all elements of its operand at once."""
+    match e:
+        case Const(v):
+            return np.asarray(v, (like or LITERAL_DTYPES[type(v)]).numpy)
+        case Load(param, _):
+            return env[param]
+        case Apply(fn, args):
+            rule = SCALARS[fn].rule
+            if rule == "cast":
+                return SCALARS[fn].numpy(_value(args[0], kernel, env, None))
+            values = args[1:] if rule == "select" else args
+            found = next((d for a in values if (d := kernel.dtype_of(a)) is not None), None)
+            inner = found or (None if rule == "bool" else like)
+            first = (_value(args[0], kernel, env, None),) if rule == "select" else ()
+            return np.asarray(SCALARS[fn].numpy(*first, *(_value(a, kernel, env, inner) for a in values)))
+        case _:
+            raise AssertionError(e)
+
+
+def ceil_div(a: Expr, b: int) -> Expr:
+    """⌈a / b⌉ for positive b."""
+    return apply("floordiv", a + (b - 1), b)

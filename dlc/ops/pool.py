@@ -1,0 +1,164 @@
+"""Sliding windows over the spatial dimensions of x[N, C, D…]. `pads` holds all begins, then all ends; () means none.
+
+With `ceil` the number of positions is rounded up, but every window starts in the data or in the padding before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dlc.graph.op import Op
+from dlc.graph.tensor import Array
+from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
+from dlc.kernel.expr import Expr, apply
+from dlc.ops.elementwise import Div
+from dlc.ops.linear import defaulted, sliding, window_size
+from dlc.ops.pointwise import ceil_div, scalar
+from dlc.ops.reduce import ReduceMax, ReduceMean
+from dlc.types import DType
+
+
+class _Windows(Op, abstract=True):
+    """Windows of `kernel` elements, `stride` apart, their taps `dilation` apart."""
+
+    x: Op
+    window: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    ceil: bool = False
+
+    def _figures(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Stride, pads, dilation and output extents per spatial dimension."""
+        rank = len(self.x.shape) - 2
+        if rank < 0 or len(self.window) != rank:
+            raise ShapeError(f"a window of shape {list(self.window)} over {self.x.type}")
+        stride = defaulted(self.stride, rank, 1, "stride")
+        pads = defaulted(self.pads, 2 * rank, 0, "pads")
+        dilation = defaulted(self.dilation, rank, 1, "dilation")
+        out = tuple(
+            window_size(e, self.window[d], stride[d], pads[d], pads[rank + d], dilation[d], self.ceil)
+            for d, e in enumerate(self.x.shape[2:])
+        )
+        return stride, pads, dilation, out
+
+    def _reduced(self, x: Any, kind: str) -> Comp:
+        stride, pads, dilation, out = self._figures()
+        n, c = grid(x.shape[:2], "n")
+        o, k = grid(out, "o"), grid(self.window, "k")
+        place = tuple(o[d] * stride[d] + k[d] * dilation[d] - pads[d] for d in range(len(o)))
+        # A window may leave the data through padding, or through the last position that `ceil` added.
+        guard = inside(*zip(place, x.shape[2:], strict=True)) if any(pads) or self.ceil else None
+        return comp((n, c, *o), x[n, c, *place], where=guard, **{kind: k})  # type: ignore[arg-type]
+
+    def _sliding(self, x: Array, fill: Any) -> Array:
+        """The windows as a view [N, C, O…, K…]."""
+        stride, pads, dilation, out = self._figures()
+        rank = len(out)
+        grown = list(pads)
+        for d in range(rank):
+            reach = (out[d] - 1) * stride[d] + (self.window[d] - 1) * dilation[d] + 1
+            grown[rank + d] = max(pads[rank + d], reach - pads[d] - x.shape[d + 2])
+        view = sliding(x, self.window, stride, grown, dilation, fill)
+        return view[(slice(None), slice(None), *(slice(0, o) for o in out))]
+
+
+class MaxPool(_Windows):
+    """y[n,c,o] = max over the window's elements inside the data (ONNX MaxPool 12, first output)."""
+
+    def define(self, *params: Any) -> Comp:
+        return self._reduced(params[0], "max")
+
+    def evaluate(self, *args: Array) -> Any:
+        (x,) = args
+        low = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        return self._sliding(x, low).max(tuple(range(-len(self.window), 0)), initial=low)
+
+
+class SumPool(_Windows):
+    """y[n,c,o] = Σ over the window's elements inside the data."""
+
+    def define(self, *params: Any) -> Comp:
+        return self._reduced(params[0], "sum")
+
+    def evaluate(self, *args: Array) -> Any:
+        (x,) = args
+        return self._sliding(x, 0).sum(tuple(range(-len(self.window), 0)), dtype=x.dtype)
+
+
+class PoolSize(Op):
+    """y[1,1,o…] = how many taps of window o meet data: a constant that depends on sizes only.
+
+    `extents` is the data's, in coordinates where window o starts at o·stride - begin; what counts as data is
+    [-before, extent + behind).
+    """
+
+    extents: tuple[int, ...]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    begin: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    count: tuple[int, ...]
+    to: DType
+
+    def define(self, *params: Any) -> Comp:
+        i = grid((1, 1, *self.count))
+        total: Expr = apply("i64", 1)
+        for d, o in enumerate(i[2:]):
+            start = o * self.stride[d] - self.begin[d]
+            first = apply("max", ceil_div(-(start + self.before[d]), self.dilation[d]), 0)
+            stop = ceil_div(self.extents[d] + self.behind[d] - start, self.dilation[d])
+            total = total * apply("max", apply("min", stop, self.window[d]) - first, 1)
+        return comp(i, apply(self.to.name, total))
+
+
+class AveragePool(_Windows):
+    """y[n,c,o] = mean over the window's elements (ONNX AveragePool 19).
+
+    Elements of the padding count as zeros with `count_pad`, else not at all; what lies behind the padding never counts.
+    """
+
+    count_pad: bool = False
+
+    def expand(self) -> Op:
+        stride, pads, dilation, out = self._figures()
+        rank = len(out)
+        total = SumPool(self.x, self.window, stride, pads, dilation, self.ceil)
+        if not self.ceil and (self.count_pad or not any(pads)):
+            return Div(total, scalar(math.prod(self.window), self.x.dtype))
+        shown = pads if self.count_pad else (0,) * (2 * rank)
+        size = PoolSize(
+            extents=self.x.shape[2:],
+            window=self.window,
+            stride=stride,
+            begin=pads[:rank],
+            dilation=dilation,
+            before=shown[:rank],
+            behind=shown[rank:],
+            count=out,
+            to=self.x.dtype,
+        )
+        return Div(total, size)
+
+
+class GlobalAveragePool(Op):
+    """y[n,c,1…] = mean over all spatial dimensions."""
+
+    x: Op
+
+    def expand(self) -> Op:
+        return ReduceMean(self.x, axes=tuple(range(2, len(self.x.shape))), keep=True)
+
+
+class GlobalMaxPool(Op):
+    """y[n,c,1…] = max over all spatial dimensions."""
+
+    x: Op
+
+    def expand(self) -> Op:
+        return ReduceMax(self.x, axes=tuple(range(2, len(self.x.shape))), keep=True)
