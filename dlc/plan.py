@@ -110,7 +110,8 @@ def calls_of(graph: Graph) -> tuple[Call, ...]:
 def plan_text(plan: Plan) -> str:
     """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
     number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
-    values = {v.digest: [number[s.digest], k] for s in plan.steps for k, v in enumerate(results_of(s))}
+    calls = [op for op in plan.graph.ops if isinstance(op, Call)]
+    values = {v.digest: [number[c.digest], k] for c in calls for k, v in enumerate(results_of(c))}
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],

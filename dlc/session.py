@@ -168,7 +168,7 @@ class Session:
             observer(event)
         return StepResult(spec, handle, cached, ms, report.counts, tuple(report.misses), tuple(report.notes), key)
 
-    # ---- sub-steps: what backends build in parallel -----------------------------------------------------------------
+    # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], package: str, report: Report) -> list[bytes]:
         """The results of jobs, from the cache or made, several at once, in the order given."""
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:

@@ -1,4 +1,4 @@
-"""The numpy interpreter of graphs: the reference semantics of the whole language, and the engine of constant folding."""
+"""The numpy interpreter of graphs: the reference semantics of the language, and the engine of constant folding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlc.graph.tensor import Array
 
 def evaluate_ops(outputs: Sequence[Op], known: Mapping[Op, Array]) -> list[Any]:
     """The values of ops, given the values of others. Intermediate arrays are dropped after their last use."""
-    order = [op for op in _needed(outputs, known)]
+    order = toposort(outputs, known)
     last = {x.digest: k for k, op in enumerate(order) for x in op.operands}
     keep = {o.digest for o in outputs}
     values: dict[str, Any] = {op.digest: v for op, v in known.items()}
@@ -28,25 +28,6 @@ def evaluate_ops(outputs: Sequence[Op], known: Mapping[Op, Array]) -> list[Any]:
             if last[x.digest] == k and x.digest not in keep:
                 values.pop(x.digest, None)
     return [values[o.digest] for o in outputs]
-
-
-def _needed(outputs: Sequence[Op], known: Mapping[Op, Array]) -> list[Op]:
-    """Ops to compute, in order: what the outputs need, not looking behind known values."""
-    if not known:
-        return list(toposort(outputs))
-    have = {op.digest for op in known}
-    order: list[Op] = []
-    seen: set[str] = set(have)
-    stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(outputs)]
-    while stack:
-        op, done = stack.pop()
-        if done:
-            order.append(op)
-        elif op.digest not in seen:
-            seen.add(op.digest)
-            stack.append((op, True))
-            stack.extend((x, False) for x in reversed(op.operands) if x.digest not in seen)
-    return order
 
 
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,6 +1,6 @@
 """`Graph`: inputs, outputs and names over a hash-consed DAG of ops, with traversal and rewriting.
 
-Equal ops are one node, so common subexpressions and dead code need no pass: what is not reachable from an output is not there.
+Equal ops are one node, so common subexpressions and dead code need no pass: what no output needs is not there.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Graph:
 
     def substitute(self, mapping: Mapping[Op, Op]) -> Graph:
         """Replace ops by others of the same type."""
-        return self.rewrite(lambda op: mapping.get(op))
+        return self.rewrite(mapping.get)
 
 
-def toposort(outputs: Iterable[Op]) -> tuple[Op, ...]:
-    """Ops reachable from the outputs, operands before users, with an explicit stack."""
+def toposort(outputs: Iterable[Op], stop: Iterable[Op] = ()) -> tuple[Op, ...]:
+    """Ops that the outputs need, operands before users, with an explicit stack; `stop` and what is behind it left out."""
     order: list[Op] = []
-    seen: set[str] = set()
+    seen = {op.digest for op in stop}
     stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(tuple(outputs))]
     while stack:
         op, done = stack.pop()

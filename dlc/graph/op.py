@@ -1,8 +1,9 @@
 """`Op`: one declaration gives node, value, pattern, shape rule, reference semantics and loops.
 
-A subclass is a frozen dataclass. Its fields that hold ops are operands (`x: Op`, `b: Op | None`, `xs: tuple[Op, ...]`); the
-others are attributes. It declares what it computes once, either as comprehensions (`define`) or as a composition of other
-ops (`expand`); everything else is derived. `evaluate` may be overridden for speed; a generated test proves the override equal.
+A subclass is a frozen dataclass. Its fields that hold ops are operands (`x: Op`, `b: Op | None`,
+`xs: tuple[Op, ...]`); the others are attributes. It declares what it computes once, either as comprehensions (`define`)
+or as a composition of other ops (`expand`); everything else is derived. `evaluate` may be overridden for speed; a
+generated test proves the override equal.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Op:
     def dtype(self) -> DType:
         return self.type.dtype
 
-    # ---- what a subclass declares: exactly one of the two ------------------------------------------------------------
+    # ---- what a subclass declares: exactly one of the two ----
     def define(self, *params: Any) -> Comp | Sequence[Comp]:
         """The op as comprehensions over one `Param` per operand field (None where absent, a tuple where variadic)."""
         raise TypeError(f"{type(self).__name__} has no definition")
@@ -128,7 +129,7 @@ class Op:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
 
-    # ---- derived -------------------------------------------------------------------------------------------------------
+    # ---- derived ----
     @cached_property
     def expansion(self) -> Op | None:
         """`expand()`, once."""

@@ -1,7 +1,7 @@
 """Constant data by content: a `Tensor` is a type and a digest; its bytes are fetched only when something needs them.
 
-Weights are hashed once, when they enter the compiler, and stay where they lie (memory-mapped in the model's own file) until
-a backend writes them out.
+Weights are hashed once, when they enter the compiler, and stay where they lie (memory-mapped in the model's own file)
+until a backend writes them out.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
       return %2 "y"
     }
 
-Types are derived, so they are not written. Small constants stand in the text, large ones by digest; reading those back needs
-a `tensors` function that finds them.
+Types are derived, so they are not written. Small constants stand in the text, large ones by digest; reading those back
+needs a `tensors` function that finds them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,12 @@ def parse_graph(text: str, ops: Mapping[str, type[Op]], tensors: Lookup | None =
     Raises:
         DlcError: syntax, unknown ops, operands or tensors, shape errors; with line and column.
     """
-    return _GraphReader(Tokens(text, source), ops, tensors or (lambda type, digest: None)).graph()
+    return _GraphReader(Tokens(text, source), ops, tensors or _no_tensor).graph()
+
+
+def _no_tensor(type: Type, digest: str) -> Tensor | None:
+    del type, digest
+    return None
 
 
 class _GraphReader:

@@ -62,6 +62,8 @@ def _run_slab(
     if nest.where is not None:
         keep = np.broadcast_to(interpreter.value(nest.where, None), shape)
         value, index = value[keep], tuple(i[keep] for i in index)
+    if not index:  # a scalar result: ufunc.at wants subscripts
+        out, index = out.reshape(1), (np.zeros(value.shape, np.int64),)
     if nest.reduce is None:
         out[index] = value
     else:

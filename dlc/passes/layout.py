@@ -89,7 +89,7 @@ class _Rewriter:
         args = tuple(self.new[x.digest] for x in op.args)
         return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
 
-    # ---- storage order of values ---------------------------------------------------------------------------------------
+    # ---- storage order of values ----
     def _result_order(self, kernel: Kernel, op: Call, known: Mapping[str, Permutation]) -> Permutation | None:
         result = kernel.results[0]
         if result.type.rank < 3:
@@ -123,7 +123,7 @@ class _Rewriter:
         still = [d for d, i in enumerate(nest.index) if axes_in(i) and not set(axes_in(i)) & spatial]
         return still[-1] if still else None
 
-    # ---- panels of constant factors ----------------------------------------------------------------------------------------
+    # ---- panels of constant factors ----
     def _pack(self, kernel: Kernel, args: tuple[Op, ...]) -> Call:
         for k, nest in enumerate(kernel.nests):
             factors = product(nest)

@@ -9,16 +9,18 @@ become distinct calls, so that each can be written straight into the caller's bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
 from dlc.graph.evaluate import is_constant
-from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.graph import Graph, toposort, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.kernel.define import ShapeError, comp, grid, kernel_of
 from dlc.kernel.expr import Const, Expr, Load, map_loads
+from dlc.kernel.merge import compose
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.base import Level, Pass
@@ -61,13 +63,29 @@ class Lower(Pass[Graph, Graph]):
 
 
 def lower_op(op: Op) -> Call:
-    """The call of an op's kernel, splat operands inlined as literals."""
-    while (whole := op.expansion) is not None and not op.operands:
-        op = whole
-    kernel = op.kernel
+    """The call of an op's kernel: splat operands inlined as literals, a composite as the sequence of its parts."""
+    kernel = composite_kernel(op) if op.expansion is not None else op.kernel
     literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
     args = tuple(x for x in op.operands if not isinstance(x, Splat))
     return Call(inline_literals(kernel, literals) if literals else kernel, args)
+
+
+def composite_kernel(op: Op) -> Kernel:
+    """The kernel of an op that is a composition: its parts in order, what is between them local."""
+    assert op.expansion is not None
+    given = {x.digest: k for k, x in enumerate(op.operands)}
+    inputs = {k: Param(f"x{k}", x.type) for k, x in enumerate(op.operands)}
+    parts: list[tuple[Kernel, Sequence[int]]] = []
+    outputs: list[int] = []
+    number = dict(given)
+    for part in toposort((op.expansion,), op.operands):
+        if isinstance(part, Splat):
+            continue
+        call = lower_op(part)
+        number[part.digest] = len(op.operands) + len(parts)
+        parts.append((call.body, [number[a.digest] for a in call.args]))
+        outputs.append(number[part.digest])
+    return compose(parts, inputs, outputs)
 
 
 def inline_literals(kernel: Kernel, literals: dict[str, bool | int | float]) -> Kernel:

@@ -1,0 +1,164 @@
+"""Join kernels: concatenate the nests of a producer and a consumer, and inline locals that need no storage.
+
+k1: t = f(a);   k2: r = g(t, b)     →     k: t local; t = f(a); r = g(t, b)     →     k: r = g(f(a), b)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, loads, walk
+from dlc.kernel.inline import inline, is_pointwise_map
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.roles import product
+
+# Inlining copies a producer's expression to every load of it; beyond this many nodes a body is left in a local.
+MAX_BODY = 96
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A merged kernel and, per parameter, the value it stands for (as the caller numbered them)."""
+
+    kernel: Kernel
+    arguments: tuple[int, ...]
+
+
+def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequence[int], value: int) -> Joined:
+    """The producer followed by the consumer, the value between them a local.
+
+    Args:
+        producer: A kernel with one result.
+        given: A number for each of its arguments; equal numbers are equal values.
+        consumer: A kernel that reads the result.
+        taken: A number for each of its arguments.
+        value: The number of the producer's result.
+    """
+    numbers = tuple(dict.fromkeys((*given, *(n for n in taken if n != value))))
+    first = {p.name: f"a{n}" for p, n in zip(producer.params, given, strict=True)}
+    second = {p.name: "v" if n == value else f"a{n}" for p, n in zip(consumer.params, taken, strict=True)}
+    first[producer.results[0].name] = "v"
+    first |= {p.name: f"x{k}" for k, p in enumerate(producer.locals)}
+    second |= {p.name: f"y{k}" for k, p in enumerate(consumer.locals)}
+    second |= {p.name: f"r{k}" for k, p in enumerate(consumer.results)}
+    types = {first[p.name]: p.type for p in producer.params} | {second[p.name]: p.type for p in consumer.params}
+    locals_ = (
+        *(Param(first[p.name], p.type) for p in producer.locals),
+        Param("v", producer.results[0].type),
+        *(Param(second[p.name], p.type) for p in consumer.locals),
+    )
+    nests = (*(n.rename(first) for n in producer.nests), *(n.rename(second) for n in consumer.nests))
+    params = tuple(Param(f"a{n}", types[f"a{n}"]) for n in numbers)
+    results = tuple(Param(second[p.name], p.type) for p in consumer.results)
+    return Joined(Kernel.canonical(params, results, nests, locals_), numbers)
+
+
+def inline_locals(kernel: Kernel) -> Kernel:
+    """The kernel without the locals whose value can be computed where it is read, at no extra work."""
+    changed = True
+    while changed:
+        changed = False
+        for local in kernel.locals:
+            smaller = _inline_local(kernel, local)
+            if smaller is not None:
+                kernel, changed = smaller, True
+                break
+    return kernel
+
+
+def _inline_local(kernel: Kernel, local: Param) -> Kernel | None:
+    writers = [k for k, n in enumerate(kernel.nests) if n.out == local.name]
+    readers = [k for k, n in enumerate(kernel.nests) if local.name in n.reads()]
+    if len(writers) != 1 or not is_pointwise_map(kernel.nests[writers[0]], local.shape):
+        return None
+    producer = kernel.nests[writers[0]]
+    overwritten = {n.out for n in kernel.nests[writers[0] + 1 :]} & producer.reads()
+    if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
+        return None
+    nests = list(kernel.nests)
+    for k in readers:
+        if refusal(producer, local, nests[k]):
+            return None
+        nests[k] = inline(nests[k], local.name, producer)
+    del nests[writers[0]]
+    locals_ = tuple(p for p in kernel.locals if p.name != local.name)
+    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), locals_)
+
+
+def is_movement(body: Expr) -> bool:
+    """Whether a body only fetches: a load or a literal, no arithmetic on data."""
+    return isinstance(body, (Load, Const))
+
+
+def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
+    """Why a pointwise producer of `value` should not be inlined into a consumer; "" when it should."""
+    found = [x for e in consumer.exprs() for x in loads(e) if x.param == value.name]
+    if is_movement(producer.body):
+        if consumer.reduce is None or isinstance(producer.body, Const):
+            return ""
+        changed = inline(consumer, value.name, producer)
+        rough = any(
+            isinstance(x, Apply) and x.fn in ("floordiv", "mod") for l in loads(changed.body) for x in _index(l)
+        )
+        return "its subscripts would no longer be linear in a reduction" if rough else ""
+    if any(x.param == value.name for i in consumer.index for x in loads(i)):
+        return "it computes subscripts"
+    distinct = len(set(found))
+    if consumer.points * distinct > max(1, value.type.size) * (2 if distinct > 1 and consumer.reduce is None else 1):
+        return "its values are read more than once"
+    if product(consumer) is not None:
+        return "it feeds a contraction"
+    nodes = sum(1 for _ in walk(consumer.body)) + len(found) * sum(1 for _ in walk(producer.body))
+    return f"the joined body would have {nodes} nodes" if nodes > MAX_BODY else ""
+
+
+def _index(load: Load) -> list[Expr]:
+    return [x for i in load.index for x in walk(i)]
+
+
+def is_epilogue(nest: Nest, value: Param) -> bool:
+    """Whether a nest is a map over `value`, element by element: it can run while a producer's tile is in registers."""
+    found = {x for e in nest.exprs() for x in loads(e) if x.param == value.name}
+    if nest.reduce is not None or nest.where is not None or len(found) != 1 or nest.points != value.type.size:
+        return False
+    (load,) = found
+    plain = [i for i in load.index if isinstance(i, Axis)]
+    whole = all(
+        (isinstance(i, Axis) and i.extent == d) or (i == Const(0) and d == 1)
+        for i, d in zip(load.index, value.shape, strict=True)
+    )
+    return whole and len(set(plain)) == len(plain) == len(nest.axes)
+
+
+def align_epilogue(nest: Nest, value: Param) -> Nest:
+    """The nest with its axes in the order of the value's dimensions."""
+    load = next(x for e in nest.exprs() for x in loads(e) if x.param == value.name)
+    order = tuple(i for i in load.index if isinstance(i, Axis))
+    return replace(nest, axes=order)
+
+
+def compose(
+    parts: Sequence[tuple[Kernel, Sequence[int]]], inputs: Mapping[int, Param], outputs: Sequence[int]
+) -> Kernel:
+    """One kernel for a sequence of kernels with one result each.
+
+    Args:
+        parts: (kernel, numbers of its arguments); part k computes value `outputs[k]`.
+        inputs: Number → parameter of the whole.
+        outputs: Number of each part's value; the last is the result.
+    """
+    nests: list[Nest] = []
+    locals_: list[Param] = []
+    names = {n: p.name for n, p in inputs.items()}
+    for k, ((kernel, numbers), value) in enumerate(zip(parts, outputs, strict=True)):
+        renamed = {p.name: names[n] for p, n in zip(kernel.params, numbers, strict=True)}
+        for j, p in enumerate(kernel.locals):
+            renamed[p.name] = f"l{k}_{j}"
+            locals_.append(Param(renamed[p.name], p.type))
+        names[value] = renamed[kernel.results[0].name] = f"v{k}"
+        locals_.append(Param(f"v{k}", kernel.results[0].type))
+        nests += [n.rename(renamed) for n in kernel.nests]
+    result = locals_.pop()
+    whole = Kernel.canonical(tuple(inputs.values()), (result,), tuple(nests), tuple(locals_))
+    return inline_locals(whole)

@@ -1,0 +1,6 @@
+"""How classes of nests become fast loops: element-wise and movement, reductions, contractions."""
+
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
+
+__all__ = ["Machine", "schedule"]

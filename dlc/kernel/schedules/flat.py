@@ -1,0 +1,159 @@
+"""Nests with one subscript per tensor: what every schedule starts from.
+
+    t[i, j]  →  t[i·d₁ + j]         for t of shape (d₀, d₁)
+
+Subscripts that depend on data are clamped into their dimension, so that no content of a tensor can make a program
+leave it. (Guards decide elsewhere whether an element is used; this is about memory only.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, map_loads, substitute
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.simplify import conjuncts, is_index, linear, simplify
+
+CLAMP = ("max", "min")
+
+
+def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
+    """The element's position in row-major order."""
+    data: Expr | None = None
+    plain: Expr = Const(0)
+    stride = 1
+    for e, d in zip(reversed(index), reversed(shape), strict=True):
+        if is_index(e):
+            plain = e * stride + plain
+        else:
+            inside = apply("min", apply("max", apply("i64", e), 0), max(d - 1, 0))
+            term = apply("mul", inside, stride) if stride != 1 else inside
+            data = term if data is None else apply("add", term, data)
+        stride *= d
+    plain = simplify(plain)
+    if data is None:
+        return plain
+    return data if plain == Const(0) else apply("add", data, plain)
+
+
+def flat_expr(e: Expr, tensors: Mapping[str, Param]) -> Expr:
+    """The expression with flat loads."""
+
+    def change(load: Load) -> Expr:
+        return Load(load.param, (offset(load.index, tensors[load.param].shape),))
+
+    return map_loads(e, change)
+
+
+def flat_nest(nest: Nest, tensors: Mapping[str, Param]) -> Nest:
+    """The nest with flat loads and a flat output subscript."""
+    index = tuple(flat_expr(i, tensors) for i in nest.index)
+    return Nest(
+        nest.out,
+        (offset(index, tensors[nest.out].shape),),
+        nest.axes,
+        flat_expr(nest.body, tensors),
+        nest.reduce,
+        None if nest.where is None else flat_expr(nest.where, tensors),
+    )
+
+
+def coefficient(e: Expr, axis: Axis) -> int | None:
+    """How far an expression moves per step of an axis; None when that is not one number."""
+    form = linear(e)
+    if form is None:
+        return None if axis_inside(e, axis) else 0
+    if any(atom != axis and axis_inside(atom, axis) for atom, _ in form.terms):
+        return None
+    return form.coefficient(axis)
+
+
+def axis_inside(e: Expr, axis: Axis) -> bool:
+    """Whether an axis occurs in an expression (iterative: expressions may be deep and shared)."""
+    stack, seen = [e], set[Expr]()
+    while stack:
+        x = stack.pop()
+        if x == axis:
+            return True
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.args if isinstance(x, Apply) else x.index if isinstance(x, Load) else ())
+    return False
+
+
+def positions(e: Expr) -> Iterable[Expr]:
+    """The flat subscripts of an expression's loads; bare uses of axes as data come as themselves."""
+    stack, seen = [e], set[Expr]()
+    while stack:
+        x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        match x:
+            case Load(_, (at,)):
+                yield at
+            case Axis():
+                yield apply("mul", x, x)  # an axis as data: no linear position, so nothing may be merged into it
+            case Apply(_, args):
+                stack.extend(args)
+            case _:
+                pass
+
+
+def nest_positions(nest: Nest) -> Iterable[Expr]:
+    """All flat subscripts of a nest, its guard's comparisons included as they stand."""
+    yield nest.index[0]
+    yield from positions(nest.body)
+    for part in conjuncts(nest.where):
+        yield from (apply("mul", a, a) for a in part_axes(part))
+
+
+def part_axes(e: Expr) -> tuple[Axis, ...]:
+    """The axes of a guard."""
+    stack, found = [e], dict[Axis, None]()
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Axis):
+            found[x] = None
+        stack.extend(x.args if isinstance(x, Apply) else x.index if isinstance(x, Load) else ())
+    return tuple(found)
+
+
+def merge_axes(nests: tuple[Nest, ...], outer: Axis, inner: Axis) -> tuple[Nest, ...] | None:
+    """Flat nests with two axes walked as one, when every subscript moves as far per `outer` as per all of `inner`.
+
+    for outer<A inner<B: f(outer·B + inner)   →   for both<A·B: f(both)
+    """
+    spots = [p for n in nests for p in nest_positions(n)]
+    for p in spots:
+        a, b = coefficient(p, outer), coefficient(p, inner)
+        if a is None or b is None or a != b * inner.extent:
+            return None
+    both = Axis(inner.name, outer.extent * inner.extent)
+    mapping: dict[Expr, Expr] = {outer: Const(0), inner: both}
+
+    def change(nest: Nest) -> Nest:
+        axes = tuple(both if a == inner else a for a in nest.axes if a != outer)
+        fresh = nest.substitute(mapping, axes)
+        return Nest(
+            fresh.out,
+            (simplify(fresh.index[0]),),
+            axes,
+            flat_simplify(fresh.body),
+            fresh.reduce,
+            fresh.where,
+        )
+
+    return tuple(change(n) for n in nests)
+
+
+def flat_simplify(e: Expr) -> Expr:
+    """Simplify the subscripts of an expression's loads, nothing else (data keeps its operations)."""
+    return map_loads(e, lambda load: Load(load.param, (simplify(load.index[0]),)))
+
+
+def at(e: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
+    """A flat expression with axes replaced and subscripts simplified again."""
+    if is_index(e):
+        return simplify(substitute(e, mapping))
+    return flat_simplify(substitute(e, mapping))

@@ -1,0 +1,175 @@
+"""Which nests share loops: neighbours that meet element by element run inside common outer loops.
+
+    for i j: t[i] += f(i, j)                 for i: t = Σⱼ f(i, j)
+    for i:   r[i]  = g(t[i])           →            r[i] = g(t)
+
+Axes are linked where one nest reads (or writes again) what another wrote, at the same plain subscript. A class of
+linked axes is shared when every nest of the group has exactly one of them, as an axis of its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.kernel.expr import Axis, Const, Expr, Load, loads
+from dlc.kernel.nest import Kernel, Nest, Param
+
+Node = tuple[int, Axis]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nests that run inside the loops of `shared`, which occur as the same axes in all of them."""
+
+    nests: tuple[Nest, ...]
+    shared: tuple[Axis, ...]
+
+
+def plain_write(nest: Nest, shape: tuple[int, ...]) -> bool:
+    """Whether the output's subscripts are distinct whole axes, so that output axes and elements correspond one to one."""
+    axes = [i for i in nest.index if isinstance(i, Axis)]
+    whole = all(
+        (isinstance(i, Axis) and i.extent == d) or (i == Const(0) and d == 1)
+        for i, d in zip(nest.index, shape, strict=True)
+    )
+    return whole and len(set(axes)) == len(axes)
+
+
+def _accesses(nest: Nest) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
+    """(tensor, subscripts, whether it is written)."""
+    yield nest.out, nest.index, True
+    for e in nest.exprs():
+        for load in loads(e):
+            yield load.param, load.index, False
+
+
+class _Classes:
+    """Union-find over (nest, axis), with classes that may be ruled out."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Node, Node] = {}
+        self._broken: set[Node] = set()
+
+    def find(self, node: Node) -> Node:
+        while (up := self._parent.get(node, node)) != node:
+            node = up
+        return node
+
+    def join(self, a: Node, b: Node) -> None:
+        x, y = self.find(a), self.find(b)
+        if x != y:
+            self._parent[y] = x
+            if y in self._broken:
+                self._broken.add(x)
+
+    def rule_out(self, node: Node) -> None:
+        self._broken.add(self.find(node))
+
+    def usable(self, node: Node) -> bool:
+        return self.find(node) not in self._broken
+
+
+def _link(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> _Classes:
+    classes = _Classes()
+    accesses = [list(_accesses(n)) for n in nests]
+    for n in range(len(nests)):
+        for m in range(n + 1, len(nests)):
+            for name, index, written in accesses[n]:
+                for other, second, rewritten in accesses[m]:
+                    if name == other and (written or rewritten):
+                        _link_subscripts(classes, (n, index), (m, second), tensors[name].shape)
+    return classes
+
+
+def _link_subscripts(
+    classes: _Classes, a: tuple[int, tuple[Expr, ...]], b: tuple[int, tuple[Expr, ...]], shape: tuple[int, ...]
+) -> None:
+    for x, y, d in zip(a[1], b[1], shape, strict=True):
+        if isinstance(x, Axis) and isinstance(y, Axis) and x.extent == y.extent == d:
+            classes.join((a[0], x), (b[0], y))
+            continue
+        for nest, e in ((a[0], x), (b[0], y)):
+            for axis in _axes_of(e):
+                classes.rule_out((nest, axis))
+
+
+def _axes_of(e: Expr) -> Iterator[Axis]:
+    from dlc.kernel.expr import walk
+
+    return (x for x in walk(e) if isinstance(x, Axis))
+
+
+def share(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> Group | None:
+    """The group of these nests, or None when they have no loop in common."""
+    classes = _link(nests, tensors)
+    names: list[dict[Axis, Axis]] = [{} for _ in nests]
+    shared: list[Axis] = []
+    for axis in nests[0].axes:
+        root = classes.find((0, axis))
+        members = [[a for a in n.axes if classes.find((k, a)) == root] for k, n in enumerate(nests)]
+        if not classes.usable((0, axis)) or any(len(m) != 1 for m in members):
+            continue
+        if any(m[0] in n.reduction_axes for m, n in zip(members, nests, strict=True)):
+            continue
+        common = Axis(f"s{len(shared)}", axis.extent)
+        shared.append(common)
+        for k, m in enumerate(members):
+            names[k][m[0]] = common
+    if not shared:
+        return None
+    renamed = tuple(_rename(n, k, own) for k, (n, own) in enumerate(zip(nests, names, strict=True)))
+    return Group(renamed, tuple(shared))
+
+
+def _rename(nest: Nest, number: int, shared: Mapping[Axis, Axis]) -> Nest:
+    """Shared axes under their common names, the others under names of this nest only."""
+    own = {a: shared.get(a, Axis(f"n{number}{a.name}", a.extent)) for a in nest.axes}
+    return nest.substitute(own, tuple(own.values()))
+
+
+def is_product(nest: Nest) -> bool:
+    """A sum of products: what the contraction schedule wants to have to itself, but for element-wise followers."""
+    from dlc.kernel.expr import Apply
+
+    return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
+
+
+def partition(kernel: Kernel) -> tuple[Group, ...]:
+    """The nests in order, in groups; every nest is in one."""
+    out: list[Group] = []
+    run: list[Nest] = []
+    group: Group | None = None
+    for nest in kernel.nests:
+        wider = share([*run, nest], kernel.tensors) if run and _related(run, nest) else None
+        if wider is not None and _worthwhile(run, nest, wider):
+            run.append(nest)
+            group = wider
+            continue
+        if group is not None:
+            out.append(group)
+        run = [nest]
+        group = single(nest)
+    return (*out, group) if group is not None else tuple(out)
+
+
+def single(nest: Nest) -> Group:
+    """A nest by itself; its output axes count as shared."""
+    own = {a: Axis(f"s{k}", a.extent) for k, a in enumerate(nest.axes)}
+    shared = tuple(own[a] for a in nest.axes if a not in nest.reduction_axes)
+    return Group((nest.substitute(own, tuple(own.values())),), shared)
+
+
+def _related(run: Sequence[Nest], nest: Nest) -> bool:
+    written = {n.out for n in run}
+    return bool(written & nest.reads()) and nest.out not in written
+
+
+def _worthwhile(run: Sequence[Nest], nest: Nest, wider: Group) -> bool:
+    """A product keeps its tiles only if followers are element-wise over all of its output; nothing pulls a product in."""
+    if is_product(nest) and nest.reduction_axes and any(n.axes for n in run):
+        return False
+    if is_product(run[0]) and run[0].reduction_axes:
+        kept = len(run[0].axes) - len(run[0].reduction_axes)
+        return len(wider.shared) == kept and not nest.reduction_axes
+    return True

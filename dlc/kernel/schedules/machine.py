@@ -1,0 +1,27 @@
+"""What a schedule needs to know of a machine: numbers only, no names of processors or languages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Sizes that decide tiles and blocks."""
+
+    vector_bytes: int = 0
+    """Bytes of a vector register; 0: no vectors, scalar loops only."""
+    registers: int = 16
+    """Number of vector registers."""
+    l1: int = 32 << 10
+    """Bytes of first-level data cache."""
+    l2: int = 512 << 10
+    """Bytes of second-level cache per core."""
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of a vector, at least 1."""
+        return max(1, self.vector_bytes // itemsize)
+
+
+STACK_BYTES = 8 << 10
+"""Buffers up to this size lie on the stack; all buffers of a kernel together stay within a few times that."""

@@ -1,0 +1,74 @@
+"""The schedule that every kernel has: scalar loops in an order that makes stores contiguous.
+
+    reductions:  for out axes: a = start; for reduced axes: a = a r body; out = a
+    the rest:    for axes: out = body
+
+Reductions add up in the order of their axes. Groups share their outer loops (see groups.py).
+"""
+
+from __future__ import annotations
+
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply
+from dlc.kernel.loops import For, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.schedules.clip import guarded
+from dlc.kernel.schedules.fold import folded
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.scope import Scope, merge_run, order
+from dlc.kernel.schedules.start import needs_fill
+
+
+def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozenset[str]) -> tuple[Stmt, ...]:
+    """A group as loops. `written`: tensors that earlier groups wrote or that were filled."""
+    if len(scope.nests) == 1 and scope.nests[0].reduce is None and not scope.scalars:
+        nest = scope.nests[0]
+        axes = order(nest.axes, nest) if set(scope.shared) == set(nest.axes) else nest.axes
+        return guarded(axes, nest.where, (Store(nest.out, nest.index[0], nest.body),))
+    body: list[Stmt] = []
+    started: set[str] = set(written)
+    for name in scope.narrow:
+        if name not in scope.scalars and needs_fill(kernel, name):
+            body += fill(name, scope.tensors[name].type.size, kernel.start_of(name))
+            started.add(name)
+    for k, nest in enumerate(scope.nests):
+        if nest.out in scope.scalars and nest.out not in started:
+            body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
+        body += _nest(scope, k, kernel, machine, started)
+        started.add(nest.out)
+    return wrap(scope.shared, tuple(body))
+
+
+def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[str]) -> tuple[Stmt, ...]:
+    nest = scope.nests[k]
+    inner = tuple(a for a in nest.axes if a not in scope.shared)
+    reduced = tuple(a for a in inner if a in nest.reduction_axes)
+    outer = order(tuple(a for a in inner if a not in reduced), nest)
+    scalar = scope.scalars.get(nest.out)
+    if nest.reduce is None:
+        (nest,), outer = merge_run((nest,), outer)
+        write = Set(scalar, nest.body) if scalar else Store(nest.out, nest.index[0], nest.body)
+        return guarded(outer, nest.where, (write,))
+    if scalar is None and not scope.plain[k]:
+        old = Load(nest.out, nest.index)
+        update = Store(nest.out, nest.index[0], apply(nest.reduce, old, nest.body))
+        return guarded((*outer, *reduced), nest.where, (update,))
+    sum = scalar or Local(f"a{k}", scope.tensors[nest.out].dtype)
+    start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
+    before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)
+    after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
+    fast = folded(nest, reduced, sum, machine)
+    total = fast if fast is not None else reduction(nest, reduced, sum)
+    return wrap(outer, (*before, *total, *after))
+
+
+def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local) -> tuple[Stmt, ...]:
+    """sum = sum r body over the reduced axes, one after another."""
+    assert nest.reduce is not None
+    (nest,), reduced = merge_run((nest,), reduced)
+    return guarded(reduced, nest.where, (Set(sum, apply(nest.reduce or "add", sum, nest.body)),))
+
+
+def fill(name: str, size: int, value: bool | int | float) -> tuple[For, ...]:
+    """Every element set to one value."""
+    axis = Axis("z", size)
+    return (loop(axis, Store(name, axis, Const(value))),)

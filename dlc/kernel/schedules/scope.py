@@ -1,0 +1,128 @@
+"""A group made ready for loops: locals without their shared dimensions, tensors flat, axes in order and merged.
+
+    for i: t[i, j] … t[i, j]   →   for i: t[j] … t[j]          when only this group touches t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Axis, Const, Expr, Load, loads, map_loads
+from dlc.kernel.loops import Local
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes
+from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.types import Type
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A group in flat form.
+
+    Attributes:
+        nests: Flat nests; those whose output is in `scalars` store to a variable.
+        shared: The common loops, outermost first.
+        plain: Per nest: whether output axes and elements correspond one to one.
+        tensors: Shapes as this group sees them: locals that live in it have lost their shared dimensions.
+        scalars: Locals of the kernel that are one variable here.
+        narrow: Locals that live in this group only and have lost dimensions, the scalars among them.
+    """
+
+    nests: tuple[Nest, ...]
+    shared: tuple[Axis, ...]
+    plain: tuple[bool, ...]
+    tensors: Mapping[str, Param]
+    scalars: Mapping[str, Local]
+    narrow: tuple[str, ...]
+
+
+def open_scope(group: Group, kernel: Kernel) -> Scope:
+    """The group in flat form (see the module's equation)."""
+    nests, tensors, scalars = _shrink(group, kernel)
+    plain = tuple(plain_write(n, tensors[n.out].shape) for n in nests)
+    flat = tuple(_read_scalars(flat_nest(n, tensors), scalars) for n in nests)
+    shared = order(group.shared, flat[-1])
+    flat, shared = merge_run(flat, shared)
+    narrow = tuple(p.name for p in kernel.locals if tensors[p.name].shape != p.shape)
+    return Scope(flat, shared, plain, tensors, scalars, (*narrow, *(n for n in scalars if n not in narrow)))
+
+
+def order(axes: Sequence[Axis], nest: Nest) -> tuple[Axis, ...]:
+    """Axes with the output's unit stride last, so that stores are contiguous; as they are when strides are unknown."""
+    strides = [coefficient(nest.index[0], a) for a in axes]
+    if any(s is None for s in strides):
+        return tuple(axes)
+    return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: -abs(x[0] or 0)))
+
+
+def merge_run(nests: tuple[Nest, ...], axes: tuple[Axis, ...]) -> tuple[tuple[Nest, ...], tuple[Axis, ...]]:
+    """Neighbouring axes walked as one wherever every subscript allows it."""
+    at = len(axes) - 1
+    while at > 0:
+        merged = merge_axes(nests, axes[at - 1], axes[at])
+        if merged is not None:
+            both = Axis(axes[at].name, axes[at - 1].extent * axes[at].extent)
+            nests, axes = merged, (*axes[: at - 1], both, *axes[at + 1 :])
+        at -= 1
+    return nests, axes
+
+
+def _shrink(group: Group, kernel: Kernel) -> tuple[tuple[Nest, ...], Mapping[str, Param], Mapping[str, Local]]:
+    tensors = dict(kernel.tensors)
+    scalars: dict[str, Local] = {}
+    own = _private(group, kernel)
+    kept: dict[str, tuple[int, ...]] = {}
+    for name in own:
+        dims = tuple(d for d in range(len(tensors[name].shape)) if not _is_shared_dim(group, name, d))
+        kept[name] = dims
+        old = tensors[name]
+        tensors[name] = Param(name, Type(old.dtype, tuple(old.shape[d] for d in dims)))
+        if not dims:
+            scalars[name] = Local(name, old.dtype)
+
+    def change(load: Load) -> Expr:
+        dims = kept.get(load.param)
+        return load if dims is None else Load(load.param, tuple(load.index[d] for d in dims))
+
+    def narrow(n: Nest) -> Nest:
+        index = n.index if n.out not in kept else tuple(n.index[d] for d in kept[n.out])
+        where = None if n.where is None else map_loads(n.where, change)
+        return replace(n, index=tuple(map_loads(i, change) for i in index), body=map_loads(n.body, change), where=where)
+
+    return tuple(narrow(n) for n in group.nests), tensors, scalars
+
+
+def _private(group: Group, kernel: Kernel) -> list[str]:
+    """Locals that only this group touches (nests are compared by what they write and read: axes are renamed here)."""
+    inside: dict[str, int] = {}
+    for n in group.nests:
+        for name in n.reads() | {n.out}:
+            inside[name] = inside.get(name, 0) + 1
+    everywhere: dict[str, int] = {}
+    for n in kernel.nests:
+        for name in n.reads() | {n.out}:
+            everywhere[name] = everywhere.get(name, 0) + 1
+    return [p.name for p in kernel.locals if inside.get(p.name) == everywhere.get(p.name)]
+
+
+def _is_shared_dim(group: Group, name: str, d: int) -> bool:
+    """Whether every access in the group subscripts this dimension with one shared axis."""
+    found: set[Expr] = set()
+    for n in group.nests:
+        if n.out == name:
+            found.add(n.index[d])
+        found |= {x.index[d] for e in n.exprs() for x in loads(e) if x.param == name}
+    only = next(iter(found))
+    return len(found) == 1 and (only in group.shared or only == Const(0))
+
+
+def _read_scalars(nest: Nest, scalars: Mapping[str, Local]) -> Nest:
+    if not scalars:
+        return nest
+
+    def change(load: Load) -> Expr:
+        return scalars.get(load.param, load)
+
+    where = None if nest.where is None else map_loads(nest.where, change)
+    return replace(nest, body=map_loads(nest.body, change), where=where)

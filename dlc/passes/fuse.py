@@ -1,0 +1,155 @@
+"""fuse: join neighbouring kernels.
+
+    b = f(a);  c = g(b)            →   c = (g∘f)(a)                  f a map: inlined where each value is read once
+    t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)          the map is the epilogue of the contraction
+    c = concat(f(a), g(b))         →   c = call(a, b)                every part written in place
+
+A kernel is absorbed by its only reader. What is left alone says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dlc.graph.evaluate import is_constant
+from dlc.graph.graph import MAX_ORIGINS, Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Call
+from dlc.kernel.inline import is_pointwise_map
+from dlc.kernel.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.passes.base import Level, Pass
+from dlc.passes.views import is_view
+from dlc.report import Report
+from dlc.spec import option
+
+
+@dataclass(frozen=True)
+class Fuse(Pass[Graph, Graph]):
+    """Merge kernels with their readers."""
+
+    name: ClassVar[str] = "fuse"
+    level_in: ClassVar[Level] = "kernels"
+    level_out: ClassVar[Level] = "kernels"
+    max_nests: int = option(32, "nests of the largest joined kernel", low=1)
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The same computation in fewer kernels."""
+        return _Fuser(self, state, report).graph()
+
+
+class _Fuser:
+    """One walk from inputs to outputs; every call absorbs what it can of its producers."""
+
+    def __init__(self, options: Fuse, source: Graph, report: Report) -> None:
+        self._options, self._source, self._report = options, source, report
+        self._new: dict[str, Op] = {}
+        self._readers: dict[str, int] = {}
+        self._constant: dict[str, bool] = {}
+        self._origins = dict(source.origins)
+
+    def graph(self) -> Graph:
+        source = self._source
+        outputs = {o.digest for o in source.outputs}
+        for op in source.ops:
+            moved = op.with_operands([self._new[x.digest] for x in op.operands])
+            self._tell(moved, source.origin(op))
+            result = moved
+            if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
+                result = self._absorb(moved)
+            self._new[op.digest] = result
+            # An output has the caller as a further reader and can be absorbed by nobody.
+            readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)
+            self._readers[result.digest] = self._readers.get(result.digest, 0) + readers
+        new = tuple(self._new[o.digest] for o in source.outputs)
+        return with_live_origins(replace(source, outputs=new, origins=self._origins))
+
+    def _tell(self, op: Op, names: tuple[str, ...]) -> None:
+        if names:
+            known = self._origins.get(op.digest, ())
+            self._origins[op.digest] = tuple(dict.fromkeys((*known, *names)))[:MAX_ORIGINS]
+
+    def _absorb(self, call: Call) -> Call:
+        refused: set[str] = set()
+        while True:
+            for arg in call.args:
+                if arg.digest in refused or not isinstance(arg, Call) or is_constant(arg, self._constant):
+                    continue
+                why = self._refusal(arg, call)
+                if why:
+                    refused.add(arg.digest)
+                    self._report.missed(" ".join(self._origins.get(arg.digest, (repr(arg),))[:2]), why)
+                    continue
+                joined = self._join(arg, call)
+                self._tell(joined, (*self._origins.get(arg.digest, ()), *self._origins.get(call.digest, ())))
+                self._report.count("joined")
+                call = joined
+                break
+            else:
+                return call
+
+    def _refusal(self, producer: Call, consumer: Call) -> str:
+        """Why the consumer cannot absorb the producer; "" when it can."""
+        if len(producer.types) != 1:
+            return "it has several results"
+        kernel = producer.body
+        single = kernel.nests[0] if len(kernel.nests) == 1 else None
+        result = kernel.results[0]
+        mapped = single is not None and is_pointwise_map(single, result.shape)
+        movement = mapped and single is not None and is_movement(single.body)
+        if self._readers[producer.digest] > 1 and not movement:
+            return f"it has {self._readers[producer.digest]} readers"
+        if is_view(producer) and _reduces(consumer.body):
+            return "it is only another view of the same memory"
+        if len(kernel.nests) + len(consumer.body.nests) > self._options.max_nests:
+            return f"the joined kernel would have more than {self._options.max_nests} nests"
+        names = {
+            p.name for p, a in zip(consumer.body.params, consumer.args, strict=True) if a.digest == producer.digest
+        }
+        for nest in consumer.body.nests:
+            for name in sorted(names & nest.reads()):
+                value = Param(name, result.type)
+                if mapped and single is not None:
+                    why = refusal(single, value, nest)
+                    if not why or movement:
+                        if why:
+                            return why
+                        continue
+                why = _epilogue_refusal(nest, value, consumer.body)
+                if why:
+                    return why
+        return ""
+
+    def _join(self, producer: Call, consumer: Call) -> Call:
+        ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))
+        number = {op.digest: k for k, op in enumerate(ops)}
+        given = [number[a.digest] for a in producer.args]
+        taken = [number[a.digest] for a in consumer.args]
+        joined = join(producer.body, given, consumer.body, taken, number[producer.digest])
+        kernel = _aligned(inline_locals(joined.kernel))
+        return Call(kernel, tuple(ops[n] for n in joined.arguments))
+
+
+def _reduces(kernel: Kernel) -> bool:
+    return any(n.reduce is not None for n in kernel.nests)
+
+
+def _epilogue_refusal(nest: Nest, value: Param, consumer: Kernel) -> str:
+    if not is_epilogue(nest, value):
+        return "its reader is no map over it"
+    local = {p.name for p in consumer.locals}
+    if any(n.reduce is not None and n.out in local and n.out in nest.reads() for n in consumer.nests):
+        return "its reader is the epilogue of another reduction already"
+    return ""
+
+
+def _aligned(kernel: Kernel) -> Kernel:
+    """Epilogues walk in the order of what they read, so that a schedule can run them tile by tile."""
+    reduced = {n.out for n in kernel.nests if n.reduce is not None}
+    nests = list(kernel.nests)
+    for k, nest in enumerate(nests):
+        for local in kernel.locals:
+            if local.name in reduced and is_epilogue(nest, local):
+                nests[k] = align_epilogue(nest, local)
+    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), kernel.locals)

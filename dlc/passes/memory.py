@@ -1,0 +1,94 @@
+"""What a graph of kernels means for memory: which values need storage, which share it, who reads and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.graph.structure import Call
+from dlc.kernel.expr import loads
+from dlc.kernel.nest import Kernel
+from dlc.passes.views import is_view
+from dlc.placement import Task
+from dlc.plan import calls_of, results_of
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Calls as tasks over storages.
+
+    Attributes:
+        calls: The calls that run (views do not), in graph order.
+        tasks: One per call, in the same order.
+        sizes: Bytes per storage.
+        storage: Digest of an intermediate value, or of a view of one → its storage.
+    """
+
+    calls: tuple[Call, ...]
+    tasks: tuple[Task, ...]
+    sizes: tuple[int, ...]
+    storage: dict[str, int]
+
+    @classmethod
+    def of(cls, graph: Graph, in_place: bool = True) -> MemoryModel:
+        """The model of a kernel-level graph."""
+        outputs = {o.digest for o in graph.outputs}
+        storage: dict[str, int] = {}
+        sizes: list[int] = []
+        calls: list[Call] = []
+        writer: dict[str, int] = {}
+        tasks: list[Task] = []
+        for call in calls_of(graph):
+            if is_view(call) and call.digest not in outputs and call.args[0].digest in storage:
+                storage[call.digest] = storage[call.args[0].digest]
+                continue
+            reads = tuple(dict.fromkeys(storage[a.digest] for a in call.args if a.digest in storage))
+            # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
+            after = tuple(dict.fromkeys(writer[d] for a in call.args if (d := a.digest) in writer))
+            writes: list[int] = []
+            for value in results_of(call):
+                if value.digest in outputs:
+                    writer[value.digest] = len(calls)
+                else:
+                    storage[value.digest] = len(sizes)
+                    writes.append(len(sizes))
+                    sizes.append(value.type.nbytes)
+            pairs = in_place_pairs(call, storage, sizes) if in_place else ()
+            calls.append(call)
+            tasks.append(Task(reads, tuple(writes), inplace=pairs, after=after))
+        return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
+
+
+def in_place_pairs(call: Call, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """(read, written) storages that may be one: every element is read before it is written, and by that point only."""
+    if len(call.types) != 1 or call.digest not in storage:
+        return ()
+    written = storage[call.digest]
+    found: list[tuple[int, int]] = []
+    for p, a in zip(call.body.params, call.args, strict=True):
+        read = storage.get(a.digest)
+        if read is None or sizes[read] != sizes[written] or not reads_before_writing(call.body, p.name):
+            continue
+        if sum(storage.get(x.digest) == read for x in call.args) == 1:
+            found.append((read, written))
+    return tuple(found)
+
+
+def reads_before_writing(kernel: Kernel, name: str) -> bool:
+    """Whether one nest alone reads a tensor and writes the result, at the very same subscripts and of equal type."""
+    result = kernel.results[0]
+    if kernel.tensors[name].type != result.type:
+        return False
+    readers = [n for n in kernel.nests if name in n.reads()]
+    writers = [n for n in kernel.nests if n.out == result.name]
+    if len(readers) != 1 or readers != writers or readers[0].reduce is not None:
+        return False
+    nest = readers[0]
+    return all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
+
+
+def value_types(calls: Sequence[Call]) -> dict[str, Op]:
+    """Digest → value for every result of the calls."""
+    return {v.digest: v for c in calls for v in results_of(c)}

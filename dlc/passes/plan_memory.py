@@ -1,0 +1,78 @@
+"""plan-memory: every intermediate value gets a place in the arena.
+
+    plan with an order   →   plan with offsets; values whose lifetimes overlap never share bytes
+
+Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. Prints the
+arena, the lower bound (most bytes alive at once in this order) and the gap between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from dlc.diagnostics import ExitCode, error
+from dlc.graph.structure import Call
+from dlc.passes.base import Level, Pass
+from dlc.passes.memory import MemoryModel
+from dlc.placement import check_placement, lifetimes, place
+from dlc.plan import Plan, Slot, results_of
+from dlc.report import Report
+from dlc.spec import Bytes, option
+
+
+@dataclass(frozen=True)
+class PlanMemory(Pass[Plan, Plan]):
+    """Assign offsets in the arena."""
+
+    name: ClassVar[str] = "plan-memory"
+    level_in: ClassVar[Level] = "plan"
+    level_out: ClassVar[Level] = "plan"
+    strategy: Literal["none", "greedy", "best-fit", "search"] = option("search", "how hard to look for a small arena")
+    align: int = option(64, "bytes that every offset is a multiple of", low=1)
+    in_place: bool = option(True, "let a map overwrite the argument that it reads for the last time")
+    seed: int = option(0, "seed of the search; equal seeds give equal plans", low=0)
+    limit: Bytes | None = option(None, "largest arena allowed; a larger one is an error that names what to attack")
+
+    def run(self, state: Plan, report: Report) -> Plan:
+        """The plan with a slot for every intermediate value."""
+        model = MemoryModel.of(state.graph, self.in_place)
+        position = {c.digest: k for k, c in enumerate(model.calls)}
+        order = [position[s.digest] for s in state.steps]
+        lives = lifetimes(model.tasks, model.sizes, order)
+        found = place(lives.buffers, align=self.align, strategy=self.strategy, seed=self.seed)
+        wrong = check_placement(lives.buffers, found.offsets, self.align)
+        assert not wrong, wrong
+        slots: dict[str, Slot] = {}
+        calls = [op for op in state.graph.ops if isinstance(op, Call)]
+        for value in (v for c in calls for v in results_of(c)):
+            if value.digest in model.storage:
+                offset = found.offsets[lives.of_storage[model.storage[value.digest]]]
+                slots[value.digest] = Slot("arena", offset, value.type.nbytes)
+        gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
+        report.count("arena bytes", found.arena)
+        report.note(f"arena {found.arena} B, bound {found.bound} B at step {found.bound_step}, gap {gap:.2f} %")
+        self._check_limit(state, found.arena, found.bound_step)
+        facts = {
+            "arena": found.arena,
+            "bound": found.bound,
+            "bound_step": found.bound_step,
+            "gap_percent": f"{gap:.2f}",
+            "method": found.method,
+            "unshared": sum(model.sizes),
+        }
+        return replace(state, slots=slots, regions={"arena": found.arena}, facts={**state.facts, **facts})
+
+    def _check_limit(self, plan: Plan, arena: int, step: int) -> None:
+        if self.limit is None or arena <= self.limit or not plan.steps:
+            return
+        call = plan.steps[min(step, len(plan.steps) - 1)]
+        alive = sorted((a.type for a in (*call.args, *results_of(call))), key=lambda t: -t.nbytes)[:5]
+        raise error(
+            "memory-limit",
+            f"the arena takes {arena} bytes, {arena - self.limit} more than the limit of {self.limit}",
+            notes=(f"the peak is at step {step} ({', '.join(plan.graph.origin(call)) or 'unnamed'})",)
+            + tuple(f"alive there: {t} ({t.nbytes} bytes)" for t in alive),
+            help="a smaller batch or input shrinks these tensors",
+            exit_code=ExitCode.LIMIT,
+        )
