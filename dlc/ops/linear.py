@@ -1,4 +1,4 @@
-"""Contractions: matrix products and convolutions. With a bias they are compositions, so that the contraction stays pure."""
+"""Matrix products and convolutions. With a bias they are compositions, so that the contraction stays pure."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class ConvTranspose(Op):
     def expand(self) -> Op | None:
         if self.b is None:
             return None
-        attrs = {k: v for k, v in self.attrs.items()}
+        attrs = dict(self.attrs)
         bare = ConvTranspose(self.x, self.w, **attrs)
         same(self.b.type.size, bare.shape[1], "bias and output channels")
         return Add(bare, Reshape(self.b, to=(bare.shape[1], *(1,) * (len(self.x.shape) - 2))))

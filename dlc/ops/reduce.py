@@ -160,12 +160,13 @@ class IndexOf(Op):
         return comp(index, found, min=(k,), into=into, over=over)
 
     def evaluate(self, *args: Array) -> Any:
-        equal = np.equal(*args)
-        size = equal.shape[self.axis]
-        turned = np.flip(equal, self.axis) if self.last else equal
-        first = np.where(equal.any(self.axis), np.argmax(turned, self.axis), size - 1)
-        first = size - 1 - first if self.last else first
-        return np.expand_dims(first, self.axis) if self.keep else first
+        equal: Array = np.equal(*args)
+        end = equal.shape[self.axis] - 1
+        turned: Array = np.flip(equal, self.axis) if self.last else equal
+        steps: Array = np.argmax(turned, self.axis, keepdims=self.keep)
+        seen: Array = np.logical_or.reduce(equal, axis=self.axis, keepdims=self.keep)
+        found: Array = np.where(seen, steps, end)
+        return end - found if self.last else found
 
 
 class ArgMax(Op):
@@ -215,7 +216,7 @@ class CumSum(Op):
     def evaluate(self, *args: Array) -> Any:
         x = np.flip(args[0], self.axis) if self.reverse else args[0]
         total = np.cumsum(x, self.axis, dtype=x.dtype)
-        total = total - x if self.exclusive and not x.dtype.kind == "f" else total
+        total = total - x if self.exclusive and x.dtype.kind != "f" else total
         if self.exclusive and x.dtype.kind == "f":  # shifted, because (a + b) - b is not a
             total = np.roll(total, 1, self.axis)
             total[(slice(None),) * self.axis + (slice(0, 1),)] = 0

@@ -38,7 +38,7 @@ class Reshape(Op):
 def _reshaped(index: Sequence[Axis], shape: Sequence[int]) -> tuple[Expr, ...]:
     """Subscripts into `shape` of the element that row-major order puts at `index`.
 
-    Runs of dimensions with equal products are translated on their own: [n,c,h,w] → [n,c,h·w] leaves n and c as they are.
+    Runs of dimensions with equal products are translated on their own: [n,c,h,w] → [n,c,h·w] leaves n and c alone.
     """
     if math.prod(shape) == 0:
         return tuple(Const(0) for _ in shape)
@@ -240,7 +240,10 @@ class Tile(Op):
 
 
 class DepthToSpace(Op):
-    """x[N, C, H, W] → [N, C/b², H·b, W·b] for b = `block`; in "DCR" order depth varies slowest, in "CRD" channels do."""
+    """x[N, C, H, W] → [N, C/b², H·b, W·b] with b = `block`.
+
+    In "DCR" order depth varies slowest, in "CRD" channels do.
+    """
 
     x: Op
     block: int = 1

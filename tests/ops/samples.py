@@ -1,0 +1,176 @@
+"""Sample instances of every op: what the generated tests run over. An op without a sample fails the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from dlc.graph import Input, Op
+from dlc.ops import elementwise as e
+from dlc.ops import index as ix
+from dlc.ops import linear as ln
+from dlc.ops import normalize as nm
+from dlc.ops import pool as pl
+from dlc.ops import reduce as rd
+from dlc.ops import shape as sh
+from dlc.types import DType, Type, bool_, f32, f64, i32, i64, u8
+
+_number = count()
+
+
+def x(*shape: int, dtype: DType = f32, name: str = "") -> Input:
+    """A fresh input; the name tells `feed` which values the op can take."""
+    return Input(f"{name}{next(_number)}", Type(dtype, shape))
+
+
+BINARY = (e.Add, e.Sub, e.Mul, e.Minimum, e.Maximum, e.Equal, e.Less, e.LessOrEqual, e.Greater, e.GreaterOrEqual)
+UNARY = (
+    *(e.Neg, e.Abs, e.Sign, e.Exp, e.Reciprocal, e.Relu, e.LeakyRelu, e.Sigmoid, e.Tanh, e.Erf, e.Floor, e.Ceil),
+    *(e.Round, e.Sin, e.Cos, e.Tan, e.Atan, e.Sinh, e.Cosh, e.Asinh, e.Softplus, e.Softsign, e.Elu, e.Selu, e.Celu),
+    *(e.HardSigmoid, e.HardSwish, e.Mish, e.ThresholdedRelu, e.Gelu, e.IsNan, e.IsInf),
+)
+REDUCTIONS = (
+    *(rd.ReduceSum, rd.ReduceProd, rd.ReduceMax, rd.ReduceMin, rd.ReduceL1, rd.ReduceSumSquare),
+    *(rd.ReduceMean, rd.ReduceL2, rd.ReduceLogSumExp),
+)
+
+
+def samples() -> Iterator[Op]:
+    """Several instances of every op class, small enough to interpret point by point."""
+    yield from elementwise()
+    yield from reductions()
+    yield from contractions()
+    yield from windows()
+    yield from normalisations()
+    yield from movements()
+    yield from indexing()
+
+
+def elementwise() -> Iterator[Op]:
+    for binary in BINARY:
+        yield binary(x(2, 3, 4), x(3, 1))
+        yield binary(x(4, dtype=i32), x(2, 1, dtype=i32))
+    yield e.Div(x(2, 3), x(3, name="positive"))
+    yield e.Div(x(2, 3, dtype=i32), x(3, dtype=i32, name="positive"))
+    yield e.Pow(x(2, 3, name="positive"), x(3))
+    yield e.Mod(x(2, 3, dtype=i64), x(3, dtype=i64, name="positive"))
+    yield e.Mod(x(2, 3), x(3, name="positive"), fmod=True)
+    for logic in (e.And, e.Or, e.Xor):
+        yield logic(x(2, 3, dtype=bool_), x(3, dtype=bool_))
+    for unary in UNARY:
+        yield unary(x(3, 4))
+    for positive in (e.Log, e.Sqrt):
+        yield positive(x(3, 4, name="positive"))
+    for small in (e.Asin, e.Acos, e.Atanh):
+        yield small(x(3, 4, name="unit"))
+    yield e.Acosh(x(3, name="above"))
+    yield e.Relu(x(5, dtype=i32))
+    yield e.Gelu(x(3, 4, dtype=f64), approximate="tanh")
+    yield e.Not(x(3, dtype=bool_))
+    yield e.Clip(x(7), low=-0.5, high=0.25)
+    yield e.Clip(x(7, dtype=i32), low=-1)
+    yield e.PRelu(x(2, 3, 4), x(3, 1))
+    yield e.Where(x(3, 1, dtype=bool_), x(2, 1, 4), x(3, 4))
+    for to in (f64, i32, u8, bool_):
+        yield e.Cast(x(5, name="positive"), to)
+
+
+def reductions() -> Iterator[Op]:
+    for reduction in REDUCTIONS:
+        yield reduction(x(2, 3, 4), axes=(1,))
+        yield reduction(x(2, 3, 4), axes=(0, 2), keep=True)
+        yield reduction(x(2, 1, 4), axes=(0, 1, 2))
+    yield rd.ReduceSum(x(2, 0), axes=(1,))
+    yield rd.ReduceSum(x(2, 3, dtype=i64), axes=())
+    yield rd.ReduceLogSum(x(2, 3, name="positive"), axes=(1,))
+    for arg in (rd.ArgMax, rd.ArgMin):
+        yield arg(x(3, 4), axis=1)
+        yield arg(x(3, 4, dtype=i32), axis=0, keep=False, last=True)
+    yield rd.IndexOf(x(3, 4, dtype=i32), x(3, 1, dtype=i32), axis=1)
+    for flags in ((False, False), (True, False), (False, True), (True, True)):
+        yield rd.CumSum(x(2, 5), axis=1, exclusive=flags[0], reverse=flags[1])
+    yield rd.CumSum(x(4, 2, dtype=i32), axis=0, exclusive=True)
+
+
+def contractions() -> Iterator[Op]:
+    yield ln.MatMul(x(3, 4), x(4, 5))
+    yield ln.MatMul(x(2, 1, 3, 4), x(3, 4, 5))
+    yield ln.MatMul(x(4), x(2, 4, 5))
+    yield ln.MatMul(x(2, 3, 4), x(4))
+    yield ln.Gemm(x(3, 4), x(4, 5))
+    yield ln.Gemm(x(4, 3), x(5, 4), x(5), alpha=0.5, beta=2.0, trans_a=True, trans_b=True)
+    yield ln.Conv(x(2, 3, 7, 6), x(4, 3, 3, 2))
+    yield ln.Conv(x(1, 4, 7, 7), x(6, 2, 3, 3), x(6), stride=(2, 1), pads=(1, 0, 2, 1), dilation=(1, 2), group=2)
+    yield ln.Conv(x(2, 4, 9), x(4, 1, 3), pads=(1, 1), group=4)
+    yield ln.Conv(x(1, 2, 3, 4, 5), x(3, 2, 2, 2, 2))
+    yield ln.ConvTranspose(x(2, 3, 4, 3), x(3, 2, 3, 3))
+    yield ln.ConvTranspose(
+        x(1, 4, 3, 4),
+        x(4, 3, 3, 2),
+        x(6),
+        stride=(2, 3),
+        pads=(1, 0, 0, 1),
+        dilation=(2, 1),
+        output_pad=(1, 0),
+        group=2,
+    )
+
+
+def windows() -> Iterator[Op]:
+    for pool in (pl.MaxPool, pl.SumPool, pl.AveragePool):
+        yield pool(x(2, 3, 7, 6), window=(3, 2))
+        yield pool(x(1, 2, 8, 7), window=(3, 3), stride=(2, 2), pads=(1, 0, 1, 1))
+        yield pool(x(1, 2, 8), window=(3,), stride=(2,), dilation=(2,), pads=(2, 1), ceil=True)
+    yield pl.AveragePool(x(1, 2, 8, 7), window=(3, 3), stride=(2, 3), pads=(1, 1, 1, 1), ceil=True, count_pad=True)
+    yield pl.AveragePool(x(1, 2, 5, 5), window=(2, 2), pads=(1, 1, 0, 0), count_pad=True)
+    yield pl.PoolSize((5,), (3,), (2,), (1,), (1,), (0,), (0,), (3,), f32)
+    yield pl.GlobalAveragePool(x(2, 3, 4, 5))
+    yield pl.GlobalMaxPool(x(2, 3, 4, 5))
+
+
+def normalisations() -> Iterator[Op]:
+    yield nm.BatchNorm(x(2, 3, 4, 4), x(3), x(3), x(3), x(3, name="positive"), epsilon=1e-3)
+    yield nm.LayerNorm(x(2, 3, 4), x(4), x(4))
+    yield nm.LayerNorm(x(2, 3, 4), x(3, 4), axis=1)
+    yield nm.RmsNorm(x(2, 3, 4), x(4))
+    yield nm.InstanceNorm(x(2, 3, 5), x(3), x(3))
+    yield nm.GroupNorm(x(2, 4, 5), x(4), x(4), groups=2)
+    yield nm.Lrn(x(1, 6, 2, 2), size=4, alpha=0.5)
+    yield nm.Softmax(x(2, 3, 4), axis=1)
+    yield nm.LogSoftmax(x(2, 3))
+
+
+def movements() -> Iterator[Op]:
+    yield sh.Reshape(x(2, 3, 4), to=(2, 12))
+    yield sh.Reshape(x(6, 4), to=(3, 1, 8))
+    yield sh.Reshape(x(2, 3, 1, 10), to=(1, 3, 2, 2, 5))
+    yield sh.Reshape(x(0, 3), to=(3, 0, 7))
+    yield sh.Reshape(x(1, 1), to=())
+    yield sh.Transpose(x(2, 3, 4), perm=(2, 0, 1))
+    yield sh.Concat((x(2, 3), x(2, 1), x(2, 2)), axis=1)
+    yield sh.Slice(x(5, 6, 2), starts=(3, 0, 1), sizes=(4, 2, 1), steps=(-1, 3, 1))
+    yield sh.Slice(x(5, 3), starts=(1, 0), sizes=(2, 0))
+    yield sh.Pad(x(2, 3), pads=(1, 0, 0, 2), value=1.5)
+    yield sh.Pad(x(4, 5, dtype=i32), pads=(-1, 2, 1, -3), value=7)
+    for mode in ("edge", "reflect", "wrap"):
+        yield sh.Pad(x(4, 5), pads=(2, 1, 0, 3), mode=mode)
+    yield sh.Expand(x(3, 1), to=(2, 3, 4))
+    yield sh.Tile(x(2, 3), repeats=(2, 3))
+    yield sh.DepthToSpace(x(2, 8, 2, 3), block=2)
+    yield sh.DepthToSpace(x(1, 8, 2, 3), block=2, mode="CRD")
+    yield sh.SpaceToDepth(x(2, 2, 4, 6), block=2)
+
+
+def indexing() -> Iterator[Op]:
+    yield ix.Gather(x(4, 3), x(2, 2, dtype=i64, name="index"), axis=0)
+    yield ix.Gather(x(2, 4, 3), x(dtype=i32, name="index"), axis=1)
+    yield ix.GatherElements(x(4, 3), x(2, 3, dtype=i64, name="index"), axis=0)
+    yield ix.GatherNd(x(4, 4, 3), x(5, 2, dtype=i64, name="index"))
+    yield ix.GatherNd(x(2, 4, 3), x(2, 2, 1, dtype=i64, name="index"), batch=1)
+    yield ix.OneHot(x(3, dtype=i64, name="index"), x(2), depth=4, axis=1)
+    yield ix.Trilu(x(2, 3, 4), k=1)
+    yield ix.Trilu(x(4, 3, dtype=i32), upper=False, k=-1)
+    yield ix.ScatterNd(x(4, 3), x(2, 1, dtype=i64, name="permutation"), x(2, 3))
+    yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")
+    yield ix.ScatterElements(x(4, 3), x(2, 3, dtype=i64, name="permutation"), x(2, 3))
+    yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
