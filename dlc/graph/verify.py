@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dlc.diagnostics import Diagnostic, Location
+from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
@@ -28,12 +29,15 @@ def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:
         for name in {n for n in names if names.count(n) > 1}:
             report(None, f"two {what} are named {name!r}")
     declared = {i.digest for i in graph.inputs}
+    constant: dict[str, bool] = {}
     for op in graph.ops:
         if isinstance(op, Input) and op.digest not in declared:
             report(op, f"input {op.name!r} is read but not declared")
         if op._derive_types() != op.types:
             report(op, f"{op.text_name}: type changed from {op.types} to {op._derive_types()}")
-        if level == "kernels" and not isinstance(op, (Input, Constant, Splat, Call, Item)):
+        # Constant expressions stay ops: a backend evaluates them when it writes the weights.
+        lowered = isinstance(op, (Input, Constant, Splat, Call, Item)) or is_constant(op, constant)
+        if level == "kernels" and not lowered:
             report(op, f"{op.text_name} is left, but only kernels are expected here")
         if isinstance(op, Call):
             for message in kernel_problems(op.body):

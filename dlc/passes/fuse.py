@@ -58,6 +58,8 @@ class _Fuser:
             result = moved
             if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
                 result = self._absorb(moved)
+                result = Call(_aligned(result.body), result.args)
+                self._tell(result, self._origins.get(moved.digest, ()))
             self._new[op.digest] = result
             # An output has the caller as a further reader and can be absorbed by nobody.
             readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)
@@ -127,7 +129,7 @@ class _Fuser:
         given = [number[a.digest] for a in producer.args]
         taken = [number[a.digest] for a in consumer.args]
         joined = join(producer.body, given, consumer.body, taken, number[producer.digest])
-        kernel = _aligned(inline_locals(joined.kernel))
+        kernel = inline_locals(joined.kernel)
         return Call(kernel, tuple(ops[n] for n in joined.arguments))
 
 
@@ -145,11 +147,33 @@ def _epilogue_refusal(nest: Nest, value: Param, consumer: Kernel) -> str:
 
 
 def _aligned(kernel: Kernel) -> Kernel:
-    """Epilogues walk in the order of what they read, so that a schedule can run them tile by tile."""
+    """Every epilogue right behind its reduction and walking in the same order: a schedule can run it tile by tile."""
     reduced = {n.out for n in kernel.nests if n.reduce is not None}
-    nests = list(kernel.nests)
-    for k, nest in enumerate(nests):
-        for local in kernel.locals:
-            if local.name in reduced and is_epilogue(nest, local):
-                nests[k] = align_epilogue(nest, local)
-    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), kernel.locals)
+    locals_ = [p for p in kernel.locals if p.name in reduced]
+    order: list[Nest] = []
+    waiting = list(kernel.nests)
+    while waiting:
+        nest = waiting.pop(0)
+        order.append(nest)
+        ready = [n for n in waiting if nest.out in n.reads() and _may_follow(n, waiting)]
+        if nest.reduce is not None and len(ready) == 1:
+            waiting.remove(ready[0])
+            order.append(ready[0])
+    for k, nest in enumerate(order):
+        for local in locals_:
+            if is_epilogue(nest, local):
+                order[k] = align_epilogue(nest, local)
+    return Kernel.canonical(kernel.params, kernel.results, tuple(order), kernel.locals)
+
+
+def _may_follow(nest: Nest, waiting: list[Nest]) -> bool:
+    """Whether a map can move up to right behind the nest that writes what it reads."""
+    before = waiting[: waiting.index(nest)]
+    return nest.reduce is None and all(_independent(n, nest) for n in before)
+
+
+def _independent(a: Nest, b: Nest) -> bool:
+    """Whether two nests may run in either order. Maps into one tensor are the parts of a concatenation: disjoint."""
+    if a.out in b.reads() or b.out in a.reads():
+        return False
+    return a.out != b.out or (a.reduce is None and b.reduce is None)

@@ -76,33 +76,28 @@ class _Rewriter:
 
     def _call(self, op: Call, fixed: bool) -> Call:
         kernel = op.body
-        arrangement = {
-            p.name: o for p, x in zip(kernel.params, op.args, strict=True) if (o := self.order.get(x.digest))
-        }
-        if self.options.values and not fixed:
-            chosen = self._result_order(kernel, op, arrangement)
-            if chosen is not None and chosen != tuple(range(len(chosen))):
-                self.order[op.digest] = chosen
-                arrangement = {**arrangement, kernel.results[0].name: chosen}
-                self.report.count("values permuted")
-        kernel = permute(kernel, arrangement) if arrangement else kernel
+        pairs = zip(kernel.params, op.args, strict=True)
+        orders = {p.name: self.order[x.digest] for p, x in pairs if x.digest in self.order}
+        if self.options.values:
+            self._choose(kernel, op, orders, fixed)
+        if (chosen := orders.get(kernel.results[0].name)) is not None:
+            self.order[op.digest] = chosen
+            self.report.count("values permuted")
+        kernel = permute(kernel, orders) if orders else kernel
         args = tuple(self.new[x.digest] for x in op.args)
         return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
 
     # ---- storage order of values ----
-    def _result_order(self, kernel: Kernel, op: Call, known: Mapping[str, Permutation]) -> Permutation | None:
-        result = kernel.results[0]
-        if result.type.rank < 3:
-            return None
+    def _choose(self, kernel: Kernel, op: Call, orders: dict[str, Permutation], fixed: bool) -> None:
+        """Decide the order of every local and of the result, nest by nest; the caller's buffers have a fixed one."""
         for nest in kernel.nests:
-            if (last := self._vector_dims(kernel, nest, op)) is not None:
-                return _move_last(result.type.rank, last)
-        for nest in kernel.nests:
-            for load in loads(nest.body):
-                order = known.get(load.param)
-                if order is not None and _aligned(nest, load):
-                    return order
-        return None
+            rank = kernel.tensors[nest.out].type.rank
+            if nest.out in orders or rank < 3 or (fixed and nest.out == kernel.results[0].name):
+                continue
+            last = self._vector_dims(kernel, nest, op)
+            chosen = _move_last(rank, last) if last is not None else _followed(nest, orders)
+            if chosen is not None and chosen != tuple(range(rank)):
+                orders[nest.out] = chosen
 
     def _vector_dims(self, kernel: Kernel, nest: Nest, op: Call) -> int | None:
         """The output dimension to store innermost: the columns of a constant factor, or what windows do not slide over."""
@@ -113,7 +108,7 @@ class _Rewriter:
         if factors is not None:
             arguments = dict(zip((p.name for p in kernel.params), op.args, strict=True))
             for a, b in (factors, factors[::-1]):
-                if is_constant(arguments[b.param], self.constant):
+                if b.param in arguments and is_constant(arguments[b.param], self.constant):
                     columns = set(roles(nest, a, b).columns)
                     found = [d for d, i in enumerate(nest.index) if set(axes_in(i)) & columns]
                     if found:
@@ -131,7 +126,9 @@ class _Rewriter:
                 continue
             arguments = dict(zip((p.name for p in kernel.params), args, strict=True))
             for a, b in (factors, factors[::-1]):
-                if not is_constant(arguments[b.param], self.constant) or is_constant(arguments[a.param], self.constant):
+                if b.param not in arguments or not is_constant(arguments[b.param], self.constant):
+                    continue
+                if a.param in arguments and is_constant(arguments[a.param], self.constant):
                     continue
                 done = self._pack_factor(kernel, k, nest, a, b, arguments[b.param])
                 if done is not None:
@@ -153,8 +150,8 @@ class _Rewriter:
         perm, panel = plan
         if not r.columns and spatial_axes(nest) == frozenset():
             return None
-        if _is_row_vector(r.rows, nest) and perm[-1] != len(perm) - 1 and not r.window:
-            # One row only: the matrix is read once from memory, and rows of w[n,k] stream as they lie.
+        if not r.rows and not r.batch and not set(axes_in(b.index[-1])) & set(r.columns):
+            # One row only: the matrix is read once from memory, and the rows of w[n,k] stream as they lie.
             return None
         value = _packed(weights, perm, panel)
         index = _packed_index(b, perm, panel)
@@ -168,10 +165,6 @@ class _Rewriter:
         position = [p.name for p in kernel.params].index(b.param)
         self.report.count("factors packed")
         return Kernel.canonical(params, kernel.results, tuple(nests), kernel.locals), position, value
-
-
-def _is_row_vector(rows: tuple[Axis, ...], nest: Nest) -> bool:
-    return all(a.extent == 1 for a in rows) and len(nest.axes) <= 2
 
 
 def _panel_plan(
@@ -220,6 +213,14 @@ def _move_last(rank: int, dim: int) -> Permutation:
     return (*(d for d in range(rank) if d != dim), dim)
 
 
+def _followed(nest: Nest, orders: Mapping[str, Permutation]) -> Permutation | None:
+    """The order of something that the nest walks as it walks its output."""
+    for load in loads(nest.body):
+        if load.param in orders and _aligned(nest, load):
+            return orders[load.param]
+    return None
+
+
 def _aligned(nest: Nest, load: Load) -> bool:
     """Whether a load walks its tensor as the nest walks its output, dimension by dimension."""
     if len(load.index) != len(nest.index):
@@ -247,6 +248,5 @@ def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
         axes = tuple(dict.fromkeys((*first, *n.axes)))
         return replace(n, index=index, axes=axes, body=map_loads(n.body, change))
 
-    params = tuple(param(p) for p in kernel.params)
-    results = tuple(param(p) for p in kernel.results)
-    return Kernel.canonical(params, results, tuple(nest_of(n) for n in kernel.nests), kernel.locals)
+    params, results, locals_ = (tuple(map(param, ps)) for ps in (kernel.params, kernel.results, kernel.locals))
+    return Kernel.canonical(params, results, tuple(nest_of(n) for n in kernel.nests), locals_)
