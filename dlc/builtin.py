@@ -1,4 +1,4 @@
-"""The core's own ops and passes, as a plugin like any other.
+"""The core's own ops, passes and text format, as a plugin like any other.
 
 Nothing is listed twice: a pass is found by its file's name (`plan_memory.py` holds `PlanMemory`, spelled
 `plan-memory`), an op by being an `Op` class in a module of `dlc.ops`.
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from dlc.graph import Op
 
 _HERE = Path(__file__).parent
+
+
+@hookimpl
+def dlc_frontends() -> Iterable[Lazy]:
+    """The compiler's own text."""
+    return [Lazy("dlc", "dlc.frontend_dlc:Dlc")]
 
 
 @hookimpl

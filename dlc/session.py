@@ -184,12 +184,8 @@ class Session:
         return [content for content, _ in found]
 
     def _job(self, job: Job, package: str) -> tuple[bytes, bool]:
-        # The code of dlc is no part of this key: the text that the job works on is, so an unrelated change to the
-        # compiler leaves every compiled kernel valid.
-        from dlc.cache import Key
-
         del package
-        key = Key((("step", job.step), *job.key))
+        key = job_key(job)
         with self.cache.flight(key):
             record = self.cache.lookup(key)
             if record is not None:
@@ -201,6 +197,17 @@ class Session:
             ms = (time.perf_counter() - start) * 1000
             self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
             return made, False
+
+
+def job_key(job: Job) -> Key:
+    """The key of a sub-step.
+
+    The code of dlc is no part of it: the text that the job works on is, so an unrelated change to the compiler leaves
+    every compiled kernel valid.
+    """
+    from dlc.cache import Key
+
+    return Key((("step", job.step), *job.key))
 
 
 @dataclass(frozen=True)
@@ -234,9 +241,6 @@ def _digest(state: State, outputs: Mapping[str, object]) -> str:
 
 
 def _readable(value: object) -> str:
-    from dlc.graph.graph import Graph
-    from dlc.graph.text import print_graph
-    from dlc.plan import Plan
+    from dlc.state_text import print_state
 
-    graph = value.graph if isinstance(value, Plan) else value
-    return print_graph(graph) if isinstance(graph, Graph) else ""
+    return print_state(value)
