@@ -1,0 +1,58 @@
+"""What passes ask about constants: which ops depend on no input, and which value a constant has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.graph.structure import Constant, Input, Item, Splat
+
+
+def constant_ops(graph: Graph) -> frozenset[str]:
+    """Digests of all ops that depend on no input: constants, splats and constant expressions."""
+    found: set[str] = set()
+    for op in graph.ops:
+        if not isinstance(op, Input) and all(x.digest in found for x in op.operands):
+            found.add(op.digest)
+    return frozenset(found)
+
+
+def compute_ops(graph: Graph) -> tuple[Op, ...]:
+    """The ops that a run of the program computes: no inputs, constants, constant expressions or parts of results."""
+    constant = constant_ops(graph)
+    return tuple(op for op in graph.ops if not isinstance(op, (Input, Item)) and op.digest not in constant)
+
+
+def number(op: Op) -> bool | int | float | None:
+    """The one value of all elements of a splat or of a constant with one element, else None."""
+    match op:
+        case Splat(value=value):
+            return value
+        case Constant(tensor=tensor) if tensor.type.size == 1:
+            return tensor.array().reshape(-1)[0].item()
+        case _:
+            return None
+
+
+def is_number(op: Op, value: float) -> bool:
+    """Whether every element equals `value`; zeros differ by their sign."""
+    found = number(op)
+    return found is not None and found == value and math.copysign(1.0, found) == math.copysign(1.0, value)
+
+
+def is_near(op: Op, value: float, tolerance: float = 1e-4) -> bool:
+    """Whether every element is `value` up to a relative difference: exporters write √½ with few or many digits."""
+    found = number(op)
+    return found is not None and abs(found - value) <= tolerance * abs(value)
+
+
+def is_floating(op: Op) -> bool:
+    """Whether the op's one result is of a floating-point type."""
+    return op.dtype.is_float
+
+
+def prefix_shape(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A shape with ones in front, up to a rank."""
+    return (*(1,) * (rank - len(shape)), *shape)

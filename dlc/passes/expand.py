@@ -1,0 +1,50 @@
+"""expand: composite ops become the ops they are made of.
+
+    y = softmax(x)   →   e = exp(x - reduce_max(x)); y = e / reduce_sum(e)
+
+It runs after `simplify`: patterns such as convolution with batch normalisation are found on whole composites. Constant
+expressions stay whole, because they are evaluated, never lowered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.passes.base import Level, Pass
+from dlc.passes.constants import constant_ops
+from dlc.report import Report
+from dlc.spec import option
+
+# Composites of composites: far more than any library nests, yet an end for a plugin's op that expands to itself.
+_DEEPEST = 64
+
+
+@dataclass(frozen=True)
+class Expand(Pass[Graph, Graph]):
+    """Replace composite ops by their compositions: y = softmax(x)  →  e = exp(x - max x); y = e / Σ e."""
+
+    name: ClassVar[str] = "expand"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "ops"
+    keep: tuple[str, ...] = option((), "names of composite ops that the target runs whole: softmax,layer_norm")
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The graph of primitive ops, of kept composites and of constant expressions."""
+        kept = frozenset(self.keep)
+        for _ in range(_DEEPEST):
+            constant = constant_ops(state)
+
+            def rule(op: Op, constant: frozenset[str] = constant) -> Op | None:
+                if op.text_name in kept or op.digest in constant or (whole := op.expansion) is None:
+                    return None
+                report.count(op.text_name)
+                return whole
+
+            expanded = state.rewrite(rule)
+            if expanded.digest == state.digest:
+                return expanded
+            state = expanded
+        raise AssertionError(f"an op expands into itself after {_DEEPEST} steps")

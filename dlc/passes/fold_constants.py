@@ -1,0 +1,129 @@
+"""fold-constants: what depends on constants only is evaluated, as long as that makes nothing larger.
+
+    reshape(constant)            → constant
+    mul(splat a, splat b)        → splat a·b           never materialised
+    expand(constant v) to=large  → stays               a constant expression, evaluated when the weights are written
+
+One traversal is enough: operands come first, so what becomes constant makes its readers constant in turn. The limits
+are those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are not
+copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a very
+long computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dlc.graph.graph import Graph, toposort
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Constant, Splat
+from dlc.graph.tensor import Array, Tensor
+from dlc.passes.base import Level, Pass
+from dlc.passes.exact import evaluate_exactly
+from dlc.passes.splats import fold_splats
+from dlc.report import Report
+from dlc.spec import Bytes, option
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass[Graph, Graph]):
+    """Evaluate ops whose operands are all constant: add(2, 3)  →  5."""
+
+    name: ClassVar[str] = "fold-constants"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "ops"
+    max_bytes: Bytes = option(64 * 1024, "largest result that may make the model grow", low=0)
+    large: Bytes = option(1 << 20, "results above this size stay expressions even if the model would shrink", low=0)
+    budget: int = option(1 << 28, "elementary operations spent on folding one model", low=0)
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The same outputs; what was left although it is constant is told in `report`."""
+        return state.rewrite(_Folding(self, state, report))
+
+
+@dataclass
+class _Folding:
+    """One traversal: the rule that `Graph.rewrite` calls once per op, in the graph's order."""
+
+    options: FoldConstants
+    graph: Graph
+    report: Report
+    left: int = field(init=False)
+    order: Iterator[Op] = field(init=False)
+    readers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        self.left = self.options.budget
+        self.order = iter(self.graph.ops)
+
+    def __call__(self, op: Op) -> Op | None:
+        original = next(self.order)
+        result = self._folded(op)
+        kept = op if result is None else result
+        self.readers[kept.digest] = self.readers.get(kept.digest, 0) + self.graph.readers(original)
+        if result is not None:
+            self.report.count(op.text_name)
+        return result
+
+    def _folded(self, op: Op) -> Op | None:
+        if isinstance(op, Constant):
+            return uniform(op) if op.type.nbytes <= self.options.max_bytes else None
+        if not op.operands or len(op.types) != 1:
+            return None
+        if (splat := fold_splats(op)) is not None:
+            return splat
+        if not all(isinstance(x, (Constant, Splat)) for x in op.operands):
+            return None
+        if (reason := self._objection(op)) is not None:
+            self.report.missed(f"{op.text_name}: {op.type}", reason)
+            return None
+        value = evaluate_exactly(op, [array_of(x) for x in op.operands])
+        if value is None:
+            self.report.missed(f"{op.text_name}: {op.type}", "its integers overflow, or it divides by zero")
+            return None
+        folded = Constant(Tensor.of(value, op.dtype))
+        return uniform(folded) or folded
+
+    def _objection(self, op: Op) -> str | None:
+        """Why an op with constant operands should not be evaluated now, or None."""
+        size = op.type.nbytes
+        dying = sum(x.type.nbytes for x in set(op.operands) if isinstance(x, Constant) and self._dies(x))
+        growth = size - dying
+        if size > self.options.max_bytes and (growth > 0 or size > self.options.large):
+            return f"the result takes {size} bytes, {growth} more than the constants it replaces"
+        if isinstance(op, Call) and any(t.dtype.is_integer for t in (op.type, *(x.type for x in op.operands))):
+            return "a kernel on integers might overflow"
+        work = _work(op)
+        if work > self.left:
+            return f"it takes {work} operations, {self.left} are left of the budget"
+        self.left -= work
+        return None
+
+    def _dies(self, constant: Op) -> bool:
+        return self.readers.get(constant.digest, 0) <= 1
+
+
+def uniform(op: Constant) -> Splat | None:
+    """The splat that a constant is whose elements have equal bits, or None."""
+    value = op.tensor.array().reshape(-1)
+    if not value.size or value[0] != value[0]:  # a NaN's payload would be lost
+        return None
+    bits = value.view(f"u{value.dtype.itemsize}")
+    return Splat(value[0].item(), op.type) if bool(np.all(bits == bits[0])) else None
+
+
+def array_of(op: Op) -> Array:
+    """The elements of a constant or splat; those of a splat as a view of one element."""
+    return op.evaluate()
+
+
+def _work(op: Op) -> int:
+    """Elementary operations of evaluating an op once."""
+    if op.expansion is None:
+        return sum(nest.points for nest in op.kernel.nests)
+    stop = {x.digest for x in op.operands}
+    return sum(_work(x) for x in toposort((op.expansion,)) if x.digest not in stop and x.operands and x is not op)
