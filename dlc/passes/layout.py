@@ -2,8 +2,8 @@
 
     t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
 
-Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The panels
-of a constant factor are a constant expression, evaluated when the weights are written.
+Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The
+panels of a constant factor are a constant expression, evaluated when the weights are written.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Rewriter:
                 orders[nest.out] = chosen
 
     def _vector_dims(self, kernel: Kernel, nest: Nest, op: Call) -> int | None:
-        """The output dimension to store innermost: the columns of a constant factor, or what windows do not slide over."""
+        """The output dimension to store innermost: columns of a constant factor, or what windows do not slide over."""
         if nest.reduce is None:
             return None
         spatial = spatial_axes(nest)
@@ -230,7 +230,7 @@ def _aligned(nest: Nest, load: Load) -> bool:
 
 
 def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
-    """The kernel on tensors whose dimensions are stored in another order (new dimension d is old dimension order[d])."""
+    """The kernel on tensors stored in another order of dimensions: new dimension d is old dimension order[d]."""
 
     def moved(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
         return tuple(index[d] for d in orders[name]) if name in orders else index

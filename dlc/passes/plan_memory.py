@@ -71,8 +71,10 @@ class PlanMemory(Pass[Plan, Plan]):
         raise error(
             "memory-limit",
             f"the arena takes {arena} bytes, {arena - self.limit} more than the limit of {self.limit}",
-            notes=(f"the peak is at step {step} ({', '.join(plan.graph.origin(call)) or 'unnamed'})",)
-            + tuple(f"alive there: {t} ({t.nbytes} bytes)" for t in alive),
+            notes=(
+                f"the peak is at step {step} ({', '.join(plan.graph.origin(call)) or 'unnamed'})",
+                *(f"alive there: {t} ({t.nbytes} bytes)" for t in alive),
+            ),
             help="a smaller batch or input shrinks these tensors",
             exit_code=ExitCode.LIMIT,
         )

@@ -2,8 +2,8 @@
 
     graph   →   plan: steps in an order that keeps few values alive
 
-Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says whether
-it is proven minimal (Serenity's search with dominance, see `dlc.placement`).
+Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says
+whether it is proven minimal (Serenity's search with dominance, see `dlc.placement`).
 """
 
 from __future__ import annotations
