@@ -99,7 +99,7 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
             return ""
         changed = inline(consumer, value.name, producer)
         rough = any(
-            isinstance(x, Apply) and x.fn in ("floordiv", "mod") for l in loads(changed.body) for x in _index(l)
+            isinstance(x, Apply) and x.fn in ("floordiv", "mod") for load in loads(changed.body) for x in _index(load)
         )
         return "its subscripts would no longer be linear in a reduction" if rough else ""
     if any(x.param == value.name for i in consumer.index for x in loads(i)):
