@@ -110,12 +110,17 @@ Stmt: TypeAlias = For | If | Let | Set | Store
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel as loops."""
+    """A kernel as loops.
+
+    Attributes:
+        aligned: Buffers on the stack are read and written as vectors.
+    """
 
     params: tuple[Param, ...]
     results: tuple[Param, ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
+    aligned: bool = False
 
 
 def loop(axis: Axis, *body: Stmt) -> For:

@@ -49,7 +49,7 @@ def print_expr(e: Expr, outer: int = 0) -> str:
             if not infix:
                 return f"{fn}({', '.join(print_expr(a) for a in args)})"
             level = _PRECEDENCE[infix]
-            space = " " if infix.isalpha() or level == 3 else ""
+            space = " " if infix.isalpha() or level == 3 or infix == "%" else ""
             text = f"{print_expr(args[0], level)}{space}{infix}{space}{print_expr(args[1], level + 1)}"
             return f"({text})" if level < outer else text
         case _:

@@ -1,6 +1,6 @@
 """Guards as loop bounds: a condition that is linear in a loop's axis shortens the loop instead of testing inside it.
 
-    for k<3: if k + i >= 1: s   →   for k = max(0, 1 - i) .. 3: s
+for k<3: if k + i >= 1: s   →   for k = max(0, 1 - i) .. 3: s
 """
 
 from __future__ import annotations

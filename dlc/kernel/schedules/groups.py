@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, loads
+from dlc.kernel.expr import Apply, Axis, Const, Expr, loads, walk
 from dlc.kernel.nest import Kernel, Nest, Param
 
 Node = tuple[int, Axis]
@@ -27,7 +27,7 @@ class Group:
 
 
 def plain_write(nest: Nest, shape: tuple[int, ...]) -> bool:
-    """Whether the output's subscripts are distinct whole axes, so that output axes and elements correspond one to one."""
+    """Whether the output's subscripts are distinct whole axes: output axes and elements correspond one to one."""
     axes = [i for i in nest.index if isinstance(i, Axis)]
     whole = all(
         (isinstance(i, Axis) and i.extent == d) or (i == Const(0) and d == 1)
@@ -95,8 +95,6 @@ def _link_subscripts(
 
 
 def _axes_of(e: Expr) -> Iterator[Axis]:
-    from dlc.kernel.expr import walk
-
     return (x for x in walk(e) if isinstance(x, Axis))
 
 
@@ -130,8 +128,6 @@ def _rename(nest: Nest, number: int, shared: Mapping[Axis, Axis]) -> Nest:
 
 def is_product(nest: Nest) -> bool:
     """A sum of products: what the contraction schedule wants to have to itself, but for element-wise followers."""
-    from dlc.kernel.expr import Apply
-
     return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
 
 
@@ -166,7 +162,7 @@ def _related(run: Sequence[Nest], nest: Nest) -> bool:
 
 
 def _worthwhile(run: Sequence[Nest], nest: Nest, wider: Group) -> bool:
-    """A product keeps its tiles only if followers are element-wise over all of its output; nothing pulls a product in."""
+    """A product keeps its tiles only if followers are element-wise over all of its output; nothing pulls it in."""
     if is_product(nest) and nest.reduction_axes and any(n.axes for n in run):
         return False
     if is_product(run[0]) and run[0].reduction_axes:

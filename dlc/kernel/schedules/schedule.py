@@ -30,7 +30,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
     for s in scopes:
         body += scalar_group(s, kernel, machine, written)
         written |= {n.out for n in s.nests}
-    return Program(kernel.params, kernel.results, tuple(buffers), tuple(body))
+    return Program(kernel.params, kernel.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 
 def buffer(name: str, dtype: DType, size: int) -> Buffer:

@@ -1,6 +1,6 @@
 """A group made ready for loops: locals without their shared dimensions, tensors flat, axes in order and merged.
 
-    for i: t[i, j] … t[i, j]   →   for i: t[j] … t[j]          when only this group touches t
+for i: t[i, j] … t[i, j]   →   for i: t[j] … t[j]          when only this group touches t
 """
 
 from __future__ import annotations

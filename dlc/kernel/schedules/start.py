@@ -34,7 +34,9 @@ def _covers(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> bool:
     size = 1
     for d in shape:
         size *= d
-    if any(n.where is not None or n.reduce is not None or any(True for i in n.index for _ in loads(i)) for n in writers):
+    if any(
+        n.where is not None or n.reduce is not None or any(True for i in n.index for _ in loads(i)) for n in writers
+    ):
         return False
     if len(writers) == 1:
         return writers[0].points == size and not writers[0].reduction_axes

@@ -1,0 +1,310 @@
+"""Loops as C text: one function per program.
+
+Subscript arithmetic is done in ptrdiff_t; everything else goes through `spelling`. A value that an expression needs
+several times is computed once, in a variable of its own, so text never grows faster than the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.loops import Fold, For, If, Lanes, Let, Local, Program, Set, Stmt, Store, parts, reads, writes
+from dlc.kernel.nest import LITERAL_DTYPES
+from dlc.kernel.scalar import SCALARS, result_dtype
+from dlc.kernel.simplify import bounds, is_index
+from dlc.types import DType, bool_, i64
+from dlc_backend_c import spelling
+
+_INDEX_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+_ALIGN = 64
+
+
+@dataclass
+class Writer:
+    """Lines of one function, with the types of everything in reach."""
+
+    tensors: Mapping[str, DType]
+    lines: list[str] = field(default_factory=list[str])
+    depth: int = 1
+    count: int = 0
+    _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
+    _lanes: dict[Expr, int] = field(default_factory=dict[Expr, int])
+
+    def line(self, text: str) -> None:
+        """One line at the current depth."""
+        self.lines.append("    " * self.depth + text)
+
+    def dtype(self, e: Expr) -> DType | None:
+        """Type of an expression, None for literals."""
+        if e not in self._types:
+            self._types[e] = self._dtype(e)
+        return self._types[e]
+
+    def _dtype(self, e: Expr) -> DType | None:
+        match e:
+            case Const():
+                return None
+            case Axis():
+                return i64
+            case Load(name, _):
+                return self.tensors[name]
+            case Local(_, dtype, _):
+                return dtype
+            case Lanes(first, _):
+                return self.dtype(first)
+            case Fold(_, vector):
+                return vector.dtype
+            case Apply(fn, args):
+                return result_dtype(fn, tuple(self.dtype(a) for a in args))
+            case _:
+                raise AssertionError(e)
+
+    def lanes(self, e: Expr) -> int:
+        """Lanes of a value, 1 for scalars."""
+        if e not in self._lanes:
+            match e:
+                case Local(_, _, n) | Lanes(_, n):
+                    found = n
+                case Apply(_, args):
+                    found = max(self.lanes(a) for a in args)
+                case _:
+                    found = 1
+            self._lanes[e] = found
+        return self._lanes[e]
+
+    def stmts(self, body: Sequence[Stmt]) -> None:
+        """Statements at the current depth."""
+        for s in body:
+            self.stmt(s)
+
+    def stmt(self, s: Stmt) -> None:
+        """One statement."""
+        match s:
+            case For(axis, start, stop, body, step):
+                name = axis.name
+                advance = f"++{name}" if step == 1 else f"{name} += {step}"
+                self.block(f"for (ptrdiff_t {name} = {index(start)}; {name} < {index(stop)}; {advance})", body)
+            case If(condition, then, otherwise):
+                self.block(f"if ({self.value(condition, bool_)})", then)
+                if otherwise:
+                    self.block("else", otherwise)
+            case Let(local, value):
+                self.line(f"{variable(local)} {local.name} = {self.computed(value, local.dtype, local.lanes)};")
+            case Set(local, value):
+                self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
+            case Store(out, at, value, lanes):
+                self._store(out, at, value, lanes)
+
+    def block(self, head: str, body: Sequence[Stmt]) -> None:
+        """A braced block behind a head."""
+        self.line(f"{head} {{")
+        self.depth += 1
+        self.stmts(body)
+        self.depth -= 1
+        self.line("}")
+
+    def _store(self, out: str, at: Expr, value: Expr, lanes: int) -> None:
+        dtype = self.tensors[out]
+        element = f"{out}[{self.subscript(at)}]"
+        text = self.computed(value, dtype, lanes)
+        if lanes > 1:
+            self.line(f"*({dtype}x{lanes}_any *)&{element} = {text};")
+        else:
+            self.line(f"{element} = {spelling.store(dtype, text)};")
+
+    def computed(self, e: Expr, like: DType, lanes: int = 1) -> str:
+        """The value of an expression, with what it needs more than once computed before."""
+        shared = shared_parts(e)
+        names: dict[Expr, Expr] = {}
+        for part in shared:
+            self.count += 1
+            dtype = self.dtype(part) or LITERAL_DTYPES[float]
+            local = Local(f"v{self.count}", dtype, self.lanes(part))
+            self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
+            names[part] = local
+        text = self.value(replaced(e, names), like)
+        return text if lanes == 1 or self.lanes(e) > 1 else splat(like, lanes, text)
+
+    def value(self, e: Expr, like: DType | None) -> str:
+        """C text of a value, safe as an operand; a literal takes the type `like`."""
+        if is_index(e) and not isinstance(e, Const):
+            return f"((int64_t)({index(e)}))"
+        match e:
+            case Const(v):
+                return spelling.literal(v, like or LITERAL_DTYPES[type(v)])
+            case Local(name, _, _):
+                return name
+            case Load(name, (at,)):
+                return spelling.load(self.tensors[name], f"{name}[{self.subscript(at)}]")
+            case Lanes(Load(name, (at,)), n):
+                return f"(*(const {self.tensors[name]}x{n}_any *)&{name}[{self.subscript(at)}])"
+            case Fold():
+                return self._fold(e)
+            case Apply(fn, args):
+                return self._apply(fn, args, like)
+            case _:
+                raise AssertionError(e)
+
+    def subscript(self, e: Expr) -> str:
+        """A flat subscript; data may take part in it."""
+        return index(e) if is_index(e) else f"(ptrdiff_t){self.value(e, i64)}"
+
+    def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> str:
+        scalar = SCALARS[fn]
+        if scalar.rule == "cast":
+            source = self.dtype(args[0]) or LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
+            return spelling.spell(fn, source, (self.value(args[0], None),))
+        branches = args[1:] if scalar.rule == "select" else args
+        inner = next((d for a in branches if (d := self.dtype(a)) is not None), None)
+        if inner is None:
+            inner = like if scalar.rule != "bool" and like else self._literal_type(branches)
+        n = max(self.lanes(a) for a in args)
+        texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
+        if n > 1:
+            wide = tuple(t if self.lanes(a) > 1 else splat(inner, n, t) for t, a in zip(texts, args, strict=True))
+            return vector(fn, inner, n, wide, args)
+        if fn in ("min", "max") and inner.is_float and isinstance(args[1], Const) and args[1].value == args[1].value:
+            return f"dlc_{fn}c_{'f64' if inner.itemsize == 8 else 'f32'}({texts[0]}, {texts[1]})"
+        return spelling.spell(fn, inner, texts)
+
+    def _literal_type(self, args: Sequence[Expr]) -> DType:
+        return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
+
+    def _fold(self, e: Fold) -> str:
+        """Halves combined until one lane is left."""
+        v = e.vector
+        terms = [f"{v.name}[{k}]" for k in range(v.lanes)]
+        while len(terms) > 1:
+            half = len(terms) // 2
+            terms = [spelling.spell(e.fn, v.dtype, (a, b)) for a, b in zip(terms[:half], terms[half:], strict=True)]
+        return terms[0]
+
+
+def vector(fn: str, dtype: DType, n: int, texts: tuple[str, ...], args: tuple[Expr, ...]) -> str:
+    """A lane-wise function; schedules build vectors of these functions only."""
+    if fn in ("min", "max"):
+        number = isinstance(args[1], Const) and args[1].value == args[1].value
+        return f"dlc_{fn}{'c' if number else ''}_{dtype}x{n}({texts[0]}, {texts[1]})"
+    if fn == "neg":
+        return f"(-{texts[0]})"
+    return f"({texts[0]} {({'add': '+', 'sub': '-', 'mul': '*', 'div': '/'})[fn]} {texts[1]})"
+
+
+def splat(dtype: DType, lanes: int, text: str) -> str:
+    """A scalar in every lane."""
+    return f"dlc_splat_{dtype}x{lanes}({text})"
+
+
+def variable(local: Local) -> str:
+    """The C type of a variable."""
+    return spelling.VALUE[local.dtype] if local.lanes == 1 else f"{local.dtype}x{local.lanes}"
+
+
+def index(e: Expr) -> str:
+    """Index arithmetic in ptrdiff_t, safe as an operand of comparisons and inside brackets."""
+    match e:
+        case Const(v):
+            return str(int(v))
+        case Axis(name, _):
+            return name
+        case Apply("neg", (x,)):
+            return f"(-{_operand(x)})"
+        case Apply("add" | "sub" | "mul" as fn, (a, b)):
+            if fn == "mul":
+                return f"{_operand(a)} * {_operand(b)}"
+            return f"{index(a)} {_INDEX_OPERATORS[fn]} {_operand(b) if fn == 'sub' else index(b)}"
+        case Apply("min" | "max" as fn, (a, b)):
+            return f"dlc_{fn}_index({index(a)}, {index(b)})"
+        case Apply("floordiv" | "mod" as fn, (a, b)):
+            return _divide(fn, a, b)
+        case _:
+            raise AssertionError(e)
+
+
+def _operand(e: Expr) -> str:
+    text = index(e)
+    atom = isinstance(e, Axis) or (isinstance(e, Const) and int(e.value) >= 0)
+    call = isinstance(e, Apply) and e.fn in ("min", "max", "neg")
+    return text if atom or call else f"({text})"
+
+
+def _divide(fn: str, a: Expr, b: Expr) -> str:
+    """C's operators where both sides are known to be non-negative; division by zero cannot be meant."""
+    low, divisor = bounds(a), bounds(b)
+    if low is not None and low[0] >= 0 and divisor is not None and divisor[0] > 0:
+        return f"({_operand(a)} {'/' if fn == 'floordiv' else '%'} {_operand(b)})"
+    return f"dlc_{fn}_index({index(a)}, {index(b)})"
+
+
+def replaced(e: Expr, names: Mapping[Expr, Expr]) -> Expr:
+    """The expression with computed parts replaced by their variables (at least one level below the top)."""
+    if not names:
+        return e
+    if e in names:
+        return names[e]
+    match e:
+        case Apply(fn, args):
+            return Apply(fn, tuple(replaced(a, names) for a in args))
+        case Load(param, at):
+            return Load(param, tuple(replaced(a, names) for a in at))
+        case _:
+            return e
+
+
+def shared_parts(e: Expr) -> list[Expr]:
+    """Applied functions that occur more than once and are certainly evaluated, inner ones first.
+
+    The branches of `select` and the right sides of `and`, `or` may be skipped at run time, and their loads with them.
+    """
+    uses: dict[Expr, int] = {}
+    certain: set[Expr] = set()
+    done: list[Expr] = []
+    stack: list[tuple[Expr, bool, bool]] = [(e, True, False)]
+    while stack:
+        x, sure, leaving = stack.pop()
+        if leaving:
+            done.append(x)
+            continue
+        if not isinstance(x, Apply | Load) or is_index(x):
+            continue
+        uses[x] = uses.get(x, 0) + 1
+        if uses[x] > 1 and (not sure or x in certain):
+            continue
+        if sure:
+            certain.add(x)
+        if uses[x] == 1:
+            stack.append((x, sure, True))
+        lazy = isinstance(x, Apply) and x.fn in ("select", "and", "or")
+        stack.extend((p, sure and not (lazy and k > 0), False) for k, p in enumerate(parts(x)))
+    return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
+
+
+def function_text(program: Program, name: str) -> tuple[str, int]:
+    """The complete definition, and the bytes of scratch memory it wants (64-aligned)."""
+    tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
+    tensors |= {b.name: b.dtype for b in program.buffers}
+    used = reads(program.body) | writes(program.body)
+    writer = Writer(tensors)
+    scratch = 0
+    for b in program.buffers:
+        if b.name not in used or not b.size:
+            continue
+        if b.stack:
+            aligned = " __attribute__((aligned(64)))" if program.aligned else ""
+            writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
+        else:
+            kind = spelling.STORAGE[b.dtype]
+            writer.line(f"{kind} *restrict {b.name} = ({kind} *)(void *)(scratch + {scratch});")
+            scratch += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
+    for p in (*program.params, *program.results):
+        if p.name not in used:
+            writer.line(f"(void){p.name};")
+    writer.stmts(program.body)
+    arguments = [f"const {spelling.STORAGE[p.dtype]} *restrict {p.name}" for p in program.params]
+    arguments += [f"{spelling.STORAGE[p.dtype]} *restrict {p.name}" for p in program.results]
+    if scratch:
+        arguments.append("unsigned char *restrict scratch")
+    head = f"void {name}({', '.join(arguments) or 'void'})"
+    return "\n".join([head, "{", *writer.lines, "}", ""]), scratch

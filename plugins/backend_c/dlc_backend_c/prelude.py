@@ -1,0 +1,233 @@
+"""The C text that comes before any set of functions: includes, types, and a helper for what C has no operator for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from dlc.types import DTYPES, DType, f32, f64
+from dlc_backend_c.spelling import VALUE
+from dlc_backend_c.target import CTarget
+from dlc_backend_c.vector_math import POLYNOMIALS
+
+_HEAD = """\
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define DLC_INLINE static inline __attribute__((unused))
+#else
+#define DLC_INLINE static inline
+#endif
+
+DLC_INLINE ptrdiff_t dlc_min_index(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+DLC_INLINE ptrdiff_t dlc_max_index(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+/* Division that rounds down, by a positive number. */
+DLC_INLINE ptrdiff_t dlc_floordiv_index(ptrdiff_t a, ptrdiff_t b) { return a / b - (a % b < 0); }
+DLC_INLINE ptrdiff_t dlc_mod_index(ptrdiff_t a, ptrdiff_t b) { return a % b + (a % b < 0 ? b : 0); }
+"""
+
+_F16 = """\
+DLC_INLINE uint16_t dlc_f16_bits(double x)
+{
+    union { double f; uint64_t u; } in;
+    uint64_t fraction, rest, half;
+    uint16_t sign, h;
+    int exponent, shift = 42;
+    in.f = x;
+    sign = (uint16_t)(in.u >> 48 & 0x8000u);
+    exponent = (int)(in.u >> 52 & 0x7ffu) - 1023;
+    fraction = in.u & 0xfffffffffffffu;
+    if (exponent == 1024)
+        return (uint16_t)(sign | 0x7c00u | (fraction ? 0x200u : 0u));
+    if (exponent > 15)
+        return (uint16_t)(sign | 0x7c00u);
+    if (exponent < -25)
+        return sign;
+    if (exponent < -14) {
+        shift = 28 - exponent;
+        fraction |= (uint64_t)1 << 52;
+        h = (uint16_t)(fraction >> shift);
+    } else {
+        h = (uint16_t)((unsigned)(exponent + 15) << 10 | (unsigned)(fraction >> 42));
+    }
+    rest = fraction & (((uint64_t)1 << shift) - 1);
+    half = (uint64_t)1 << (shift - 1);
+    if (rest > half || (rest == half && (h & 1u)))
+        h = (uint16_t)(h + 1u);
+    return (uint16_t)(sign | h);
+}
+DLC_INLINE float dlc_f16_value(uint16_t h)
+{
+    union { uint32_t u; float f; } out;
+    unsigned exponent = h >> 10 & 0x1fu, fraction = h & 0x3ffu;
+    float small;
+    if (exponent == 0) {
+        small = (float)fraction * 5.9604644775390625e-8f;
+        return h & 0x8000u ? -small : small;
+    }
+    out.u = (uint32_t)(h & 0x8000u) << 16 | (exponent == 31 ? 255u : exponent + 112u) << 23 | (uint32_t)fraction << 13;
+    return out.f;
+}
+DLC_INLINE float dlc_round_f16(float x) { return dlc_f16_value(dlc_f16_bits((double)x)); }
+DLC_INLINE float dlc_f16_of_f64(double x) { return dlc_f16_value(dlc_f16_bits(x)); }
+"""
+
+# C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap.
+_FROM_FLOAT = """\
+DLC_INLINE int32_t dlc_i32_of_float(double x)
+{
+    return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : (-2147483647 - 1);
+}
+DLC_INLINE int64_t dlc_i64_of_float(double x)
+{
+    return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : (-9223372036854775807 - 1);
+}
+DLC_INLINE uint64_t dlc_u64_of_float(double x)
+{
+    if (x >= 9223372036854775808.0 && x < 18446744073709551616.0)
+        return (uint64_t)(x - 9223372036854775808.0) + ((uint64_t)1 << 63);
+    return (uint64_t)dlc_i64_of_float(x);
+}
+DLC_INLINE int8_t dlc_i8_of_float(double x) { return (int8_t)dlc_i32_of_float(x); }
+DLC_INLINE int16_t dlc_i16_of_float(double x) { return (int16_t)dlc_i32_of_float(x); }
+DLC_INLINE uint8_t dlc_u8_of_float(double x) { return (uint8_t)dlc_i32_of_float(x); }
+DLC_INLINE uint16_t dlc_u16_of_float(double x) { return (uint16_t)dlc_i32_of_float(x); }
+DLC_INLINE uint32_t dlc_u32_of_float(double x) { return (uint32_t)dlc_i64_of_float(x); }
+"""
+
+_FLOAT = """\
+/* NaN if either is; the second form is for a second argument that is a number. */
+DLC_INLINE @T dlc_min_@N(@T a, @T b) { return a < b || a != a ? a : b; }
+DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b || a != a ? a : b; }
+DLC_INLINE @T dlc_minc_@N(@T a, @T b) { return b < a ? b : a; }
+DLC_INLINE @T dlc_maxc_@N(@T a, @T b) { return b > a ? b : a; }
+DLC_INLINE @T dlc_sign_@N(@T x) { return x != x ? x : (@T)((x > 0) - (x < 0)); }
+DLC_INLINE @T dlc_mod_@N(@T a, @T b)
+{
+    @T r = fmod@S(a, b);
+    return r == 0 ? copysign@S(0, b) : (b < 0) != (r < 0) ? r + b : r;
+}
+DLC_INLINE @T dlc_floordiv_@N(@T a, @T b) { return floor@S(a / b); }
+"""
+
+# @U is wide enough that promotion to int cannot overflow.
+_INTEGER = """\
+DLC_INLINE @T dlc_add_@N(@T a, @T b) { return (@T)((@U)a + (@U)b); }
+DLC_INLINE @T dlc_sub_@N(@T a, @T b) { return (@T)((@U)a - (@U)b); }
+DLC_INLINE @T dlc_mul_@N(@T a, @T b) { return (@T)((@U)a * (@U)b); }
+DLC_INLINE @T dlc_neg_@N(@T a) { return (@T)((@U)0 - (@U)a); }
+DLC_INLINE @T dlc_min_@N(@T a, @T b) { return a < b ? a : b; }
+DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b ? a : b; }
+DLC_INLINE @T dlc_pow_@N(@T a, @T b)
+{
+    @U r = 1, p = (@U)a;
+    @NEGATIVE_POWER
+    for (; b > 0; b = (@T)(b / 2), p *= p)
+        if (b & 1)
+            r *= p;
+    return (@T)r;
+}
+"""
+_SIGNED = """\
+DLC_INLINE @T dlc_abs_@N(@T a) { return a < 0 ? dlc_neg_@N(a) : a; }
+DLC_INLINE @T dlc_sign_@N(@T a) { return (@T)((a > 0) - (a < 0)); }
+/* Division by zero gives 0, and by -1 wraps: neither may trap. */
+DLC_INLINE @T dlc_truncdiv_@N(@T a, @T b) { return b == 0 ? (@T)0 : b == -1 ? dlc_neg_@N(a) : (@T)(a / b); }
+DLC_INLINE @T dlc_fmod_@N(@T a, @T b) { return b == 0 || b == -1 ? (@T)0 : (@T)(a % b); }
+DLC_INLINE @T dlc_floordiv_@N(@T a, @T b)
+{
+    @T q = dlc_truncdiv_@N(a, b), r = dlc_fmod_@N(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? (@T)(q - 1) : q;
+}
+DLC_INLINE @T dlc_mod_@N(@T a, @T b)
+{
+    @T r = dlc_fmod_@N(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? (@T)(r + b) : r;
+}
+"""
+_UNSIGNED = """\
+DLC_INLINE @T dlc_abs_@N(@T a) { return a; }
+DLC_INLINE @T dlc_sign_@N(@T a) { return (@T)(a > 0); }
+DLC_INLINE @T dlc_truncdiv_@N(@T a, @T b) { return b == 0 ? (@T)0 : (@T)(a / b); }
+DLC_INLINE @T dlc_fmod_@N(@T a, @T b) { return b == 0 ? (@T)0 : (@T)(a % b); }
+DLC_INLINE @T dlc_floordiv_@N(@T a, @T b) { return dlc_truncdiv_@N(a, b); }
+DLC_INLINE @T dlc_mod_@N(@T a, @T b) { return dlc_fmod_@N(a, b); }
+"""
+
+_LIBM = """\
+DLC_INLINE float dlc_exp_f32(float x) { return expf(x); }
+DLC_INLINE float dlc_tanh_f32(float x) { return tanhf(x); }
+DLC_INLINE float dlc_erf_f32(float x) { return erff(x); }
+"""
+
+_VECTOR = """\
+typedef @T @V __attribute__((vector_size(@B)));
+typedef @T @V_any __attribute__((vector_size(@B), aligned(@A), may_alias));
+typedef @I @V_mask __attribute__((vector_size(@B)));
+DLC_INLINE @V dlc_splat_@V(@T x)
+{
+    @V v = {@X};
+    return v;
+}
+DLC_INLINE @V dlc_min_@V(@V a, @V b)
+{
+    @V_mask m = (@V_mask)(a < b) | (@V_mask)(a != a);
+    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
+}
+DLC_INLINE @V dlc_max_@V(@V a, @V b)
+{
+    @V_mask m = (@V_mask)(a > b) | (@V_mask)(a != a);
+    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
+}
+DLC_INLINE @V dlc_minc_@V(@V a, @V b)
+{
+    @V_mask m = (@V_mask)(b < a);
+    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
+}
+DLC_INLINE @V dlc_maxc_@V(@V a, @V b)
+{
+    @V_mask m = (@V_mask)(b > a);
+    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
+}
+"""
+
+
+@lru_cache(maxsize=8)
+def prelude(target: CTarget) -> str:
+    """Everything that the functions for this target rely on; the same text for any set of them."""
+    return "\n".join(_sections(target))
+
+
+def _sections(target: CTarget) -> Iterator[str]:
+    yield _HEAD
+    yield _F16
+    yield _FROM_FLOAT
+    for t, suffix in ((f32, "f"), (f64, "")):
+        yield _FLOAT.replace("@T", VALUE[t]).replace("@N", t.name).replace("@S", suffix)
+    for t in DTYPES.values():
+        if t.is_integer:
+            yield _integer(t)
+    yield POLYNOMIALS if target.vector_bytes else _LIBM
+    if target.vector_bytes:
+        for t in (f32, f64):
+            size = target.vector_bytes
+            while size >= 16:
+                yield _vector(t, size)
+                size //= 2
+
+
+def _integer(t: DType) -> str:
+    unsigned = "uint64_t" if t.itemsize == 8 else "uint32_t"
+    negative = "if (b < 0)\n        return a == 1 ? (@T)1 : a == -1 ? (b & 1 ? (@T)-1 : (@T)1) : (@T)0;"
+    text = _INTEGER.replace("@NEGATIVE_POWER\n", negative + "\n" if t.kind == "int" else "\n")
+    text += _SIGNED if t.kind == "int" else _UNSIGNED
+    return text.replace("@T", VALUE[t]).replace("@N", t.name).replace("@U", unsigned)
+
+
+def _vector(t: DType, size: int) -> str:
+    lanes = size // t.itemsize
+    mask = "int32_t" if t is f32 else "int64_t"
+    text = _VECTOR.replace("@V", f"{t}x{lanes}").replace("@T", VALUE[t]).replace("@B", str(size))
+    return text.replace("@A", str(t.itemsize)).replace("@I", mask).replace("@X", ", ".join(["x"] * lanes))

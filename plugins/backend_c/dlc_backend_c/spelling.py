@@ -1,0 +1,161 @@
+"""The C text of every scalar function at every element type: the counterpart of `dlc.kernel.scalar`.
+
+Values of f16 are floats that f16 can represent: every operation on them rounds. Integer operations wrap, by way of
+unsigned arithmetic. Values of bool are 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from dlc.kernel.expr import Number
+from dlc.kernel.scalar import SCALARS
+from dlc.types import DTYPES, DType, bool_, f16, f32, f64
+
+Text = Callable[..., str]
+
+STORAGE: Mapping[DType, str] = {
+    t: "double" if t is f64 else "float" if t is f32 else "uint16_t" if t is f16 else "unsigned char" if t is bool_
+    else f"{t.kind}{t.itemsize * 8}_t"
+    for t in DTYPES.values()
+}  # fmt: skip
+"""How elements lie in memory."""
+
+VALUE: Mapping[DType, str] = {t: "float" if t is f16 else "int" if t is bool_ else c for t, c in STORAGE.items()}
+"""The type of a value while it is computed with."""
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_LOGIC = {"and": "&&", "or": "||", "xor": "!="}
+_BOOL_ARITHMETIC = {"add": "||", "mul": "&&", "min": "&&", "max": "||", "sub": "!="}
+# libm has these under the same name (but for the suffix f); the prelude may replace the first three.
+_FAST = ("exp", "tanh", "erf")
+_LIBM = {
+    n: n
+    for n in ("log", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+              "asinh", "acosh", "atanh", "floor", "ceil", "exp", "tanh", "erf")
+} | {"round": "rint", "abs": "fabs"}  # fmt: skip
+
+
+def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
+    """`fn(args)` in C.
+
+    Args:
+        fn: A name from `SCALARS`.
+        dtype: Type of the arguments (of the branches, for `select`; of the source, for casts).
+        args: Their C text, each safe to use as an operand.
+    """
+    scalar = SCALARS[fn]
+    if scalar.rule == "cast":
+        assert scalar.to is not None
+        return _cast(dtype, scalar.to, args[0])
+    if fn == "select":
+        return f"({args[0]} ? {args[1]} : {args[2]})"
+    if fn in _COMPARE:
+        return f"({args[0]} {_COMPARE[fn]} {args[1]})"
+    if fn in _LOGIC:
+        return f"({args[0]} {_LOGIC[fn]} {args[1]})"
+    if fn == "not":
+        return f"(!{args[0]})"
+    if dtype.is_float:
+        return _float(fn, dtype, args)
+    if dtype is bool_:
+        return _bool(fn, args)
+    return f"dlc_{fn}_{dtype}({', '.join(args)})"
+
+
+def _bool(fn: str, args: tuple[str, ...]) -> str:
+    if fn in _BOOL_ARITHMETIC:
+        return f"({args[0]} {_BOOL_ARITHMETIC[fn]} {args[1]})"
+    if fn == "neg":
+        return f"(!{args[0]})"
+    return args[0] if fn in ("abs", "sign") else _widened(fn, args)
+
+
+def _widened(fn: str, args: tuple[str, ...]) -> str:
+    """No array library defines these on bool; C's meaning of the same arithmetic on 0 and 1."""
+    return f"(dlc_{fn}_i32({', '.join(args)}) != 0)"
+
+
+def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
+    wide = f64 if dtype is f64 else f32
+    suffix = "" if wide is f64 else "f"
+    if fn == "isnan":
+        return f"({args[0]} != {args[0]})"
+    if fn == "isinf":
+        return f"(isinf({args[0]}) != 0)"
+    if fn in _OPERATORS:
+        out = f"({args[0]} {_OPERATORS[fn]} {args[1]})"
+    elif fn == "neg":
+        return f"(-{args[0]})"
+    elif fn in ("min", "max", "sign", "mod", "floordiv"):
+        out = f"dlc_{fn}_{wide}({', '.join(args)})"
+    elif fn in _FAST and wide is f32:
+        out = f"dlc_{fn}_f32({args[0]})"
+    elif fn == "truncdiv":
+        out = f"trunc{suffix}({args[0]} / {args[1]})"
+    elif fn in ("pow", "fmod"):
+        out = f"{fn}{suffix}({', '.join(args)})"
+    else:
+        out = f"{_LIBM[fn]}{suffix}({args[0]})"
+    return f"dlc_round_f16({out})" if dtype is f16 else out
+
+
+def _cast(source: DType, to: DType, x: str) -> str:
+    if source is to:
+        return x
+    if to is bool_:
+        return f"({x} != 0)"
+    if to is f16:
+        return f"dlc_round_f16((float){x})" if source is not f64 else f"dlc_f16_of_f64({x})"
+    if to.is_float:
+        return f"(({VALUE[to]}){x})"
+    if source.is_float:
+        return f"dlc_{to}_of_float((double){x})" if source is f64 else f"dlc_{to}_of_float({x})"
+    return f"(({VALUE[to]}){x})"
+
+
+def load(dtype: DType, element: str) -> str:
+    """The value of an element in memory."""
+    return f"dlc_f16_value({element})" if dtype is f16 else element
+
+
+def store(dtype: DType, value: str) -> str:
+    """What is written to memory for a value."""
+    if dtype is f16:
+        return f"dlc_f16_bits({value})"
+    return f"({STORAGE[dtype]}){value}" if dtype is bool_ else value
+
+
+def literal(value: Number, dtype: DType) -> str:
+    """A number as a C constant of this type, exact for floats."""
+    if dtype is bool_:
+        return "1" if value else "0"
+    if dtype.is_float:
+        return _float_literal(float(value), dtype)
+    bits = dtype.itemsize * 8
+    whole = int(value) & ((1 << bits) - 1)
+    if dtype.kind == "int" and whole >> (bits - 1):
+        whole -= 1 << bits
+    if dtype.kind == "int":
+        smallest = -(1 << 63)
+        return "(-9223372036854775807 - 1)" if whole == smallest else f"({whole})" if whole < 0 else str(whole)
+    return f"{whole}u"
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    suffix = "" if dtype is f64 else "f"
+    if math.isnan(value):
+        return "NAN" if dtype is not f64 else "((double)NAN)"
+    with np.errstate(over="ignore"):
+        rounded = float(np.asarray(value).astype(dtype.numpy))
+    if math.isinf(rounded):
+        text = "INFINITY" if dtype is not f64 else "((double)INFINITY)"
+        return text if rounded > 0 else f"(-{text})"
+    digits = repr(rounded) if dtype is f64 else f"{rounded:.9g}"
+    if not any(c in digits for c in ".en"):
+        digits += ".0"
+    return f"({digits}{suffix})" if digits.startswith("-") else digits + suffix

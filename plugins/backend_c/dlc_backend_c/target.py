@@ -1,0 +1,86 @@
+"""What C code is generated and compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dlc.kernel.schedules import Machine
+
+Cpu = Literal["native", "generic", "x86-64-v3", "x86-64-v4"]
+
+COMMON_FLAGS = (
+    "-std=c99",
+    "-O3",
+    # Products may be fused with the sum that follows; errno and traps are nobody's interface here.
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
+
+
+@dataclass(frozen=True)
+class CTarget:
+    """A class of processors.
+
+    Attributes:
+        cpu: Its name; "generic" is portable C99 without extensions of the language.
+        vector_bytes: Bytes of a vector register; 0: no vector extensions.
+        registers: Number of vector registers.
+        l1, l2: Bytes of data cache per core.
+        flags: What the compiler is told.
+    """
+
+    cpu: Cpu
+    vector_bytes: int
+    registers: int
+    l1: int
+    l2: int
+    flags: tuple[str, ...]
+
+    @property
+    def machine(self) -> Machine:
+        """The numbers that schedules need."""
+        return Machine(self.vector_bytes, self.registers, self.l1, self.l2)
+
+
+GENERIC = CTarget("generic", 0, 16, 32 << 10, 256 << 10, COMMON_FLAGS)
+X86_64_V3 = CTarget("x86-64-v3", 32, 16, 32 << 10, 512 << 10, (*COMMON_FLAGS, "-march=x86-64-v3"))
+# Named features, because a hypervisor may hide the model name that -march=native looks at.
+X86_64_V4 = CTarget(
+    "x86-64-v4", 64, 32, 32 << 10, 1 << 20, (*COMMON_FLAGS, "-march=x86-64-v4", "-mprefer-vector-width=512")
+)
+
+
+def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) -> CTarget:
+    """The target for a processor with these features (as /proc/cpuinfo spells them)."""
+    v3 = {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"}
+    v4 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+    if v3 | v4 <= features:
+        return CTarget("native", 64, 32, l1, l2, X86_64_V4.flags)
+    if v3 <= features:
+        return CTarget("native", 32, 16, l1, l2, X86_64_V3.flags)
+    return CTarget("native", 0, 16, l1, l2, COMMON_FLAGS)
+
+
+def target_for(cpu: str) -> CTarget:
+    """The target of a name; "native" looks at the processor of this machine (portable C when it cannot tell)."""
+    match cpu:
+        case "x86-64-v3":
+            return X86_64_V3
+        case "x86-64-v4":
+            return X86_64_V4
+        case "native":
+            return native(_features())
+        case _:
+            return GENERIC
+
+
+def _features() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    line = next((x for x in text.splitlines() if x.startswith("flags")), "")
+    return frozenset(line.partition(":")[2].split())

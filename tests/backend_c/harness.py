@@ -1,0 +1,79 @@
+"""Compile many kernels at once and run them: what the tests and benchmarks of C functions share."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dlc_backend_c.function import CFunction, c_function, prelude
+from dlc_backend_c.target import CTarget
+
+from dlc.kernel.nest import Kernel
+
+Array = np.ndarray[Any, np.dtype[Any]]
+STRICT = ("-pedantic", "-Wall", "-Wextra", "-Werror")
+
+
+class Compiled:
+    """Kernels of one shared library, callable with arrays."""
+
+    def __init__(
+        self, kernels: Sequence[Kernel], target: CTarget, folder: Path, cc: str = "gcc", flags: Sequence[str] = STRICT
+    ) -> None:
+        self.kernels = tuple(kernels)
+        self.functions: list[CFunction] = [c_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
+        source = folder / "kernels.c"
+        library = folder / "kernels.so"
+        source.write_text(prelude(target) + "\n" + "\n".join(f.text for f in self.functions))
+        subprocess.run(
+            [cc, *target.flags, *flags, "-fPIC", "-shared", str(source), "-o", str(library), "-lm"], check=True
+        )
+        self.library = ctypes.CDLL(str(library))
+
+    def __call__(self, n: int, args: Sequence[Array]) -> tuple[Array, ...]:
+        """Results of kernel `n`; they and the scratch memory start as garbage."""
+        kernel, function = self.kernels[n], self.functions[n]
+        results = [np.full(max(r.type.nbytes, 1), 0xA5, np.uint8) for r in kernel.results]
+        inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
+        pointers = [a.ctypes.data for a in (*inputs, *results)]
+        if function.scratch:
+            raw = np.full(function.scratch + 64, 0xA5, np.uint8)
+            pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
+        getattr(self.library, function.name)(*(ctypes.c_void_p(p) for p in pointers))
+        return tuple(
+            raw[: r.type.nbytes].view(r.dtype.numpy).reshape(r.shape)
+            for raw, r in zip(results, kernel.results, strict=True)
+        )
+
+
+def samples(kernel: Kernel, seed: int = 0) -> list[Array]:
+    """Arrays for the parameters: small numbers, so that integer sums and indices stay in range."""
+    rng = np.random.default_rng(seed)
+    out: list[Array] = []
+    for p in kernel.params:
+        if p.dtype.is_float:
+            out.append(rng.standard_normal(p.shape).astype(p.dtype.numpy))
+        elif p.dtype.name == "bool":
+            out.append(rng.random(p.shape) < 0.5)
+        else:
+            out.append(rng.integers(0, 4, p.shape).astype(p.dtype.numpy))
+    return out
+
+
+def close(got: Array, want: Array) -> bool:
+    """Equal, or as near as another order of sums may put it."""
+    tolerance = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-12}.get(got.dtype.name, 0.0)
+    if not tolerance:
+        return bool(np.array_equal(got, want))
+    finite = want[np.isfinite(want)]
+    scale = float(np.max(np.abs(finite), initial=0.0)) or 1.0
+    with np.errstate(all="ignore"):
+        return bool(
+            np.allclose(
+                got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance * scale, equal_nan=True
+            )
+        )
