@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Workshop,
     )
     from dlc.lazy import Lazy
+    from dlc.loading import load
     from dlc.report import Report
     from dlc.spec import Bytes, Configurable, Spec, option
 
@@ -53,6 +54,7 @@ __all__ = [
     "Workshop",
     "__version__",
     "hookimpl",
+    "load",
     "option",
 ]
 
@@ -79,6 +81,7 @@ _EXPORTS = {
     "StepDone": "dlc.interfaces:StepDone",
     "Workshop": "dlc.interfaces:Workshop",
     "hookimpl": "dlc.hookspecs:hookimpl",
+    "load": "dlc.loading:load",
     "option": "dlc.spec:option",
 }
 """Public name → "module:attribute"; extend it together with `__all__` and the imports for type checkers above."""

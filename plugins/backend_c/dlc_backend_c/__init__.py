@@ -1,0 +1,13 @@
+"""C programs and libraries from dlc. This module holds the hooks only; what they name is imported when it is used."""
+
+from collections.abc import Iterable
+
+from dlc import Lazy, hookimpl
+
+__version__ = "0.1.0"
+
+
+@hookimpl
+def dlc_backends() -> Iterable[Lazy]:
+    """The C backend."""
+    return [Lazy("c", "dlc_backend_c.backend:C")]

@@ -1,0 +1,94 @@
+"""Text around the code, from templates: the header, the assembler unit of the weights, CMake and pkg-config files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from dlc import Port
+from dlc_backend_c.names import c_comment, c_string, identifier
+
+_CTYPES: Mapping[str, str] = {
+    "f32": "float",
+    "f64": "double",
+    "f16": "uint16_t",
+    "bool": "uint8_t",
+    **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
+}
+"""Types in the interface. Half precision has none in C99: its bits; booleans are bytes that hold 0 or 1."""
+
+
+@dataclass(frozen=True)
+class CPort:
+    """One input or output as the header tells it."""
+
+    direction: str
+    """input | output."""
+    index: int
+    name: str
+    """Name in the model, unescaped."""
+    type: str
+    ctype: str
+    ident: str
+    """Parameter of the typed function; unique."""
+    dims: tuple[int, ...]
+    size: int
+    """Elements."""
+    bytes: int
+    align: int
+    """Bytes that the buffer's address is a multiple of."""
+
+    @property
+    def macro(self) -> str:
+        """The middle of the port's macros: INPUT_0."""
+        return f"{self.direction.upper()}_{self.index}"
+
+
+def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPort, ...], tuple[CPort, ...]]:
+    """Both directions, with parameter names that are unique among all of them."""
+    taken: list[str] = []
+
+    def port(direction: str, k: int, p: Port) -> CPort:
+        # The prefix keeps names of the model apart from keywords, types and macros, whoever defines them.
+        ident = identifier(f"{'in' if direction == 'input' else 'out'}_{p.name}", "x", taken)
+        taken.append(ident)
+        of = p.type
+        ctype = _CTYPES[of.dtype.name]
+        return CPort(direction, k, p.name, str(of), ctype, ident, of.shape, of.size, of.nbytes, of.dtype.itemsize)
+
+    return (
+        tuple(port("input", k, p) for k, p in enumerate(inputs)),
+        tuple(port("output", k, p) for k, p in enumerate(outputs)),
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # None of the sinks is HTML; each has its own escaper, applied by name where text of the model appears.
+        autoescape=False,
+    )
+    found.filters.update(c_comment=c_comment, c_string=c_string, cmake=_cmake)
+    return found
+
+
+def fill(template: str, values: Mapping[str, object]) -> bytes:
+    """A template with values, as ASCII; an unknown name in it is an error."""
+    return _environment().get_template(template).render(values).encode("ascii")
+
+
+def _cmake(text: str) -> str:
+    """A quoted argument inside a generator expression."""
+    return re.sub(r'([\\"$;#@^>, ])', lambda m: f"\\{m[1]}" if m[1] in '\\"$;#@^ ' else f"$<{_GENERATOR[m[1]]}>", text)
+
+
+_GENERATOR = {">": "ANGLE-R", ",": "COMMA"}

@@ -1,0 +1,87 @@
+"""`model.c` is one file whose sections can be compiled apart: kernels are static in it, hidden where they are units.
+
+    /*=== kernel dlc_k_0123456789abcdef ===*/
+
+Text of a model cannot look like that line, because escaped text never begins one.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+LINKAGE = "DLC_LOCAL"
+"""Macro before every kernel: `static` in one file, hidden visibility in separate objects."""
+
+_MARK = re.compile(r"^/\*=== (\w+)(?: (\w+))? ===\*/\n", re.MULTILINE)
+_STATIC = f"#define {LINKAGE} static\n"
+_HIDDEN = (
+    f'#if defined(__GNUC__) && defined(__ELF__)\n#define {LINKAGE} __attribute__((visibility("hidden")))\n'
+    f"#else\n#define {LINKAGE}\n#endif\n"
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of `model.c`: head, prelude, kernel or main."""
+
+    kind: str
+    name: str
+    """Of a kernel's function."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit."""
+
+    name: str
+    """Of its file, without the extension."""
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+def linkage(text: str) -> str:
+    """A kernel's definition with the linkage macro before it."""
+    return f"{LINKAGE} {text.strip()}\n"
+
+
+def join(sections: Iterable[Section]) -> str:
+    """The file."""
+    out: list[str] = []
+    for s in sections:
+        out.append(f"/*=== {s.kind}{f' {s.name}' if s.name else ''} ===*/\n")
+        out.append(s.text if s.text.endswith("\n") or not s.text else s.text + "\n")
+        if s.kind == "head":
+            out.append(_STATIC)
+        out.append("\n")
+    return "".join(out)
+
+
+def split(text: str) -> list[Section]:
+    """The inverse of `join`, up to what lies between sections."""
+    marks = list(_MARK.finditer(text))
+    ends = [m.start() for m in marks[1:]] + [len(text)]
+    return [Section(m[1], m[2] or "", text[m.end() : end].rstrip() + "\n") for m, end in zip(marks, ends, strict=True)]
+
+
+def units(text: str) -> tuple[Unit, ...]:
+    """`model.c` as one unit per kernel and, last, one that calls them. A kernel's unit is the same in every model."""
+    sections = split(text)
+    common = "".join(s.text for s in sections if s.kind == "prelude")
+    kernels = [s for s in sections if s.kind == "kernel"]
+    main = "".join(s.text for s in sections if s.kind == "main")
+    declared = "".join(f"{_prototype(s)}\n" for s in kernels)
+    found = [Unit(s.name, f"{_HIDDEN}{common}\n{_prototype(s)}\n{s.text}") for s in kernels]
+    return (*found, Unit("main", f"{_HIDDEN}{common}\n{declared}\n{main}"))
+
+
+def _prototype(section: Section) -> str:
+    """The declaration of a kernel's function: its text up to the body."""
+    start = section.text.index(f"{section.name}(")
+    end = section.text.index(")", start)
+    return f"{LINKAGE} void {section.text[start : end + 1]};"

@@ -1,0 +1,129 @@
+"""The compiler: found once, identified by content, run in a clean environment."""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from dlc import ExitCode
+from dlc.diagnostics import error
+
+_SEARCH = ("gcc", "clang")
+_SHOWN = 12
+"""Lines of a tool's complaint that are shown."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C compiler and the binary utilities that go with it."""
+
+    command: tuple[str, ...]
+    """How to run the compiler: ("/usr/bin/gcc",)."""
+    identity: str
+    """One fact a line, without directories: version, machine, digests of the programs involved."""
+
+    def tool(self, name: str) -> str:
+        """Path of ld, ar or objcopy, by the compiler's own search path first; raises DlcError (TOOL)."""
+        told = _output((*self.command, f"-print-prog-name={name}"))
+        found = shutil.which(told) or shutil.which(name)
+        if found is None:
+            raise error(
+                "no-tool",
+                f"{name} is not installed, and a static library needs it",
+                help="install binutils (Debian, Ubuntu: apt install binutils), or choose c{lib=shared}",
+                exit_code=ExitCode.TOOL,
+            )
+        return found
+
+
+def find_toolchain(cc: str) -> Toolchain:
+    """The compiler that `cc` names, or the first of gcc and clang on PATH; raises DlcError (TOOL)."""
+    words = shlex.split(cc) if cc else [next((name for name in _SEARCH if shutil.which(name)), "")]
+    path = shutil.which(words[0]) if words and words[0] else None
+    if path is None:
+        raise error(
+            "no-compiler",
+            f"the C compiler {words[0]} is not installed or not executable" if cc and words else "no C compiler found",
+            notes=[] if cc else [f"looked for {' and '.join(_SEARCH)} on PATH"],
+            help="install gcc or clang (Debian, Ubuntu: apt install gcc libc6-dev), or use c{lib=none}: sources only",
+            exit_code=ExitCode.TOOL,
+        )
+    command = (path, *words[1:])
+    return Toolchain(command, _identity(command, *_stamp(path)))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=16)
+def _identity(command: tuple[str, ...], size: int, mtime_ns: int) -> str:
+    """Size and time belong to the memo's key: a compiler that is updated while we run is identified again."""
+    del size, mtime_ns
+    facts = [
+        f"cc {' '.join((Path(command[0]).name, *command[1:]))}",
+        f"cc sha256 {_sha256(command[0])}",
+        f"version {_output((*command, '--version')).splitlines()[0]}",
+        f"machine {_output((*command, '-dumpmachine'))}",
+    ]
+    # gcc's driver is small: the compiler proper and the binary utilities are programs of their own.
+    for name in ("cc1", "as", "ld"):
+        found = shutil.which(_output((*command, f"-print-prog-name={name}")))
+        if found:
+            facts.append(f"{name} sha256 {_sha256(found)}")
+    return "\n".join(facts)
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _output(command: Sequence[str]) -> str:
+    return run(command, Path.cwd(), "asking the compiler about itself").strip()
+
+
+def run(command: Sequence[str], directory: Path, doing: str) -> str:
+    """Standard output of a tool run in `directory`; raises DlcError (TOOL) when it fails."""
+    # Variables such as CPATH or LIBRARY_PATH change results without a trace in any cache key, so only what a tool needs
+    # to be found passes.
+    kept = {k: v for k in ("PATH", "TMPDIR", "SYSTEMROOT") if (v := os.environ.get(k))}
+    environment = {**kept, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    try:
+        done = subprocess.run(
+            list(command), cwd=directory, env=environment, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as problem:
+        raise error(
+            "tool-failed",
+            f"{Path(command[0]).name} cannot be run: {problem.strerror}",
+            notes=[f"while {doing}"],
+            exit_code=ExitCode.TOOL,
+        ) from None
+    if done.returncode:
+        raise _failed(command, doing, done.returncode, done.stderr)
+    return done.stdout
+
+
+def _failed(command: Sequence[str], doing: str, status: int, complaint: str) -> Exception:
+    name = Path(command[0]).name
+    # The complaint's first lines say what is wrong; temporary directories in them would only mislead.
+    lines = [re.sub(r"/\S*/(?=[\w.-]+[:\s])", "", line) for line in complaint.splitlines() if line.strip()]
+    how = f"was stopped by signal {-status}" if status < 0 else f"failed with status {status}"
+    return error(
+        "tool-failed",
+        f"{name} {how} while {doing}",
+        notes=lines[:_SHOWN],
+        help="check the compiler and the option flags; if both are right, this is a bug in dlc",
+        exit_code=ExitCode.TOOL,
+    )
