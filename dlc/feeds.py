@@ -1,0 +1,140 @@
+"""Inputs of a program: read from files, or random from a seed; and outputs written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlc.diagnostics import DlcError, ExitCode, Location, did_you_mean, error
+from dlc.interfaces import Port
+from dlc.tensor_proto import read_tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def random_feeds(ports: Sequence[Port], seed: int) -> dict[str, Array]:
+    """An array for every port, the same for equal seeds: standard normal floats, integers and booleans of 0 and 1.
+
+    Integers are so small because a model may use them as indices.
+    """
+    generator = np.random.default_rng(seed)
+    found: dict[str, Array] = {}
+    for port in ports:
+        dtype = port.type.dtype
+        values = (
+            generator.standard_normal(port.type.shape) if dtype.is_float else generator.integers(0, 2, port.type.shape)
+        )
+        found[port.name] = np.asarray(values, dtype.numpy)
+    return found
+
+
+def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input") -> dict[str, Array]:
+    """Arrays by port name from `name=file`, `file.npy`, `file.npz` and `file.pb`; not necessarily for every port.
+
+    An .npz names its arrays. A file without a name takes the name that a .pb holds if a port is called so, else the
+    first port that no file has yet. Raises DlcError (USAGE) for names, types and shapes that do not fit.
+    """
+    known = {port.name: port for port in ports}
+    found: dict[str, Array] = {}
+    unnamed: list[tuple[str, Array]] = []
+    for text in files:
+        name, path = _split(text)
+        for held, array in _read(path):
+            if name or held in known or path.suffix == ".npz":
+                _add(found, name or held, array, str(path), known, what)
+            else:
+                unnamed.append((str(path), array))
+    free = [port.name for port in ports if port.name not in found]
+    if len(unnamed) > len(free):
+        raise error(
+            f"too-many-{what}s",
+            f"{len(files)} files for {len(ports)} {what}s",
+            help=f"{what}s: {', '.join(known)}",
+            exit_code=ExitCode.USAGE,
+        )
+    for name, (path, array) in zip(free, unnamed, strict=False):
+        _add(found, name, array, path, known, what)
+    return found
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz, whole or not at all. Raises DlcError when it cannot be written."""
+    import io
+    import zipfile
+
+    from dlc.cache.store import write_atomically
+
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    try:
+        write_atomically(path, [content.getvalue()])
+    except OSError as problem:
+        raise error(
+            "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
+        ) from None
+
+
+def _split(text: str) -> tuple[str, Path]:
+    """`name=file` → (name, file); a file that exists under the whole text wins."""
+    if Path(text).exists() or "=" not in text:
+        return "", Path(text)
+    name, _, path = text.rpartition("=")
+    return name, Path(path)
+
+
+def _read(path: Path) -> list[tuple[str, Array]]:
+    """(name or "", array) of everything in one file."""
+    try:
+        match path.suffix:
+            case ".npy":
+                return [("", np.load(path, allow_pickle=False))]
+            case ".npz":
+                with np.load(path, allow_pickle=False) as held:
+                    return [(name, held[name]) for name in held.files]
+            case ".pb":
+                return [read_tensor(path.read_bytes())]
+            case _:
+                raise error(
+                    "unknown-format",
+                    f"{path}: arrays are read from .npy, .npz and .pb files",
+                    location=Location(str(path)),
+                    exit_code=ExitCode.USAGE,
+                )
+    except OSError as problem:
+        raise _unreadable(path, problem.strerror or str(problem)) from None
+    except (ValueError, EOFError) as problem:
+        raise _unreadable(path, str(problem)) from None
+
+
+def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Mapping[str, Port], what: str) -> None:
+    if name not in known:
+        raise error(
+            f"unknown-{what}",
+            f"{path}: there is no {what} {name!r}",
+            help=did_you_mean(name, known, f"{what}s"),
+            exit_code=ExitCode.USAGE,
+        )
+    wanted = known[name].type
+    if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
+        raise error(
+            f"wrong-{what}",
+            f"{what} {name!r} is {wanted}, but {path} holds {array.dtype} {list(array.shape)}",
+            location=Location(path),
+            exit_code=ExitCode.USAGE,
+        )
+    found[name] = np.ascontiguousarray(array).reshape(wanted.shape)
+
+
+def _unreadable(path: Path, reason: str) -> DlcError:
+    return error(
+        "unreadable-file",
+        f"{path} cannot be read: {reason}",
+        location=Location(str(path)),
+        exit_code=ExitCode.USAGE,
+    )
