@@ -54,7 +54,7 @@ def emit(backend: Backend, package: str, given: Handle[Plan], session: Session, 
     """Plan → program text and data. The title (a file name without suffix) is what generated names start from."""
 
     def run(plan: Plan, report: Report) -> Artifact:
-        return backend.emit(plan, report)
+        return backend.for_model(title).emit(plan, report)
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
     return session.step(Stage(f"emit {backend}", package, run, extra), given)

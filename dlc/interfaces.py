@@ -222,6 +222,10 @@ class Backend(Configurable, ABC):
         """Memory by name, for plan-memory."""
         return {"arena": Region()}
 
+    def for_model(self, title: str) -> "Backend":
+        """The backend with options that it derives from a model's title, such as a prefix of names."""
+        return self
+
     def toolchain(self) -> str:
         """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
         return ""

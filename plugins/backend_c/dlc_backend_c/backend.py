@@ -42,9 +42,9 @@ class C(Backend):
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
 
-    def for_model(self, name: str) -> "C":
-        """The backend with its prefix taken from a model's name, unless the user chose one."""
-        return self if self.prefix else replace(self, prefix=default_prefix(name))
+    def for_model(self, title: str) -> "C":
+        """The backend with its prefix taken from a model's title, unless the user chose one."""
+        return self if self.prefix else replace(self, prefix=default_prefix(title))
 
     def regions(self) -> Mapping[str, Region]:
         """One arena."""

@@ -107,7 +107,16 @@ def _source(program: Program) -> bytes:
 def _head(program: Program) -> str:
     flags = " ".join((*program.target.flags, *program.options.flags))
     sources = " ".join(_sources(program))
-    return f"/* {c_comment(_title(program))}: compile with\n *   cc {c_comment(flags, 2000)} -c {sources}\n */\n"
+    text = f"/* {c_comment(_title(program))}: compile with\n *   cc {c_comment(flags, 2000)} -c {sources}\n */\n"
+    return text + _PSABI if program.target.vector_bytes else text
+
+
+# No function that passes vectors has linkage, so how they are passed is nobody's business.
+_PSABI = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+"""
 
 
 def _title(program: Program) -> str:
@@ -192,6 +201,7 @@ def _manifest(program: Program, signature: Signature, facts: Mapping[str, int | 
         "schema": manifest.SCHEMA,
         "target": manifest.public_options(program.options),
         "versions": manifest.versions(),
+        "entry": f"{program.prefix}.h",
         "prefix": program.prefix,
         "abi": ABI_VERSION,
         "signature": manifest.describe(signature),

@@ -10,7 +10,8 @@ import numpy as np
 
 from dlc import ExitCode, Port, Signature
 from dlc.diagnostics import DlcError, did_you_mean, error, quote
-from dlc.types import DTYPES, Type
+from dlc.manifest import read_manifest
+from dlc.types import Type
 from dlc_backend_c import manifest
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -57,9 +58,9 @@ class Model:
     def load(cls, directory: Path) -> "Model":
         """The model in `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
         directory = Path(directory)
-        told = _read_manifest(directory)
+        found = read_manifest(directory)
+        told = found.data
         library = _checked_library(directory, told)
-        signature = Signature(_ports(told, "inputs"), _ports(told, "outputs"))
         from cffi import FFI
 
         prefix = str(told["prefix"])
@@ -76,7 +77,7 @@ class Model:
             weights = np.memmap(directory / f"{prefix}_weights.bin", np.uint8, "r")
             kept.append(weights)
             _succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", _address(weights))))
-        return cls(signature, int(told["memory"]["arena_bytes"]), ffi, getattr(lib, f"{prefix}_run"), tuple(kept))
+        return cls(found.signature, int(told["memory"]["arena_bytes"]), ffi, getattr(lib, f"{prefix}_run"), tuple(kept))
 
     def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
         """Output name → array.
@@ -206,17 +207,9 @@ def _succeed(code: int) -> None:
         raise error("run-failed", f"the model returned {code}: {_ERRORS.get(code, 'unknown error')}")
 
 
-def _read_manifest(directory: Path) -> dict[str, Any]:
-    try:
-        told = manifest.from_bytes((directory / manifest.NAME).read_bytes())
-    except (OSError, ValueError) as problem:
-        raise _damaged(directory, f"{manifest.NAME} cannot be read: {problem}") from None
+def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
     if told.get("schema") != manifest.SCHEMA:
         raise _damaged(directory, f"{manifest.NAME} has schema {told.get('schema')!r}, not {manifest.SCHEMA!r}")
-    return told
-
-
-def _checked_library(directory: Path, told: dict[str, Any]) -> Path:
     name = str(told.get("library", ""))
     if not name.endswith(".so"):
         raise error(
@@ -236,7 +229,7 @@ def _checked_library(directory: Path, told: dict[str, Any]) -> Path:
     return library
 
 
-def _check_cpu(told: dict[str, Any]) -> None:
+def _check_cpu(told: Mapping[str, Any]) -> None:
     """Instructions that this CPU lacks would kill the process at the first call."""
     from dlc_backend_c.target import target_for
 
@@ -255,10 +248,6 @@ _LEVELS = ("", "x86-64-v3", "x86-64-v4")
 
 def _level(flags: Iterable[str]) -> int:
     return max((_LEVELS.index(f) for flag in flags if (f := flag.removeprefix("-march=")) in _LEVELS), default=0)
-
-
-def _ports(told: dict[str, Any], direction: str) -> tuple[Port, ...]:
-    return tuple(Port(p["name"], Type(DTYPES[p["dtype"]], tuple(p["shape"]))) for p in told["signature"][direction])
 
 
 def _damaged(directory: Path, reason: str) -> DlcError:
