@@ -30,6 +30,7 @@ class Expand(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     keep: tuple[str, ...] = option((), "names of composite ops that the target runs whole: softmax,layer_norm")
+    only: tuple[str, ...] = option((), "names of the composite ops to expand; () means all")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of primitive ops, of kept composites and of constant expressions."""
@@ -38,7 +39,9 @@ class Expand(Pass[Graph, Graph]):
             constant = constant_ops(state)
 
             def rule(op: Op, constant: frozenset[str] = constant) -> Op | None:
-                if op.text_name in kept or op.digest in constant or (whole := op.expansion) is None:
+                if op.text_name in kept or (self.only and op.text_name not in self.only):
+                    return None
+                if op.digest in constant or (whole := op.expansion) is None:
                     return None
                 report.count(op.text_name)
                 return whole
