@@ -42,7 +42,12 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 def is_constant(op: Op, memo: dict[str, bool]) -> bool:
     """Whether an op depends on no input; `memo` carries answers between calls."""
-    for x in toposort((op,)):
-        if x.digest not in memo:
+    stack = [op]
+    while stack:
+        x = stack[-1]
+        missing = [o for o in x.operands if o.digest not in memo]
+        stack += missing
+        if not missing:
             memo[x.digest] = not isinstance(x, Input) and all(memo[o.digest] for o in x.operands)
+            stack.pop()
     return memo[op.digest]

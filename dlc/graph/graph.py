@@ -91,11 +91,11 @@ class Graph:
 
     def substitute(self, mapping: Mapping[Op, Op]) -> Graph:
         """Replace ops by others of the same type."""
-        return self.rewrite(mapping.get)
+        return _rewrite_once(self, _unchanged, mapping)
 
 
 def toposort(outputs: Iterable[Op], stop: Iterable[Op] = ()) -> tuple[Op, ...]:
-    """Ops that the outputs need, operands before users, with an explicit stack; `stop` and what is behind it left out."""
+    """Ops that the outputs need, operands before users; `stop` and what is only behind it left out. Never recurses."""
     order: list[Op] = []
     seen = {op.digest for op in stop}
     stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(tuple(outputs))]
@@ -110,19 +110,23 @@ def toposort(outputs: Iterable[Op], stop: Iterable[Op] = ()) -> tuple[Op, ...]:
     return tuple(order)
 
 
-def _rewrite_once(graph: Graph, rule: Rule) -> Graph:
+def _unchanged(op: Op) -> Op | None:
+    del op
+    return None
+
+
+def _rewrite_once(graph: Graph, rule: Rule, fixed: Mapping[Op, Op] = MappingProxyType({})) -> Graph:
+    """Every op on its operands' replacements, then replaced by `rule`; ops of the old graph in `fixed` by those."""
     new: dict[str, Op] = {}
     origins = dict(graph.origins)
     for op in graph.ops:
         moved = op.with_operands([new[x.digest] for x in op.operands])
-        result = rule(moved)
-        result = moved if result is None else result
+        result = fixed.get(op) or rule(moved) or moved
         new[op.digest] = result
         if result.digest != op.digest:
             _inherit(origins, op, moved, result)
     outputs = tuple(new[o.digest] for o in graph.outputs)
-    inputs = tuple(i for i in graph.inputs)
-    return with_live_origins(replace(graph, inputs=inputs, outputs=outputs, origins=origins))
+    return with_live_origins(replace(graph, outputs=outputs, origins=origins))
 
 
 def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op) -> None:
@@ -149,8 +153,10 @@ def _near(op: Op, depth: int = 4) -> list[Op]:
     """The op and its operands down to a small depth: as far as rules look."""
     level, found = [op], {op.digest: op}
     for _ in range(depth):
-        level = [x for o in level for x in o.operands if x.digest not in found]
-        found.update({x.digest: x for x in level})
+        # By digest: shared operands must not be counted once per path to them.
+        fresh = {x.digest: x for o in level for x in o.operands if x.digest not in found}
+        found |= fresh
+        level = list(fresh.values())
     return list(found.values())
 
 

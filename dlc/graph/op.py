@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
 from dlc.kernel.text import print_literal
 from dlc.types import DType, Type
 
-Operand = Any  # Op | None | tuple[Op, ...]: the value of an operand field
+Operand: TypeAlias = "Op | tuple[Op, ...] | None"
+"""The value of an operand field."""
 _OPERAND = re.compile(r"\bOp\b")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -38,7 +39,7 @@ def attr_text(value: Any) -> str:
         case str():
             return quote(value)
         case tuple():
-            return f"({','.join(attr_text(v) for v in value)})"
+            return f"({','.join(attr_text(v) for v in cast('tuple[Any, ...]', value))})"
         case DType() | Type():
             return str(value)
         case Tensor():
@@ -70,7 +71,7 @@ class Op:
         cls.is_abstract = abstract
         cls.text_name = _CAMEL.sub("_", cls.__name__).lower()
         dataclass(frozen=True, eq=False, repr=False)(cls)
-        declared = fields(cls)  # type: ignore[arg-type]
+        declared = fields(cast("Any", cls))  # type checkers see a plain class until the line above has run
         cls.operand_names = tuple(f.name for f in declared if _OPERAND.search(str(f.type)))
         cls.attr_names = tuple(f.name for f in declared if f.name not in cls.operand_names)
 
@@ -81,7 +82,7 @@ class Op:
         for name in (*self.operand_names, *self.attr_names):
             h.update(f"{name}={_digest_text(getattr(self, name))}\0".encode())
         object.__setattr__(self, "digest", h.hexdigest())
-        object.__setattr__(self, "types", self._derive_types())
+        object.__setattr__(self, "types", self.derive_types())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Op) and self.digest == other.digest
@@ -154,7 +155,7 @@ class Op:
         found = self.define(*shaped)
         return flat, (found,) if isinstance(found, Comp) else tuple(found)
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         if (whole := self.expansion) is not None:
             return whole.types
         flat, comps = self._comps
@@ -200,11 +201,13 @@ def _flatten(value: Operand) -> tuple[Op, ...]:
 
 
 def _digest_text(value: Any) -> str:
-    if isinstance(value, Op):
-        return value.digest
-    if isinstance(value, tuple) and value and isinstance(value[0], Op):
-        return "|".join(o.digest for o in value)
-    return attr_text(value)
+    match value:
+        case Op():
+            return value.digest
+        case (Op(), *_):
+            return "|".join(o.digest for o in cast("tuple[Op, ...]", value))
+        case _:
+            return attr_text(value)
 
 
 def as_result(value: Any, type: Type) -> Array:

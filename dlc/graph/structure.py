@@ -24,7 +24,7 @@ class Input(Op):
     of: Type
     role: Role = "data"
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         return (self.of,)
 
     def evaluate(self, *args: Array) -> Any:
@@ -36,7 +36,7 @@ class Constant(Op):
 
     tensor: Tensor
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         return (self.tensor.type,)
 
     def evaluate(self, *args: Array) -> Any:
@@ -49,7 +49,7 @@ class Splat(Op):
     value: bool | int | float
     of: Type
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         return (self.of,)
 
     def define(self, *params: Any) -> Comp:
@@ -65,7 +65,7 @@ class Call(Op):
     body: Kernel
     args: tuple[Op, ...] = ()
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         if len(self.args) != len(self.body.params):
             raise ShapeError(f"kernel takes {len(self.body.params)} arguments, not {len(self.args)}")
         for k, (p, a) in enumerate(zip(self.body.params, self.args, strict=True)):
@@ -78,8 +78,8 @@ class Call(Op):
         return self.body
 
     def evaluate(self, *args: Array) -> Any:
-        out = run_kernel(self.body, args)
-        return out if len(out) > 1 else out[0]
+        first, *others = run_kernel(self.body, args)
+        return (first, *others) if others else first
 
 
 class Item(Op):
@@ -88,7 +88,7 @@ class Item(Op):
     of: Op
     index: int
 
-    def _derive_types(self) -> tuple[Type, ...]:
+    def derive_types(self) -> tuple[Type, ...]:
         return (self.of.types[self.index],)
 
     def evaluate(self, *args: Any) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> s
             parts.append("[" + ",".join(names[o.digest] for o in value) + "]")
         else:
             parts.append(names[value.digest])
-    defaults = {f.name: f.default for f in fields(op)}  # type: ignore[arg-type]
+    defaults = {f.name: f.default for f in fields(cast("Any", op))}
     attrs = "".join(f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k)))
     return f"{op.text_name}({', '.join(parts)}){attrs}"
 

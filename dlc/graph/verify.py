@@ -33,8 +33,8 @@ def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:
     for op in graph.ops:
         if isinstance(op, Input) and op.digest not in declared:
             report(op, f"input {op.name!r} is read but not declared")
-        if op._derive_types() != op.types:
-            report(op, f"{op.text_name}: type changed from {op.types} to {op._derive_types()}")
+        if op.derive_types() != op.types:
+            report(op, f"{op.text_name}: type changed from {op.types} to {op.derive_types()}")
         # Constant expressions stay ops: a backend evaluates them when it writes the weights.
         lowered = isinstance(op, (Input, Constant, Splat, Call, Item)) or is_constant(op, constant)
         if level == "kernels" and not lowered:

@@ -90,10 +90,11 @@ def comp(
     """
     items = tuple(lift(i) for i in index)
     kinds: tuple[tuple[Reduce, Sequence[Axis]], ...] = (("add", sum), ("mul", prod), ("max", max), ("min", min))
-    used = [(kind, tuple(a)) for kind, a in kinds if a]
+    used: list[tuple[Reduce, tuple[Axis, ...]]] = [(kind, tuple(a)) for kind, a in kinds if a]
     if len(used) > 1:
         raise ValueError("one reduction per comprehension")
-    reduce, reduced = used[0] if used else (None, ())
+    reduce: Reduce | None = used[0][0] if used else None
+    reduced = used[0][1] if used else ()
     plain = tuple(i for i in items if isinstance(i, Axis))
     outer = tuple(over) or plain
     if into is None:

@@ -162,36 +162,37 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
     args = tuple(lift(a) for a in arguments)
-    if len(args) == 2:
-        a, b = args
-        x, y = _int(a), _int(b)
-        if x is not None and y is not None:
-            if fn in _INTEGER_FOLDS:
-                return Const(_INTEGER_FOLDS[fn](x, y))
-            if fn in ("floordiv", "mod") and y > 0:
-                return Const(x // y if fn == "floordiv" else x % y)
-        match fn, x, y:
-            case ("add", 0, _):
-                return b
-            case ("add" | "sub", _, 0):
-                return a
-            case ("mul", 1, _):
-                return b
-            case ("mul" | "floordiv", _, 1):
-                return a
-            case ("add", _, int(k)) if isinstance(a, Apply) and a.fn == "add" and (c := _int(a.args[1])) is not None:
-                return apply("add", a.args[0], c + k)
-            case ("sub", _, int(k)):
-                return apply("add", a, -k)
-            case ("and", _, _):
-                return b if a == TRUE else a if b == TRUE else Apply(fn, args)
-            case _:
-                pass
-    if fn == "select" and args[0] == TRUE:
-        return args[1]
-    if fn == "select" and args[0] == Const(False):
-        return args[2]
-    return Apply(fn, args)
+    match args:
+        case (a, b):
+            return _binary(fn, a, b)
+        case (Const(True), then, _) if fn == "select":
+            return then
+        case (Const(False), _, otherwise) if fn == "select":
+            return otherwise
+        case _:
+            return Apply(fn, args)
+
+
+def _binary(fn: str, a: Expr, b: Expr) -> Expr:
+    x, y = _int(a), _int(b)
+    if x is not None and y is not None:
+        if fn in _INTEGER_FOLDS:
+            return Const(_INTEGER_FOLDS[fn](x, y))
+        if fn in ("floordiv", "mod") and y > 0:
+            return Const(x // y if fn == "floordiv" else x % y)
+    match fn, x, y:
+        case ("add", 0, _) | ("mul", 1, _):
+            return b
+        case ("add" | "sub", _, 0) | ("mul" | "floordiv", _, 1):
+            return a
+        case ("add", _, int(k)) if isinstance(a, Apply) and a.fn == "add" and (c := _int(a.args[1])) is not None:
+            return _binary("add", a.args[0], Const(c + k))
+        case ("sub", _, int(k)):
+            return _binary("add", a, Const(-k))
+        case ("and", _, _) if TRUE in (a, b):
+            return b if a == TRUE else a
+        case _:
+            return Apply(fn, (a, b))
 
 
 def select(condition: Expr, then: Expr | Number, otherwise: Expr | Number) -> Expr:

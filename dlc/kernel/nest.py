@@ -1,7 +1,7 @@
 """Nests and kernels: the differentiable, order-free form of a computation.
 
-A nest is the only statement: *for axes, where guard: out[index] (reduce)= body*. A kernel is a closed list of nests over
-positional parameters, so equal computations are equal kernels and are compiled once, across nodes and across models.
+A nest is the only statement: *for axes, where guard: out[index] (reduce)= body*. A kernel is a closed list of nests
+over positional parameters, so equal computations are equal kernels and are compiled once, across nodes and models.
 
 Results and locals start at the identity of the first reduction that writes them (zero when nothing reduces), then the
 nests run in order.
@@ -16,7 +16,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, map_loads, substitute, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, axes_in, lift, map_loads, substitute, walk
 from dlc.kernel.scalar import result_dtype
 from dlc.types import DType, Type, bool_, f32, i64
 
@@ -54,9 +54,7 @@ class Param:
     def dtype(self) -> DType:
         return self.type.dtype
 
-    def __getitem__(self, index: Any) -> Load:
-        from dlc.kernel.expr import lift
-
+    def __getitem__(self, index: Expr | Number | tuple[Expr | Number, ...]) -> Load:
         items = index if isinstance(index, tuple) else (index,)
         if len(items) != len(self.shape):
             raise ValueError(f"{self.name}: {self.type} indexed with {len(items)} subscripts")

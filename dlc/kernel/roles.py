@@ -1,7 +1,7 @@
 """What the axes of a nest do: batch, row, column, reduction, window.
 
-Schedules and layouts ask for roles, never for op names, so a convolution, a matrix product, their gradients and a user's
-kernel text are treated alike.
+Schedules and layouts ask for roles, never for op names, so a convolution, a matrix product, their gradients and a
+user's kernel text are treated alike.
 """
 
 from __future__ import annotations
