@@ -5,9 +5,9 @@
     expand(constant v) to=large  → stays               a constant expression, evaluated when the weights are written
 
 One traversal is enough: operands come first, so what becomes constant makes its readers constant in turn. The limits
-are those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are not
-copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a very
-long computation.
+are those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are
+not copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a
+very long computation.
 """
 
 from __future__ import annotations

@@ -1,0 +1,130 @@
+"""simplify: the algebra of the graph, one table of equations applied until none fits.
+
+    relu(clip(x, -1, 6))         → clip(x, 0, 6)
+    batch_norm(conv(x, w), …)    → conv(x, w', b')       w', b' constant expressions
+    transpose(transpose(x, p), q) → transpose(x, p∘q)
+
+Equal ops are one node and unread ops do not exist, so common subexpressions and dead code need no rule. Rules change
+rounding at most, as any reordering of a sum does; those that change what happens to NaN, infinities or the sign of zero
+are used with `fast` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.passes.base import Level, Pass
+from dlc.passes.rules import affine, arithmetic, clamps, compose, linear, motion, movement, pieces
+from dlc.passes.rules.rule import Rule, Scene
+from dlc.passes.splats import fold_splats
+from dlc.report import Report
+from dlc.spec import option
+
+RULES: tuple[Rule, ...] = tuple(
+    rule for table in (arithmetic, clamps, movement, pieces, motion, affine, linear, compose) for rule in table.RULES
+)
+
+# Rules shrink an op or bring it into a normal form, so chains are short; this ends a pair of rules that disagree.
+_STEPS_PER_OP = 32
+
+
+@dataclass(frozen=True)
+class Simplify(Pass[Graph, Graph]):
+    """Apply algebraic equations: batch_norm(conv(x, w))  →  conv(x, w') and some hundred more."""
+
+    name: ClassVar[str] = "simplify"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "ops"
+    extra: ClassVar[tuple[Rule, ...]] = ()
+    compose: bool = option(True, "make composite ops of their parts; no after expand")
+    fast: bool = option(False, "allow rules that change NaN, infinities or the sign of zero")
+    rounds: int = option(16, "traversals at most; one that changes nothing is the last", low=1)
+
+    def with_rules(self, rules: Iterable[object]) -> Simplify:
+        """This pass with further rules, tried last: `Rule`s, or functions from an op to an equal op or None."""
+        new = copy(self)
+        object.__setattr__(new, "extra", (*self.extra, *map(_as_rule, rules)))
+        return new
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """An equal graph; `report` counts how often each rule was applied."""
+        used = [r for r in (*RULES, *self.extra) if (self.fast or not r.fast) and (self.compose or not r.composes)]
+        table = _Table(used)
+        for _ in range(self.rounds):
+            new = state.rewrite(_Round(table, state, Scene(self.fast), report))
+            if new.digest == state.digest:
+                return new
+            state = new
+        report.note(f"simplify: still changing after {self.rounds} rounds")
+        return state
+
+
+def _as_rule(given: object) -> Rule:
+    if isinstance(given, Rule):
+        return given
+    assert callable(given), f"{given!r} is no rule"
+    function = cast("Callable[[Op], Op | None]", given)
+    name = getattr(given, "__name__", "rule")
+    return Rule(name, (given.__doc__ or "").strip(), (Op,), lambda op, _: function(op))
+
+
+class _Table:
+    """Rules by the class of op that they look at."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._by_class: dict[type[Op], tuple[Rule, ...]] = {}
+
+    def rules_for(self, op: Op) -> tuple[Rule, ...]:
+        kind = type(op)
+        if kind not in self._by_class:
+            self._by_class[kind] = tuple(r for r in self._rules if issubclass(kind, r.heads))
+        return self._by_class[kind]
+
+
+@dataclass
+class _Round:
+    """One traversal: the rule that `Graph.rewrite` calls once per op, in the graph's order."""
+
+    table: _Table
+    graph: Graph
+    scene: Scene
+    report: Report
+    order: Iterator[Op] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order = iter(self.graph.ops)
+
+    def __call__(self, op: Op) -> Op | None:
+        original = next(self.order)
+        result = self._normal(op)
+        readers = self.scene.readers
+        readers[result.digest] = readers.get(result.digest, 0) + self.graph.readers(original)
+        return result
+
+    def _normal(self, op: Op) -> Op:
+        for _ in range(_STEPS_PER_OP):
+            new = self._step(op)
+            if new is None:
+                break
+            op = new
+        return op
+
+    def _step(self, op: Op) -> Op | None:
+        if not op.operands or len(op.types) != 1:
+            return None
+        if self.scene.constant(op):
+            # Constant expressions are evaluated once: only what keeps them symbolic is worth doing.
+            return fold_splats(op)
+        for rule in self.table.rules_for(op):
+            new = rule.apply(op, self.scene)
+            if new is not None and new.digest != op.digest:
+                assert new.type == op.type, f"{rule.name}: {op.type} became {new.type}"
+                self.report.count(rule.name)
+                return new
+        return None
