@@ -12,6 +12,7 @@ from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, inside, same
 from dlc.kernel.expr import Axis, Expr, apply, both
+from dlc.kernel.nest import Param
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.pointwise import at, broadcast, scalar
 from dlc.ops.shape import Reshape
@@ -282,3 +283,59 @@ class ConvTranspose(Op):
         crop = tuple(slice(pads[d], pads[d] + out[d]) for d in range(rank))
         y = full[(slice(None), slice(None), *crop)]
         return y if self.b is None else y + args[2].reshape(-1, *(1,) * rank)
+
+
+class Einsum(Op):
+    """y = Σ Π of the operands by subscripts, as numpy.einsum: "bij,bjk->bik"; "..." broadcasts."""
+
+    xs: tuple[Op, ...]
+    equation: str = ""
+
+    def define(self, *params: Any) -> Comp:
+        xs: tuple[Param, ...] = params[0]
+        inputs, _, output = self._explicit().partition("->")
+        terms = inputs.split(",")
+        if len(terms) != len(xs):
+            raise ShapeError(f"{len(terms)} operands in {self.equation!r}, {len(xs)} given")
+        extents: dict[str, int] = {}
+        for term, x in zip(terms, xs, strict=True):
+            same(len(term), len(x.shape), f"subscripts {term!r} and dimensions")
+            for letter, extent in zip(term, x.shape, strict=True):
+                known = extents.setdefault(letter, extent)
+                if known == 1:
+                    extents[letter] = extent
+                elif extent != 1:
+                    same(known, extent, f"dimensions {letter!r}")
+        if len(set(output)) != len(output) or any(c not in extents for c in output):
+            raise ShapeError(f"output subscripts of {self.equation!r}")
+        found = {c: Axis(f"e{k}", e) for k, (c, e) in enumerate(extents.items())}
+        body: Expr | None = None
+        for term, x in zip(terms, xs, strict=True):
+            load = at(x, tuple(found[c] for c in term))
+            body = load if body is None else body * load
+        if body is None:
+            raise ShapeError("no operands")
+        return comp([found[c] for c in output], body, sum=[a for c, a in found.items() if c not in output])
+
+    def _explicit(self) -> str:
+        """The equation with "..." spelled in letters of its own, and with an output."""
+        inputs, arrow, output = self.equation.partition("->")
+        terms = inputs.split(",")
+        spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in self.equation]
+        width = 0
+        for term, x in zip(terms, self.xs, strict=False):
+            if "..." in term:
+                width = max(width, len(x.shape) - len(term.replace("...", "")))
+        if width > len(spare):
+            raise ShapeError(f"too many subscripts in {self.equation!r}")
+        batch = "".join(spare[:width])
+        for k, (term, x) in enumerate(zip(terms, self.xs, strict=False)):
+            own = max(len(x.shape) - len(term.replace("...", "")), 0)
+            terms[k] = term.replace("...", batch[width - own :])
+        if not arrow:
+            letters = "".join(inputs.replace(".", "").replace(",", ""))
+            output = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        return f"{','.join(terms)}->{output.replace('...', batch)}"
+
+    def evaluate(self, *args: Array) -> Any:
+        return np.einsum(self.equation, *args)

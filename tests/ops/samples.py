@@ -99,6 +99,8 @@ def contractions() -> Iterator[Op]:
     yield ln.MatMul(x(2, 3, 4), x(4))
     yield ln.Gemm(x(3, 4), x(4, 5))
     yield ln.Gemm(x(4, 3), x(5, 4), x(5), alpha=0.5, beta=2.0, trans_a=True, trans_b=True)
+    yield ln.Einsum((x(2, 3, 4), x(4, 5)), equation="...ik,kj->...ij")
+    yield ln.Einsum((x(2, 3), x(3), x(2)), equation="ij,j,i")
     yield ln.Conv(x(2, 3, 7, 6), x(4, 3, 3, 2))
     yield ln.Conv(x(1, 4, 7, 7), x(6, 2, 3, 3), x(6), stride=(2, 1), pads=(1, 0, 2, 1), dilation=(1, 2), group=2)
     yield ln.Conv(x(2, 4, 9), x(4, 1, 3), pads=(1, 1), group=4)

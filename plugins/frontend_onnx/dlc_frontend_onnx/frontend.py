@@ -1,0 +1,162 @@
+"""`Onnx`: a model file → Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
+from dlc.diagnostics import error
+from dlc.graph import Constant, Graph, Op
+from dlc.graph.graph import with_live_origins
+from dlc_frontend_onnx.importer import Importer, Scope, ordered
+from dlc_frontend_onnx.inputs import Binding
+from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.rules import OLDEST, Unsupported
+from dlc_frontend_onnx.tensors import Storage, external_file
+from dlc_frontend_onnx.wire import Place, WireError, strip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Onnx(Frontend):
+    """Models in the ONNX format: operator sets 7 and later, external data, functions, constant control flow."""
+
+    name: ClassVar[str] = "onnx"
+    suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
+
+    dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
+    input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
+    max_tensor_bytes: Bytes = option(Bytes(4 << 30), "largest tensor that is accepted", low=1)
+
+    def sniff(self, source: Source) -> bool:
+        """Whether the content starts like a serialised ModelProto: a version, then known fields."""
+        try:
+            head = bytes(source.view()[:2])
+        except DlcError:
+            return False
+        return len(head) == 2 and head[0] == 0x08 and 0 < head[1] < 0x80
+
+    def companions(self, source: Source) -> tuple[Source, ...]:
+        """The files with external data, in order of their names."""
+        model, _ = read_model(source)
+        names: set[str] = set()
+        for t in model.graph.initializer:
+            if t.data_location == onnx.TensorProto.EXTERNAL:
+                entries = {e.key: e.value for e in t.external_data}
+                names.add(external_file(source, entries.get("location", ""), t.name)[1])
+        return tuple(Source((source.path or Path()).parent / name) for name in sorted(names))
+
+    def parse(self, source: Source, report: Report) -> Graph:
+        """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported."""
+        model, places = read_model(source)
+        _check_header(model, source)
+        refusals = Refusals(source.name)
+        binding = Binding.of(self.dims, self.input)
+        inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
+        scope: Scope = {i.name: i for i in inputs if i is not None}
+        scope |= {name: op for name, op in _initializers(model, source, places, self.max_tensor_bytes, refusals)}
+        versions = _versions(model)
+        functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in model.functions}
+        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)
+        wanted = [o.name for o in model.graph.output]
+        nodes = ordered(model.graph.node, scope, wanted, refusals)
+        importer.run(nodes, scope, versions)
+        outputs = _outputs(wanted, scope, refusals)
+        refusals.check()
+        report.count("nodes", len(nodes))
+        if len(nodes) < len(model.graph.node):
+            report.count("nodes without effect", len(model.graph.node) - len(nodes))
+        graph = Graph(tuple(i for i in inputs if i is not None), tuple(outputs), tuple(wanted), (), importer.origins)
+        return with_live_origins(graph)
+
+
+def read_model(source: Source) -> tuple[onnx.ModelProto, list[Place | None]]:
+    """The model without large data, and where that data is; raises DlcError when the content is no model."""
+    view = source.view()
+    size = len(view)
+    help = "check that the file was downloaded completely, and that it is an ONNX model"
+    if not size:
+        raise error("not-a-model", f"{source.name} is empty (0 bytes)", location=Location(source.name), help=help)
+    try:
+        stripped = strip(view)
+    except WireError as e:
+        place = Location(source.name, byte=e.byte)
+        message = f"{source.name} ({size} bytes) is not an ONNX model, or is truncated: {e} at byte {e.byte}"
+        raise error("not-a-model", message, location=place, help=help) from None
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(stripped.skeleton)
+    except (DecodeError, ValueError, RecursionError) as e:
+        message = f"{source.name} ({size} bytes) is not an ONNX model: {e}"
+        raise error("not-a-model", message, location=Location(source.name), help=help) from None
+    if not model.HasField("graph") or not model.ir_version:
+        message = f"{source.name} ({size} bytes) is not an ONNX model: it has no graph or no version"
+        raise error("not-a-model", message, location=Location(source.name), help=help)
+    return model, stripped.places
+
+
+def _check_header(model: onnx.ModelProto, source: Source) -> None:
+    at = Location(source.name)
+    if model.ir_version > onnx.IR_VERSION:
+        message = f"the model's format is version {model.ir_version}; onnx {onnx.__version__} knows {onnx.IR_VERSION}"
+        raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older one")
+    newest, version = onnx.defs.onnx_opset_version(), _versions(model).get("", OLDEST)
+    if version > newest:
+        message = f"the model uses operator set {version}; onnx {onnx.__version__} knows {newest}"
+        raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older set")
+    if version < OLDEST:
+        message = f"the model uses operator set {version}; {OLDEST} and later are read"
+        help = f"convert it: onnx.version_converter.convert_version(model, {OLDEST + 6})"
+        raise error("too-old", message, location=at, help=help)
+
+
+def _versions(model: onnx.ModelProto) -> dict[str, int]:
+    """Operator sets by domain; of several versions of one the newest."""
+    found: dict[str, int] = {}
+    for o in model.opset_import:
+        domain = "" if o.domain == "ai.onnx" else o.domain
+        found[domain] = max(found.get(domain, 0), o.version)
+    return found
+
+
+def _initializers(
+    model: onnx.ModelProto, source: Source, places: Sequence[Place | None], limit: int, refusals: Refusals
+) -> Iterator[tuple[str, Op | None]]:
+    storage = Storage(source, source.view(), limit)
+    seen: set[str] = set()
+    for proto, place in zip(model.graph.initializer, places, strict=True):
+        if proto.name in seen:
+            refusals.fail("duplicate", f"two initializers are named {proto.name}", proto.name)
+            continue
+        seen.add(proto.name)
+        try:
+            yield proto.name, Constant(storage.tensor(proto, place))
+        except DlcError as e:
+            refusals.caught(e, proto.name)
+            yield proto.name, None
+        except Unsupported as e:
+            refusals.refuse("initializer", proto.name, e)
+            yield proto.name, None
+    for sparse in model.graph.sparse_initializer:
+        refusals.refuse("initializer", sparse.values.name, Unsupported("it is sparse", "store it as a dense tensor"))
+        yield sparse.values.name, None
+
+
+def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals) -> list[Op]:
+    if not wanted:
+        refusals.fail("no-outputs", "the model has no outputs")
+    if len(set(wanted)) < len(wanted):
+        double = next(w for w in wanted if list(wanted).count(w) > 1)
+        refusals.fail("duplicate", f"two outputs are named {double}")
+    for name in wanted:
+        if name not in scope:
+            refusals.fail("undefined", f"output {name} is not computed by any node", name)
+    return [op for name in wanted if (op := scope.get(name)) is not None]

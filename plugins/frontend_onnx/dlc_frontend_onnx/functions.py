@@ -1,0 +1,56 @@
+"""Operators without a rule whose schema says what they compute: the schema's function body is imported instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import onnx
+from onnx import defs, helper
+
+from dlc_frontend_onnx.node import Node
+from dlc_frontend_onnx.tensors import DTYPES
+
+_CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function and the operator sets its nodes are written in."""
+
+    function: onnx.FunctionProto
+    versions: Mapping[str, int]
+
+
+def body_of(node: Node) -> Body | None:
+    """The function that the standard gives for an operator in its version, or None."""
+    domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
+    try:
+        schema = defs.get_schema(node.proto.op_type, node.version, domain)
+    except defs.SchemaError:
+        return None
+    if schema.has_function:
+        version = max(v for v in schema.function_opset_versions if v <= max(node.version, schema.since_version))
+        return _body(schema.get_function_with_opset_version(version), version)
+    if not schema.has_context_dependent_function:
+        return None
+    types = [
+        b"" if x is None else helper.make_tensor_type_proto(_CODES[x.dtype], x.shape).SerializeToString()
+        for x in node.inputs
+    ]
+    found = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
+    version = max(found, default=schema.since_version)
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.attribute[:]
+    proto.attribute.extend(node.attributes.values())
+    data: Any = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), types)
+    return _body(data, version) if data else None
+
+
+def _body(data: bytes, version: int) -> Body:
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in function.opset_import}
+    return Body(function, {"": version, **versions})

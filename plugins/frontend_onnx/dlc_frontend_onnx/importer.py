@@ -1,0 +1,302 @@
+"""NodeProtos → ops: one scope of values, node by node in topological order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from dlc.diagnostics import DlcError, Location, did_you_mean
+from dlc.graph import Constant, Input, Op, Splat
+from dlc.kernel.define import ShapeError
+from dlc_frontend_onnx.constants import Constants
+from dlc_frontend_onnx.functions import Body, body_of
+from dlc_frontend_onnx.node import Array, Node
+from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.rules import Unsupported, find, table
+from dlc_frontend_onnx.tensors import check_size, memory_tensor
+
+MAX_DEPTH = 24
+"""Functions and branches inside each other; deeper nesting is a mistake or an attack."""
+MAX_ORIGINS = 16
+
+Scope = dict[str, Op | None]
+"""Value by name; None for a value whose node was refused."""
+
+
+def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    """The nodes' names; operator and number where the model gives none."""
+    return [n.name or f"{n.op_type}_{k}" for k, n in enumerate(nodes)]
+
+
+def domain_of(node: onnx.NodeProto) -> str:
+    """The node's domain, the standard one as ""."""
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+@dataclass
+class Importer:
+    """Imports the nodes of one model."""
+
+    source: str
+    versions: Mapping[str, int]
+    """Version of the operator set by domain."""
+    functions: Mapping[tuple[str, str], onnx.FunctionProto]
+    """The model's own functions by (domain, name)."""
+    limit: int
+    """Bytes that one tensor may take."""
+    refusals: Refusals
+    constants: Constants = field(default_factory=Constants)
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    depth: int = 0
+    scopes: list[Scope] = field(default_factory=list[Scope])
+
+    # ---- Values: what rules ask ----------------------------------------------------------------------------------------
+    def value(self, op: Op) -> Array | None:
+        """The value of a small constant op, else None."""
+        return self.constants.value(op)
+
+    def subgraph(self, graph: onnx.GraphProto, node: Node) -> tuple[Op | None, ...]:
+        """The outputs of a branch, which sees the values around its node."""
+        scope = dict(self.scopes[-1])
+        for t in graph.initializer:
+            scope[t.name] = Constant(memory_tensor(t))
+        with self._nested():
+            self.run(graph.node, scope, prefix=f"{node.name}/", versions=self.versions)
+        return tuple(scope.get(o.name) for o in graph.output)
+
+    # ---- nodes ---------------------------------------------------------------------------------------------------------
+    def run(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        scope: Scope,
+        versions: Mapping[str, int],
+        prefix: str = "",
+        origin: str = "",
+        attributes: Mapping[str, onnx.AttributeProto] | None = None,
+    ) -> None:
+        """Import nodes, given in topological order, into `scope`.
+
+        Args:
+            nodes: What to import.
+            scope: Values by name; gets the nodes' outputs.
+            versions: Operator sets in force.
+            prefix: Of the names of nodes inside a branch.
+            origin: The name that all nodes go by; their own when empty.
+            attributes: Values for attributes that refer to those of a calling node.
+        """
+        self.scopes.append(scope)
+        for name, proto in zip(node_names(nodes), nodes, strict=True):
+            self._one(proto, origin or prefix + name, scope, versions, attributes)
+        self.scopes.pop()
+
+    def _one(
+        self,
+        proto: onnx.NodeProto,
+        name: str,
+        scope: Scope,
+        versions: Mapping[str, int],
+        caller: Mapping[str, onnx.AttributeProto] | None,
+    ) -> None:
+        for output in proto.output:
+            if output:
+                scope[output] = None
+        operator = f"{domain_of(proto)}.{proto.op_type}".lstrip(".")
+        unknown = [i for i in proto.input if i and i not in scope]
+        if unknown:
+            self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
+            return
+        inputs = tuple(scope[i] if i else None for i in proto.input)
+        refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
+        try:
+            version = versions.get(domain_of(proto), 1)
+            node = Node(proto, name, version, inputs, self, _attributes(proto, caller))
+            results = () if refused and self._known(node) else self._import(node, refused)
+            self._bind(node, results, scope)
+        except Unsupported as e:
+            self.refusals.refuse(operator, name, e)
+        except DlcError as e:
+            self.refusals.caught(e, name)
+        except (ShapeError, TypeError, ValueError, OverflowError, IndexError, ZeroDivisionError) as e:
+            # A rule and the ops check what they know about; figures that no exporter writes end here, as the
+            # model's fault all the same.
+            shown = ", ".join(str(x.type) for x in inputs if x is not None)
+            self.refusals.fail("shape", f"{operator}({shown}): {e}", name)
+
+    def _known(self, node: Node) -> bool:
+        domain = domain_of(node.proto)
+        return (
+            find(domain, node.proto.op_type, node.version) is not None
+            or (
+                domain,
+                node.proto.op_type,
+            )
+            in self.functions
+        )
+
+    def _import(self, node: Node, refused: bool) -> Sequence[Op | None]:
+        proto, domain = node.proto, domain_of(node.proto)
+        if (domain, proto.op_type) in self.functions:
+            function = self.functions[domain, proto.op_type]
+            return self._call(node, Body(function, {o.domain: o.version for o in function.opset_import}))
+        rule = find(domain, proto.op_type, node.version)
+        if rule is None:
+            body = None if refused else body_of(node)
+            if body is None:
+                raise self._no_rule(node)
+            return self._call(node, body)
+        result = rule.function(node)
+        ignored = sorted(set(node.attributes) - node.seen)
+        if ignored:
+            raise Unsupported(f"attribute {', '.join(ignored)} is not understood", "the model may be malformed")
+        return (result,) if isinstance(result, Op) else result
+
+    def _no_rule(self, node: Node) -> Unsupported:
+        domain, operator = domain_of(node.proto), node.proto.op_type
+        versions = [r.since for r in table().get((domain, operator), ())]
+        if versions:
+            return Unsupported(f"version {node.version} is not supported, {min(versions)} and later are")
+        if domain not in self.versions and domain:
+            return Unsupported(f"the model does not import the operator set {domain}")
+        help = did_you_mean(operator, [name for d, name in table() if d == domain])
+        help = help if help.startswith("did") and not onnx.defs.has(operator, domain) else ""
+        return Unsupported("there is no rule for this operator", help or "dlc list onnx shows what is supported")
+
+    def _call(self, node: Node, body: Body) -> Sequence[Op | None]:
+        """A function's nodes, with its formal names bound to the node's operands."""
+        function = body.function
+        scope: Scope = {}
+        for k, formal in enumerate(function.input):
+            scope[formal] = node.inputs[k] if k < len(node.inputs) else None
+        absent = {f for k, f in enumerate(function.input) if k >= len(node.inputs) or not node.proto.input[k]}
+        defaults = {a.name: a for a in function.attribute_proto}
+        nodes = [_without_inputs(n, absent) for n in function.node]
+        with self._nested():
+            self.run(nodes, scope, body.versions, origin=node.name, attributes={**defaults, **node.attributes})
+        return tuple(scope.get(o) for o in function.output)
+
+    def _nested(self) -> _Depth:
+        return _Depth(self)
+
+    def _bind(self, node: Node, results: Sequence[Op | None], scope: Scope) -> None:
+        before = [x for x in node.inputs if x is not None]
+        for output, op in zip(node.proto.output, results, strict=False):
+            if op is None or not output:
+                continue
+            for type in op.types:
+                if not isinstance(op, (Splat, Constant, Input)):
+                    check_size(type, self.limit, f"value {output}", Location(self.source, node=node.name))
+            scope[output] = op
+            self._remember(op, before, node.name)
+        missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(results)]
+        if results and missing:
+            raise Unsupported(f"output {len(results)} is used", "remove its consumers before exporting")
+
+    def _remember(self, result: Op, before: Iterable[Op], name: str) -> None:
+        """Note the node as the origin of every op that it made."""
+        known = {x.digest for x in before}
+        if result.digest in known or isinstance(result, Input):
+            return
+        told = self.origins.get(result.digest, ())
+        if told and name not in told:
+            self.origins[result.digest] = (*told, name)[:MAX_ORIGINS]
+        stack = [result]
+        while stack:
+            op = stack.pop()
+            if op.digest in known or op.digest in self.origins or isinstance(op, (Input, Constant)):
+                continue
+            self.origins[op.digest] = (name,)
+            stack += op.operands
+
+
+@dataclass
+class _Depth:
+    """Counts how deep functions and branches nest."""
+
+    importer: Importer
+
+    def __enter__(self) -> None:
+        if self.importer.depth >= MAX_DEPTH:
+            raise Unsupported(f"functions or branches nest deeper than {MAX_DEPTH}")
+        self.importer.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.importer.depth -= 1
+
+
+def _attributes(
+    proto: onnx.NodeProto, caller: Mapping[str, onnx.AttributeProto] | None
+) -> dict[str, onnx.AttributeProto]:
+    """The node's attributes; one that refers to the caller's takes its value, or is absent with it."""
+    out: dict[str, onnx.AttributeProto] = {}
+    for a in proto.attribute:
+        if not a.ref_attr_name:
+            out[a.name] = a
+        elif caller is not None and a.ref_attr_name in caller:
+            out[a.name] = caller[a.ref_attr_name]
+    return out
+
+
+def _without_inputs(proto: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
+    """The node with formal names that the call leaves out left out as well."""
+    if not any(i in absent for i in proto.input):
+        return proto
+    copy = onnx.NodeProto()
+    copy.CopyFrom(proto)
+    copy.input[:] = ["" if i in absent else i for i in proto.input]
+    return copy
+
+
+def ordered(
+    nodes: Sequence[onnx.NodeProto], given: Iterable[str], wanted: Iterable[str], refusals: Refusals
+) -> list[onnx.NodeProto]:
+    """The nodes that the wanted values need, operands before users; tells cycles, double and missing definitions."""
+    names = node_names(nodes)
+    made: dict[str, int] = {}
+    given = set(given)
+    for k, node in enumerate(nodes):
+        for output in node.output:
+            if output and (output in made or output in given):
+                first = names[made[output]] if output in made else "an input or initializer"
+                refusals.fail("duplicate", f"{names[k]} defines {output}, as {first} does", names[k])
+            elif output:
+                made[output] = k
+    refusals.check()
+    order: list[int] = []
+    state: dict[int, int] = {}  # 1 while its operands are being visited, 2 when done
+    stack = [(made[w], False) for w in reversed(list(wanted)) if w in made]
+    while stack:
+        k, done = stack.pop()
+        if done:
+            state[k] = 2
+            order.append(k)
+        elif state.get(k) is None:
+            state[k] = 1
+            stack.append((k, True))
+            for i in reversed(_reads(nodes[k])):
+                if i in made and state.get(made[i]) == 1 and i not in given:
+                    refusals.fail("cycle", f"{names[k]} reads {i}, which is computed from its own result", names[k])
+                    refusals.check()
+                if i in made and i not in given:
+                    stack.append((made[i], False))
+    out: list[onnx.NodeProto] = []
+    for k in order:  # names count nodes of the whole model, so that they do not depend on what is left out
+        copy = nodes[k]
+        if not copy.name:
+            copy.name = names[k]
+        out.append(copy)
+    return out
+
+
+def _reads(node: onnx.NodeProto) -> list[str]:
+    """Names that a node reads, those of its branches among them."""
+    found = [i for i in node.input if i]
+    pending = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    while pending:
+        graph = pending.pop()
+        for inner in graph.node:
+            found += [i for i in inner.input if i]
+            pending += [a.g for a in inner.attribute if a.type == onnx.AttributeProto.GRAPH]
+        found += [o.name for o in graph.output]
+    return found

@@ -1,0 +1,143 @@
+"""Inputs of a model: symbolic dimensions bound to sizes, all that are missing named at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
+from dlc.graph import Input
+from dlc.types import Type
+from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What the user said about shapes."""
+
+    dims: Mapping[str, int]
+    """Size by symbol."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Shape by input."""
+
+    @classmethod
+    def of(cls, dims: Sequence[str], inputs: Sequence[str]) -> Binding:
+        """From option texts `batch:1` (or `batch=1`) and `x:1x3x224x224`; raises DlcError (USAGE)."""
+        sizes: dict[str, int] = {}
+        for text in dims:
+            name, _, size = text.replace("=", ":").rpartition(":") if ":" not in text else text.rpartition(":")
+            if not name or not size.isascii() or not size.isdigit():
+                raise _usage(f"{text} is not a dimension and its size", "write --dim batch=1")
+            sizes[name] = int(size)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for text in inputs:
+            name, _, shape = text.rpartition(":")
+            parts = shape.split("x") if shape not in ("", "scalar") else []
+            if not name or not all(p.isascii() and p.isdigit() for p in parts):
+                raise _usage(f"{text} is not an input and its shape", "write --input x:1x3x224x224")
+            shapes[name] = tuple(map(int, parts))
+        return cls(sizes, shapes)
+
+    def inputs(self, graph: onnx.GraphProto, refusals: Refusals, limit: int) -> list[Input | None]:
+        """The model's inputs, without those that have an initializer; None for one that is refused.
+
+        Raises:
+            DlcError: symbolic dimensions without a size, all of them; names that the model does not have.
+        """
+        stored = {t.name for t in graph.initializer}
+        protos = [i for i in graph.input if i.name not in stored]
+        self._check_names(protos)
+        unbound: dict[str, list[str]] = {}
+        out: list[Input | None] = []
+        seen: set[str] = set()
+        for proto in protos:
+            if proto.name in seen:
+                refusals.fail("duplicate", f"two inputs are named {proto.name}", proto.name)
+            seen.add(proto.name)
+            try:
+                type = self._type(proto, unbound)
+                if type is not None:
+                    check_size(type, limit, f"input {proto.name}", Location(refusals.source, node=proto.name))
+                out.append(None if type is None else Input(proto.name, type))
+            except Unsupported as e:
+                refusals.refuse("input", proto.name, e)
+            except DlcError as e:
+                refusals.caught(e, proto.name)
+        if unbound:
+            raise _unbound(unbound, refusals.source)
+        return out
+
+    def _check_names(self, protos: Sequence[onnx.ValueInfoProto]) -> None:
+        names = [p.name for p in protos]
+        symbols = [d.dim_param for p in protos for d in p.type.tensor_type.shape.dim if d.dim_param]
+        problems = [
+            *(("dimension", n, symbols) for n in self.dims if n not in symbols),
+            *(("input", n, names) for n in self.shapes if n not in names),
+        ]
+        if problems:
+            found = [
+                Diagnostic(
+                    "unknown-name", f"the model has no {what} {name}", help=did_you_mean(name, known, f"{what}s")
+                )
+                for what, name, known in problems
+            ]
+            raise DlcError(*found, exit_code=ExitCode.USAGE)
+
+    def _type(self, proto: onnx.ValueInfoProto, unbound: dict[str, list[str]]) -> Type | None:
+        kind = proto.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise Unsupported(f"an input of kind {(kind or 'none').removesuffix('_type')}", "only tensors are read")
+        tensor = proto.type.tensor_type
+        dtype = dtype_of(tensor.elem_type)
+        declared = list(tensor.shape.dim)
+        given = self.shapes.get(proto.name)
+        if given is None and not tensor.HasField("shape"):
+            unbound.setdefault("", []).append(proto.name)
+            return None
+        if given is not None and tensor.HasField("shape") and len(given) != len(declared):
+            raise _usage(f"--input gives {proto.name} {len(given)} dimensions, the model {len(declared)}", "")
+        if len(declared) > MAX_RANK:
+            raise error("bad-shape", f"input {proto.name} has {len(declared)} dimensions")
+        shape: list[int] = []
+        for k in range(len(declared) if given is None else len(given)):
+            dim = declared[k] if declared else onnx.TensorShapeProto.Dimension()
+            size = self._size(proto.name, k, dim, None if given is None else given[k])
+            if size is None:
+                unbound.setdefault(dim.dim_param, []).append(proto.name)
+            shape.append(size or 0)
+        return Type(dtype, tuple(shape))
+
+    def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: int | None) -> int | None:
+        if dim.HasField("dim_value"):
+            if dim.dim_value < 0:
+                raise error("bad-shape", f"dimension {k} of input {name} is {dim.dim_value}")
+            if given not in (None, dim.dim_value):
+                raise _usage(f"--input gives dimension {k} of {name} as {given}, the model as {dim.dim_value}", "")
+            return dim.dim_value
+        bound = self.dims.get(dim.dim_param) if dim.dim_param else None
+        if given is not None and bound not in (None, given):
+            raise _usage(f"--input gives dimension {k} of {name} as {given}, --dim {dim.dim_param} as {bound}", "")
+        return bound if given is None else given
+
+
+def _usage(message: str, help: str) -> DlcError:
+    return error("bad-option", message, help=help, exit_code=ExitCode.USAGE)
+
+
+def _unbound(unbound: Mapping[str, Sequence[str]], source: str) -> DlcError:
+    symbols = [s for s in unbound if s]
+    anonymous = list(dict.fromkeys(unbound.get("", ())))
+    notes = [f"{s or 'without a name'}: of {', '.join(dict.fromkeys(names))}" for s, names in unbound.items()]
+    helps = [" ".join(f"--dim {s}=1" for s in symbols), " ".join(f"--input {n}:1x…" for n in anonymous)]
+    count = len(symbols) + len(anonymous)
+    return error(
+        "unbound-dimension",
+        f"{source}: {count} {'dimensions of the inputs have' if count > 1 else 'dimension of the inputs has'} no size",
+        notes=notes,
+        help=f"give sizes, for example {' '.join(h for h in helps if h)}",
+        exit_code=ExitCode.USAGE,
+    )

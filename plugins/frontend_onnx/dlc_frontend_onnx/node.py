@@ -1,0 +1,191 @@
+"""`Node`: what an import rule sees of a NodeProto — operands as ops, attributes by type, constants by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+
+from dlc.graph import Constant, Op, Tensor
+from dlc.ops.elementwise import Cast
+from dlc.ops.pointwise import normalized, scalar
+from dlc.types import DType
+from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Kind = onnx.AttributeProto
+
+_TYPE_NAMES = {v: k for k, v in Kind.AttributeType.items()}
+
+
+class Values(Protocol):
+    """What a rule may ask about the model around its node."""
+
+    def value(self, op: Op) -> Array | None:
+        """The value of an op that depends on constants only and is cheap to compute, else None."""
+        ...
+
+    def subgraph(self, graph: onnx.GraphProto, node: Node) -> tuple[Op | None, ...]:
+        """The outputs of a graph that is an attribute, in the scope of its node."""
+        ...
+
+
+@dataclass
+class Node:
+    """One node that is being imported."""
+
+    proto: onnx.NodeProto
+    name: str
+    """The model's name, or the operator's name and the node's number."""
+    version: int
+    """Version of the node's operator set."""
+    inputs: tuple[Op | None, ...]
+    """Operands; None where left out."""
+    values: Values
+    attributes: Mapping[str, onnx.AttributeProto]
+    seen: set[str] = field(default_factory=set[str])
+    """Attributes that the rule has read; one that it does not know must not be ignored."""
+
+    # ---- operands ------------------------------------------------------------------------------------------------------
+    def x(self, k: int = 0) -> Op:
+        """Operand `k`, which must be there."""
+        found = self.optional(k)
+        if found is None:
+            raise Unsupported(f"operand {k} is missing", "the model is malformed: check it with onnx.checker")
+        return found
+
+    def optional(self, k: int) -> Op | None:
+        """Operand `k`, or None when it is left out."""
+        return self.inputs[k] if k < len(self.inputs) else None
+
+    def all(self) -> tuple[Op, ...]:
+        """Every operand of a variadic operator."""
+        return tuple(self.x(k) for k in range(len(self.inputs)))
+
+    def constant(self, k: int, what: str) -> Array:
+        """The value of operand `k`, which must not depend on the model's inputs."""
+        found = self.values.value(self.x(k))
+        if found is None:
+            raise Unsupported(
+                f"{what} is computed from the model's inputs",
+                f"export the model with constant {what}, or with fixed input shapes so that it becomes constant",
+            )
+        return found
+
+    def maybe_constant(self, k: int) -> Array | None:
+        """The value of operand `k` if it is there and constant."""
+        found = self.optional(k)
+        return None if found is None else self.values.value(found)
+
+    def numbers(self, k: int, what: str) -> tuple[int, ...]:
+        """Operand `k` as constant integers."""
+        return tuple(int(v) for v in self.constant(k, what).reshape(-1))
+
+    def numbers_or_none(self, k: int, what: str) -> tuple[int, ...] | None:
+        """Operand `k` as constant integers, None when it is left out."""
+        return None if self.optional(k) is None else self.numbers(k, what)
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs that the model names; trailing ones may be left out."""
+        return len(self.proto.output)
+
+    def wants(self, k: int) -> bool:
+        """Whether output `k` is used at all."""
+        return k < len(self.proto.output) and bool(self.proto.output[k])
+
+    def refuse_output(self, k: int, what: str) -> None:
+        """Refuse a node whose output `k` is used."""
+        if self.wants(k):
+            raise Unsupported(f"output {what} is used", "remove the consumers of this output before exporting")
+
+    # ---- attributes ----------------------------------------------------------------------------------------------------
+    def has(self, key: str) -> bool:
+        """Whether an attribute is given."""
+        return key in self.attributes
+
+    def _attribute(self, key: str, kind: int) -> onnx.AttributeProto | None:
+        self.seen.add(key)
+        found = self.attributes.get(key)
+        if found is not None and found.type not in (kind, Kind.UNDEFINED):
+            wanted, got = _TYPE_NAMES[kind], _TYPE_NAMES.get(found.type, str(found.type))
+            raise Unsupported(f"attribute {key} is of type {got}, not {wanted}", "the model is malformed")
+        return found
+
+    def int(self, key: str, default: int = 0) -> int:
+        """An integer attribute."""
+        found = self._attribute(key, Kind.INT)
+        return default if found is None else found.i
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """An integer attribute that stands for a truth value."""
+        return bool(self.int(key, default))
+
+    def float(self, key: str, default: float = 0.0) -> float:
+        """A number attribute; ONNX stores it in single precision."""
+        found = self._attribute(key, Kind.FLOAT)
+        return default if found is None else found.f
+
+    def text(self, key: str, default: str = "") -> str:
+        """A string attribute."""
+        found = self._attribute(key, Kind.STRING)
+        return default if found is None else found.s.decode("utf-8", "replace")
+
+    def ints(self, key: str) -> tuple[int, ...] | None:
+        """An attribute of integers, None when it is not given."""
+        found = self._attribute(key, Kind.INTS)
+        return None if found is None else tuple(found.ints)
+
+    def floats(self, key: str) -> tuple[float, ...] | None:
+        """An attribute of numbers, None when it is not given."""
+        found = self._attribute(key, Kind.FLOATS)
+        return None if found is None else tuple(found.floats)
+
+    def tensor(self, key: str) -> Tensor | None:
+        """A tensor attribute, None when it is not given."""
+        found = self._attribute(key, Kind.TENSOR)
+        return None if found is None else memory_tensor(found.t)
+
+    def graph(self, key: str) -> onnx.GraphProto:
+        """A graph attribute."""
+        found = self._attribute(key, Kind.GRAPH)
+        if found is None:
+            raise Unsupported(f"attribute {key} is missing", "the model is malformed")
+        return found.g
+
+    def dtype(self, key: str, default: int = onnx.TensorProto.FLOAT) -> DType:
+        """An attribute that names an element type."""
+        return dtype_of(self.int(key, default))
+
+    def ignore(self, *keys: str) -> None:
+        """Attributes that do not change the result here."""
+        self.seen.update(keys)
+
+    # ---- what rules often need -----------------------------------------------------------------------------------------
+    def axis(self, key: str = "axis", default: int = 0, rank: int | None = None) -> int:
+        """An axis attribute of operand 0, counted from the front."""
+        return normalized(self.int(key, default), len(self.x().shape) if rank is None else rank)
+
+    def axes(self, found: Sequence[int] | None, rank: int | None = None) -> tuple[int, ...]:
+        """Axes counted from the front, in order; all of operand 0 when None."""
+        rank = len(self.x().shape) if rank is None else rank
+        return tuple(range(rank)) if found is None else tuple(sorted({normalized(a, rank) for a in found}))
+
+
+def constant(value: Any, dtype: DType | None = None) -> Constant:
+    """A constant of an array or number."""
+    return Constant(Tensor.of(np.asarray(value) if dtype is None else np.asarray(value, dtype.numpy), dtype))
+
+
+def cast(x: Op, to: DType) -> Op:
+    """x in another element type; x itself when it has that type."""
+    return x if x.dtype == to else Cast(x, to=to)
+
+
+def number(value: float, like: Op) -> Op:
+    """A scalar operand of the element type of `like`."""
+    return scalar(value, like.dtype)

@@ -1,0 +1,323 @@
+"""Elementwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Final
+
+import numpy as np
+
+from dlc.graph import Op, Splat
+from dlc.ops import elementwise as e
+from dlc.ops.linear import MatMul
+from dlc.types import Type, bool_, f64
+from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.rules import MICROSOFT, Unsupported, onnx
+
+UNARY: Final[Mapping[str, Callable[[Op], Op]]] = {
+    "Abs": e.Abs,
+    "Acos": e.Acos,
+    "Acosh": e.Acosh,
+    "Asin": e.Asin,
+    "Asinh": e.Asinh,
+    "Atan": e.Atan,
+    "Atanh": e.Atanh,
+    "Ceil": e.Ceil,
+    "Cos": e.Cos,
+    "Cosh": e.Cosh,
+    "Erf": e.Erf,
+    "Exp": e.Exp,
+    "Floor": e.Floor,
+    "HardSwish": e.HardSwish,
+    "IsNaN": e.IsNan,
+    "Log": e.Log,
+    "Mish": e.Mish,
+    "Neg": e.Neg,
+    "Not": e.Not,
+    "Reciprocal": e.Reciprocal,
+    "Relu": e.Relu,
+    "Round": e.Round,
+    "Sigmoid": e.Sigmoid,
+    "Sign": e.Sign,
+    "Sin": e.Sin,
+    "Sinh": e.Sinh,
+    "Softplus": e.Softplus,
+    "Softsign": e.Softsign,
+    "Sqrt": e.Sqrt,
+    "Tan": e.Tan,
+    "Tanh": e.Tanh,
+}
+BINARY: Final[Mapping[str, Callable[[Op, Op], Op]]] = {
+    "Add": e.Add,
+    "And": e.And,
+    "Div": e.Div,
+    "Equal": e.Equal,
+    "Greater": e.Greater,
+    "GreaterOrEqual": e.GreaterOrEqual,
+    "Less": e.Less,
+    "LessOrEqual": e.LessOrEqual,
+    "Mul": e.Mul,
+    "Or": e.Or,
+    "PRelu": e.PRelu,
+    "Sub": e.Sub,
+    "Xor": e.Xor,
+}
+
+
+@onnx(*UNARY)
+def unary(node: Node) -> Op:
+    """One op of the same meaning."""
+    node.ignore("consumed_inputs")
+    return UNARY[node.proto.op_type](node.x())
+
+
+@onnx(*BINARY)
+def binary(node: Node) -> Op:
+    """One op of the same meaning; operands broadcast."""
+    return BINARY[node.proto.op_type](node.x(0), node.x(1))
+
+
+@onnx("Sum")
+def sum_(node: Node) -> Op:
+    """y = Σ operands."""
+    return reduce(e.Add, node.all())
+
+
+@onnx("Mean")
+def mean(node: Node) -> Op:
+    """y = Σ operands / n."""
+    total = reduce(e.Add, node.all())
+    return e.Div(total, number(len(node.inputs), total))
+
+
+@onnx("Max")
+def maximum(node: Node) -> Op:
+    """y = max of the operands."""
+    return reduce(e.Maximum, node.all())
+
+
+@onnx("Min")
+def minimum(node: Node) -> Op:
+    """y = min of the operands."""
+    return reduce(e.Minimum, node.all())
+
+
+@onnx("Mod")
+def mod(node: Node) -> Op:
+    """y = a mod b, sign of b, or of a with fmod."""
+    return e.Mod(node.x(0), node.x(1), fmod=node.flag("fmod"))
+
+
+@onnx("Pow")
+def power(node: Node) -> Op:
+    """y = a ** b in the type of a."""
+    a, b = node.x(0), node.x(1)
+    if a.dtype == b.dtype:
+        return _simple_power(node, a, b)
+    # The exponent's type may be any: an integer base with a fractional exponent computes in floating point.
+    wide = f64 if not a.dtype.is_float and b.dtype.is_float else a.dtype
+    return cast(_simple_power(node, cast(a, wide), cast(b, wide)), a.dtype)
+
+
+def _simple_power(node: Node, a: Op, b: Op) -> Op:
+    """Small constant exponents are products and roots: exact where pow need not be, and far cheaper."""
+    value = node.maybe_constant(1)
+    if value is not None and value.size == 1 and a.dtype.is_float and len(b.shape) <= len(a.shape):
+        match float(value.reshape(-1)[0]):
+            case 2.0:
+                return e.Mul(a, a)
+            case 0.5:
+                return e.Sqrt(a)
+            case 1.0:
+                return a
+            case _:
+                pass
+    return e.Pow(a, b)
+
+
+@onnx("LeakyRelu")
+def leaky_relu(node: Node) -> Op:
+    """y = x or alpha · x."""
+    return e.LeakyRelu(node.x(), alpha=node.float("alpha", 0.01))
+
+
+@onnx("Elu")
+def elu(node: Node) -> Op:
+    """y = x or alpha · (eˣ - 1)."""
+    return e.Elu(node.x(), alpha=node.float("alpha", 1.0))
+
+
+@onnx("Celu")
+def celu(node: Node) -> Op:
+    """y = max(0, x) + min(0, alpha · (e^(x/alpha) - 1))."""
+    return e.Celu(node.x(), alpha=node.float("alpha", 1.0))
+
+
+@onnx("Selu")
+def selu(node: Node) -> Op:
+    """Scaled exponential linear unit."""
+    default = e.Selu(node.x())
+    return e.Selu(node.x(), alpha=node.float("alpha", default.alpha), gamma=node.float("gamma", default.gamma))
+
+
+@onnx("HardSigmoid")
+def hard_sigmoid(node: Node) -> Op:
+    """y = max(0, min(1, alpha · x + beta))."""
+    return e.HardSigmoid(node.x(), alpha=node.float("alpha", 0.2), beta=node.float("beta", 0.5))
+
+
+@onnx("ThresholdedRelu")
+def thresholded_relu(node: Node) -> Op:
+    """y = x where x > alpha."""
+    return e.ThresholdedRelu(node.x(), alpha=node.float("alpha", 1.0))
+
+
+@onnx("Shrink")
+def shrink(node: Node) -> Op:
+    """y = x + bias below -lambd, x - bias above lambd, else 0."""
+    x = node.x()
+    limit, bias = node.float("lambd", 0.5), node.float("bias", 0.0)
+    low, high = e.Less(x, number(-limit, x)), e.Greater(x, number(limit, x))
+    inner = e.Where(high, e.Sub(x, number(bias, x)), number(0, x))
+    return e.Where(low, e.Add(x, number(bias, x)), inner)
+
+
+@onnx("Swish", since=24)
+def swish(node: Node) -> Op:
+    """y = x · sigmoid(alpha · x)."""
+    return _swish(node.x(), node.float("alpha", 1.0))
+
+
+@onnx("QuickGelu", domain=MICROSOFT)
+def quick_gelu(node: Node) -> Op:
+    """y = x · sigmoid(alpha · x)."""
+    return _swish(node.x(), node.float("alpha", 1.702))
+
+
+def _swish(x: Op, alpha: float) -> Op:
+    return e.Mul(x, e.Sigmoid(x if alpha == 1.0 else e.Mul(x, number(alpha, x))))
+
+
+@onnx("Gelu", since=20)
+def gelu(node: Node) -> Op:
+    """Gaussian error linear unit, exact or by tanh."""
+    return e.Gelu(node.x(), approximate="tanh" if node.text("approximate", "none") == "tanh" else "none")
+
+
+@onnx("Gelu")
+@onnx("Gelu", domain=MICROSOFT)
+def exact_gelu(node: Node) -> Op:
+    """onnxruntime's Gelu; its optimizer also writes it into the standard domain of older models."""
+    return e.Gelu(node.x())
+
+
+@onnx("FastGelu", domain=MICROSOFT)
+def fast_gelu(node: Node) -> Op:
+    """Gelu of x + bias by tanh."""
+    bias = node.optional(1)
+    return e.Gelu(node.x() if bias is None else e.Add(node.x(), bias), approximate="tanh")
+
+
+@onnx("BiasGelu", domain=MICROSOFT)
+def bias_gelu(node: Node) -> Op:
+    """Gelu of x + bias."""
+    return e.Gelu(e.Add(node.x(0), node.x(1)))
+
+
+@onnx("IsInf")
+def is_inf(node: Node) -> Op:
+    """Whether x is infinite, of the signs asked for."""
+    x = node.x()
+    negative, positive = node.flag("detect_negative", True), node.flag("detect_positive", True)
+    if negative and positive:
+        return e.IsInf(x)
+    if not negative and not positive:
+        return Splat(False, Type(bool_, x.shape))
+    sign = e.Greater(x, number(0, x)) if positive else e.Less(x, number(0, x))
+    return e.And(e.IsInf(x), sign)
+
+
+@onnx("Clip")
+def clip_by_attributes(node: Node) -> Op:
+    """y = min(max(x, min), max), bounds as attributes."""
+    return e.Clip(
+        node.x(),
+        low=node.float("min") if node.has("min") else None,
+        high=node.float("max") if node.has("max") else None,
+    )
+
+
+@onnx("Clip", since=11)
+def clip(node: Node) -> Op:
+    """y = min(max(x, min), max), bounds as operands."""
+    x = node.x()
+    low, high = (_bound(node, k) for k in (1, 2))
+    constant_low, constant_high = (None if isinstance(b, Op) else b for b in (low, high))
+    y: Op = x if constant_low is None and constant_high is None else e.Clip(x, low=constant_low, high=constant_high)
+    if isinstance(low, Op):
+        y = e.Clip(e.Maximum(x, low), high=constant_high)
+    return e.Minimum(y, high) if isinstance(high, Op) else y
+
+
+def _bound(node: Node, k: int) -> float | int | Op | None:
+    """A bound as a number, as an operand when it is computed, or None."""
+    operand = node.optional(k)
+    value = node.maybe_constant(k)
+    if operand is None or value is None:
+        return operand
+    found = value.reshape(-1)[0]
+    return float(found) if operand.dtype.is_float else int(found)
+
+
+@onnx("Cast")
+def cast_(node: Node) -> Op:
+    """x in another element type."""
+    node.ignore("saturate", "round_mode")  # about 8-bit floats
+    return cast(node.x(), node.dtype("to"))
+
+
+@onnx("CastLike")
+def cast_like(node: Node) -> Op:
+    """x in the element type of another operand."""
+    node.ignore("saturate", "round_mode")
+    return cast(node.x(), node.x(1).dtype)
+
+
+@onnx("Where")
+def where(node: Node) -> Op:
+    """y = a where the condition holds, else b."""
+    return e.Where(node.x(0), node.x(1), node.x(2))
+
+
+@onnx("BitShift")
+def bit_shift(node: Node) -> Op:
+    """y = x · 2ⁿ or x / 2ⁿ for constant n."""
+    x, shift = node.x(), node.constant(1, "the number of bits")
+    if x.dtype.kind != "uint" or bool((shift >= x.dtype.itemsize * 8).any()):
+        raise Unsupported("a shift by the whole width of the type")
+    factor = constant(np.left_shift(np.ones_like(shift), shift), x.dtype)
+    return e.Mul(x, factor) if node.text("direction") == "LEFT" else e.Div(x, factor)
+
+
+@onnx("Identity")
+def identity(node: Node) -> Op:
+    """y = x."""
+    return node.x()
+
+
+@onnx("Dropout")
+def dropout(node: Node) -> tuple[Op, Op]:
+    """y = x: dropout does nothing at inference."""
+    node.ignore("ratio", "seed", "is_test")
+    training = node.maybe_constant(2)
+    if node.optional(2) is not None and (training is None or bool(training)):
+        raise Unsupported("dropout in training mode", "export the model in inference mode (model.eval())")
+    x = node.x()
+    return x, Splat(True, Type(bool_, x.shape))
+
+
+@onnx("MatMul")
+def matmul(node: Node) -> Op:
+    """Matrix product, batched."""
+    return MatMul(node.x(0), node.x(1))

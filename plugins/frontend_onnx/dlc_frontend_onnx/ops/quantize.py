@@ -1,0 +1,139 @@
+"""Quantised operators, as compositions over wider integers and floats."""
+
+from __future__ import annotations
+
+from dlc.graph import Op
+from dlc.kernel.define import ShapeError
+from dlc.ops import elementwise as e
+from dlc.ops import linear
+from dlc.ops.index import Gather
+from dlc.ops.pointwise import normalized
+from dlc.types import DType, f32, i8, i32, u8
+from dlc_frontend_onnx.node import Node, cast, number
+from dlc_frontend_onnx.ops.nn import window
+from dlc_frontend_onnx.ops.shape import reshaped
+from dlc_frontend_onnx.rules import Unsupported, onnx
+
+
+def _per_axis(node: Node, v: Op, x: Op) -> Op:
+    """A scale or zero point, shaped to broadcast along its axis."""
+    axis, block = node.int("axis", 1), node.int("block_size", 0)
+    if v.type.size == 1:
+        return reshaped(v, ())
+    if block:
+        raise Unsupported("quantisation in blocks")
+    d = normalized(axis, len(x.shape))
+    if v.shape != (x.shape[d],):
+        raise ShapeError(f"a scale or zero point of type {v.type} along dimension {d} of {x.type}")
+    return reshaped(v, (v.shape[0], *(1,) * (len(x.shape) - d - 1)))
+
+
+def _saturated(x: Op, to: DType) -> Op:
+    """x rounded half to even, clipped to the range of `to`, and converted."""
+    if to not in (i8, u8):
+        raise Unsupported(f"quantisation to {to}", "supported: 8-bit integers")
+    low, high = (-128, 127) if to == i8 else (0, 255)
+    return cast(e.Clip(x, low=low, high=high), to)
+
+
+@onnx("QuantizeLinear", since=10)
+def quantize(node: Node) -> Op:
+    """y = saturate(round(x / scale) + zero point)."""
+    node.ignore("saturate", "precision")
+    x, scale, zero = node.x(0), node.x(1), node.optional(2)
+    to = zero.dtype if zero is not None else node.dtype("output_dtype", 2) if node.int("output_dtype") else u8
+    y: Op = e.Round(e.Div(cast(x, f32), cast(_per_axis(node, scale, x), f32)))
+    if zero is not None:
+        y = e.Add(y, cast(_per_axis(node, zero, x), f32))
+    return _saturated(y, to)
+
+
+@onnx("DequantizeLinear", since=10)
+def dequantize(node: Node) -> Op:
+    """y = (x - zero point) · scale."""
+    x, scale, zero = node.x(0), node.x(1), node.optional(2)
+    to = node.dtype("output_dtype") if node.int("output_dtype") else scale.dtype
+    wide = cast(x, i32) if zero is None else _centred(x, _per_axis(node, zero, x))
+    return cast(e.Mul(cast(wide, scale.dtype), _per_axis(node, scale, x)), to)
+
+
+def _centred(x: Op, zero: Op | None) -> Op:
+    """x - zero point in 32-bit integers."""
+    return cast(x, i32) if zero is None else e.Sub(cast(x, i32), cast(zero, i32))
+
+
+@onnx("MatMulInteger", since=10)
+def matmul_integer(node: Node) -> Op:
+    """Product of centred 8-bit matrices in 32 bits."""
+    a, b, zero_a, zero_b = node.x(0), node.x(1), node.optional(2), node.optional(3)
+    if zero_a is not None and zero_a.type.size > 1:
+        zero_a = reshaped(zero_a, (*zero_a.shape[:-1], zero_a.shape[-1], 1) if len(zero_a.shape) == 1 else zero_a.shape)
+    return linear.MatMul(_centred(a, zero_a), _centred(b, zero_b))
+
+
+@onnx("ConvInteger", since=10)
+def conv_integer(node: Node) -> Op:
+    """Convolution of centred 8-bit data in 32 bits."""
+    x, w, zero_x, zero_w = node.x(0), node.x(1), node.optional(2), node.optional(3)
+    return _convolved(node, x, w, zero_x, zero_w, None)
+
+
+def _convolved(node: Node, x: Op, w: Op, zero_x: Op | None, zero_w: Op | None, b: Op | None) -> Op:
+    node.ints("kernel_shape")
+    stride, pads, dilation = window(node, w.shape[2:], x)
+    if zero_w is not None and zero_w.type.size > 1:
+        zero_w = reshaped(zero_w, (w.shape[0], *(1,) * (len(w.shape) - 1)))
+    zero_x = None if zero_x is None else reshaped(zero_x, ())
+    group = node.int("group", 1)
+    left, right = _centred(x, zero_x), _centred(w, zero_w if zero_w is None else _scalar(zero_w))
+    return linear.Conv(left, right, b, stride=stride, pads=pads, dilation=dilation, group=group)
+
+
+def _scalar(v: Op) -> Op:
+    return reshaped(v, ()) if v.type.size == 1 else v
+
+
+@onnx("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Op:
+    """Product of quantised matrices, quantised again."""
+    a, sa, za, b, sb, zb, sy, zy = (node.x(k) for k in range(8))
+    product = linear.MatMul(_centred(a, _scalar(za)), _centred(b, _scalar(zb)))
+    return _requantized(product, e.Div(e.Mul(_scalar(sa), _scalar(sb)), _scalar(sy)), _scalar(zy))
+
+
+@onnx("QLinearConv", since=10)
+def qlinear_conv(node: Node) -> Op:
+    """Convolution of quantised data, quantised again."""
+    x, sx, zx, w, sw, zw, sy, zy = (node.x(k) for k in range(8))
+    if sw.type.size > 1:
+        sw = reshaped(sw, (w.shape[0], *(1,) * (len(x.shape) - 2)))
+    product = _convolved(node, x, w, zx, zw, node.optional(8))
+    return _requantized(product, e.Div(e.Mul(_scalar(sx), _scalar(sw)), _scalar(sy)), _scalar(zy))
+
+
+def _requantized(product: Op, factor: Op, zero: Op) -> Op:
+    y = e.Round(e.Mul(cast(product, f32), cast(factor, f32)))
+    return _saturated(e.Add(y, cast(zero, f32)), zero.dtype)
+
+
+@onnx("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node: Node) -> tuple[Op, Op, Op]:
+    """Quantisation to u8 with a scale from the data's own range, which includes 0."""
+    from dlc.ops.reduce import ReduceMax, ReduceMin
+
+    x = node.x()
+    every = tuple(range(len(x.shape)))
+    high = e.Maximum(ReduceMax(x, axes=every), number(0, x))
+    low = e.Minimum(ReduceMin(x, axes=every), number(0, x))
+    scale = e.Div(e.Sub(high, low), number(255, x))
+    zero = _saturated(e.Round(e.Div(e.Neg(low), scale)), u8)
+    y = _saturated(e.Add(e.Round(e.Div(x, scale)), cast(zero, f32)), u8)
+    return y, scale, zero
+
+
+@onnx("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def array_feature_extractor(node: Node) -> Op:
+    """Columns of x by index."""
+    x, y = node.x(0), node.x(1)
+    shaped = reshaped(x, (1, *x.shape)) if len(x.shape) == 1 else x
+    return Gather(shaped, reshaped(y, (y.type.size,)), axis=len(shaped.shape) - 1)

@@ -1,0 +1,323 @@
+"""Operators that move elements, and those that make shapes and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from dlc.graph import Constant, Op, Splat
+from dlc.kernel.define import ShapeError
+from dlc.ops import shape as s
+from dlc.ops.pointwise import broadcast, literal, normalized
+from dlc.types import Type, f32, i64
+from dlc_frontend_onnx.node import Node, constant
+from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.tensors import check_rank
+
+
+def reshaped(x: Op, to: Sequence[int]) -> Op:
+    """x in another shape; x itself when it has that shape; a splat stays one."""
+    to = tuple(to)
+    if to == x.shape:
+        return x
+    if isinstance(x, Splat) and math.prod(to) == x.type.size:
+        return Splat(x.value, x.type.with_shape(to))
+    return s.Reshape(x, to=to)
+
+
+@onnx("Reshape")
+def reshape(node: Node) -> Op:
+    """0 keeps a dimension (unless allowzero), -1 takes what is left."""
+    x = node.x()
+    to = list(node.numbers(1, "the shape"))
+    if not node.flag("allowzero"):
+        for d, extent in enumerate(to):
+            if extent == 0:
+                if d >= len(x.shape):
+                    raise ShapeError(f"dimension {d} of the new shape {to} copies one that {x.type} does not have")
+                to[d] = x.shape[d]
+    if to.count(-1) > 1 or any(d < -1 for d in to):
+        raise ShapeError(f"{to} is not a shape")
+    if -1 in to:
+        rest = math.prod(d for d in to if d != -1)
+        if rest == 0 or x.type.size % rest:
+            raise ShapeError(f"{x.type} has {x.type.size} elements, which {to} cannot hold")
+        to[to.index(-1)] = x.type.size // rest
+    return reshaped(x, to)
+
+
+@onnx("Flatten")
+def flatten(node: Node) -> Op:
+    """To a matrix: dimensions before the axis, and the rest."""
+    x = node.x()
+    axis = node.axis(default=1, rank=len(x.shape) + 1) if node.int("axis", 1) >= 0 else node.axis()
+    return reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@onnx("Squeeze")
+def squeeze_attribute(node: Node) -> Op:
+    """Dimensions of 1 removed; axes as an attribute."""
+    return _squeezed(node, node.ints("axes"))
+
+
+@onnx("Squeeze", since=13)
+def squeeze(node: Node) -> Op:
+    """Dimensions of 1 removed; axes as an operand."""
+    return _squeezed(node, node.numbers_or_none(1, "axes"))
+
+
+def _squeezed(node: Node, given: tuple[int, ...] | None) -> Op:
+    x = node.x()
+    axes = node.axes(given) if given is not None else [d for d, e in enumerate(x.shape) if e == 1]
+    if any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"axes {list(axes)} of {x.type} are not all 1")
+    return reshaped(x, [e for d, e in enumerate(x.shape) if d not in axes])
+
+
+@onnx("Unsqueeze")
+def unsqueeze_attribute(node: Node) -> Op:
+    """Dimensions of 1 inserted; axes as an attribute."""
+    return _unsqueezed(node, node.ints("axes") or ())
+
+
+@onnx("Unsqueeze", since=13)
+def unsqueeze(node: Node) -> Op:
+    """Dimensions of 1 inserted; axes as an operand."""
+    return _unsqueezed(node, node.numbers(1, "axes"))
+
+
+def _unsqueezed(node: Node, given: tuple[int, ...]) -> Op:
+    x = node.x()
+    rank = len(x.shape) + len(given)
+    check_rank(rank)
+    axes = node.axes(given, rank)
+    if len(axes) != len(given):
+        raise ShapeError(f"axes {list(given)} name one dimension twice")
+    rest = iter(x.shape)
+    return reshaped(x, [1 if d in axes else next(rest) for d in range(rank)])
+
+
+@onnx("Transpose")
+def transpose(node: Node) -> Op:
+    """Dimensions in another order, reversed by default."""
+    x = node.x()
+    perm = node.ints("perm") or tuple(reversed(range(len(x.shape))))
+    return x if perm == tuple(range(len(x.shape))) else s.Transpose(x, perm=perm)
+
+
+@onnx("Concat")
+def concat(node: Node) -> Op:
+    """Operands behind each other; empty ones of any shape count for nothing."""
+    xs = node.all()
+    axis = node.axis(default=1)
+    return xs[0] if len(xs) == 1 else s.Concat(xs, axis=axis)
+
+
+@onnx("Split")
+def split_attribute(node: Node) -> tuple[Op, ...]:
+    """Consecutive slices; sizes as an attribute."""
+    return _split(node, node.ints("split"), node.outputs)
+
+
+@onnx("Split", since=13)
+def split(node: Node) -> tuple[Op, ...]:
+    """Consecutive slices; sizes as an operand, or a number of equal parts."""
+    parts = node.int("num_outputs", node.outputs)
+    return _split(node, node.numbers_or_none(1, "the sizes"), parts)
+
+
+def _split(node: Node, sizes: tuple[int, ...] | None, parts: int) -> tuple[Op, ...]:
+    x, axis = node.x(), node.axis()
+    extent = x.shape[axis]
+    if sizes is None:
+        part = -(-extent // max(parts, 1))
+        sizes = tuple(max(min(part, extent - k * part), 0) for k in range(parts))
+    if sum(sizes) != extent or len(sizes) < node.outputs:
+        raise ShapeError(f"{node.outputs} parts of sizes {list(sizes)} of dimension {axis} of {x.type}")
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    return tuple(_cut(x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True))
+
+
+def _cut(x: Op, parts: dict[int, tuple[int, int, int]]) -> Op:
+    """x with (start, size, step) in some dimensions; x itself when that is all of it."""
+    whole = tuple(parts.get(d, (0, e, 1)) for d, e in enumerate(x.shape))
+    starts, sizes, steps = (tuple(p[k] for p in whole) for k in range(3))
+    if sizes == x.shape and all(p[0] == 0 and p[2] == 1 for p in whole):
+        return x
+    return s.Slice(x, starts=starts, sizes=sizes, steps=steps)
+
+
+@onnx("Slice")
+def slice_attribute(node: Node) -> Op:
+    """A slice with bounds as attributes."""
+    starts, ends = node.ints("starts") or (), node.ints("ends") or ()
+    return _sliced(node.x(), starts, ends, node.ints("axes"), None)
+
+
+@onnx("Slice", since=10)
+def slice_(node: Node) -> Op:
+    """A slice with constant bounds as operands."""
+    starts, ends = node.numbers(1, "the bounds"), node.numbers(2, "the bounds")
+    axes, steps = node.numbers_or_none(3, "the axes"), node.numbers_or_none(4, "the steps")
+    return _sliced(node.x(), starts, ends, axes, steps)
+
+
+def _sliced(
+    x: Op, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
+) -> Op:
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ShapeError(f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)} and steps {list(steps)}")
+    parts: dict[int, tuple[int, int, int]] = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        d = normalized(axis, len(x.shape))
+        found = range(x.shape[d])[slice(start, end if not _below(end, step, x.shape[d]) else None, step)]
+        parts[d] = (found.start if len(found) else 0, len(found), step if len(found) > 1 else 1)
+    return _cut(x, parts)
+
+
+def _below(end: int, step: int, extent: int) -> bool:
+    """Whether a backward slice ends before element 0: Python would count -1 from the end."""
+    return step < 0 and end < -extent
+
+
+@onnx("Pad")
+def pad_attribute(node: Node) -> Op:
+    """Padding with figures as attributes."""
+    return _padded(node, node.ints("pads") or (), node.float("value", 0.0))
+
+
+@onnx("Pad", since=11)
+def pad(node: Node) -> Op:
+    """Padding with figures as operands."""
+    x, rank = node.x(), len(node.x().shape)
+    given = node.numbers(1, "the pads")
+    value = node.constant(2, "the padding value").reshape(-1)[0].item() if node.optional(2) is not None else 0
+    axes = node.numbers_or_none(3, "the axes")
+    if axes is not None:
+        pads = [0] * (2 * rank)
+        if len(given) != 2 * len(axes):
+            raise ShapeError(f"{len(given)} pads for {len(axes)} axes")
+        for k, axis in enumerate(axes):
+            d = normalized(axis, len(x.shape))
+            pads[d], pads[rank + d] = given[k], given[len(axes) + k]
+        given = tuple(pads)
+    return _padded(node, given, value)
+
+
+def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
+    x = node.x()
+    mode = node.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise Unsupported(f"padding mode {mode}")
+    kind: Literal["constant", "edge", "reflect", "wrap"] = mode  # type: ignore[assignment]
+    return s.Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
+
+
+@onnx("Expand")
+def expand(node: Node) -> Op:
+    """x broadcast with a constant shape; one value stays a splat."""
+    x = node.x()
+    given = node.numbers(1, "the shape")
+    if any(d < 0 for d in given):
+        raise ShapeError(f"the shape {list(given)} has a negative dimension")
+    check_rank(len(given))
+    to = broadcast(x.shape, given)
+    if to == x.shape:
+        return x
+    if isinstance(x, Splat):
+        return Splat(x.value, x.type.with_shape(to))
+    value = node.values.value(x) if x.type.size == 1 else None
+    if value is not None:
+        return Splat(value.reshape(-1)[0].item(), x.type.with_shape(to))
+    return s.Expand(x, to=to)
+
+
+@onnx("Tile")
+def tile(node: Node) -> Op:
+    """x repeated along its dimensions."""
+    repeats = node.numbers(1, "the repeats")
+    return node.x() if all(r == 1 for r in repeats) else s.Tile(node.x(), repeats=repeats)
+
+
+@onnx("DepthToSpace")
+def depth_to_space(node: Node) -> Op:
+    """Channels to blocks of pixels."""
+    mode: Literal["DCR", "CRD"] = "CRD" if node.text("mode", "DCR") == "CRD" else "DCR"
+    return s.DepthToSpace(node.x(), block=node.int("blocksize", 1), mode=mode)
+
+
+@onnx("SpaceToDepth")
+def space_to_depth(node: Node) -> Op:
+    """Blocks of pixels to channels."""
+    return s.SpaceToDepth(node.x(), block=node.int("blocksize", 1))
+
+
+@onnx("Shape")
+def shape(node: Node) -> Op:
+    """The shape of x, which is known."""
+    extents = node.x().shape
+    rank = len(extents)
+    start, end = node.int("start", 0), node.int("end", rank)
+    return constant(extents[slice(start, end)], i64)
+
+
+@onnx("Size")
+def size(node: Node) -> Op:
+    """The number of elements of x, which is known."""
+    return constant(node.x().type.size, i64)
+
+
+@onnx("Constant")
+def constant_(node: Node) -> Op:
+    """A value in the model."""
+    if (found := node.tensor("value")) is not None:
+        return Constant(found)
+    if node.has("value_float"):
+        return constant(node.float("value_float"), f32)
+    if node.has("value_floats"):
+        return constant(node.floats("value_floats"), f32)
+    if node.has("value_int"):
+        return constant(node.int("value_int"), i64)
+    if node.has("value_ints"):
+        return constant(node.ints("value_ints"), i64)
+    raise Unsupported("a constant that is text or sparse", "supported: tensors of numbers and truth values")
+
+
+@onnx("ConstantOfShape")
+def constant_of_shape(node: Node) -> Op:
+    """One value in a constant shape: never stored, however large."""
+    to = node.numbers(0, "the shape")
+    if any(d < 0 for d in to):
+        raise ShapeError(f"the shape {list(to)} has a negative dimension")
+    check_rank(len(to))
+    found = node.tensor("value")
+    if found is None:
+        return Splat(0.0, Type(f32, to))
+    if found.type.size != 1:
+        raise ShapeError(f"the value has {found.type.size} elements, not 1")
+    return Splat(found.array().reshape(-1)[0].item(), Type(found.type.dtype, to))
+
+
+@onnx("Range")
+def range_(node: Node) -> Op:
+    """start, start + step, … before limit; constant bounds."""
+    start, limit, step = (node.constant(k, "the bounds").reshape(-1)[0] for k in range(3))
+    if step == 0 or abs((float(limit) - float(start)) / float(step)) > 1 << 24:
+        raise ShapeError(f"a range from {start} to {limit} in steps of {step}")
+    count = max(int(np.ceil((limit - start) / step)), 0)
+    return constant(start + np.arange(count).astype(start.dtype) * step, node.x().dtype)
+
+
+@onnx("EyeLike")
+def eye_like(node: Node) -> Op:
+    """Ones on a diagonal, in the shape of x."""
+    x = node.x()
+    if len(x.shape) != 2 or x.type.size > 1 << 24:
+        raise ShapeError(f"{x.type} is not a matrix of a reasonable size")
+    dtype = node.dtype("dtype") if node.has("dtype") else x.dtype
+    return constant(np.eye(*x.shape, k=node.int("k")), dtype)

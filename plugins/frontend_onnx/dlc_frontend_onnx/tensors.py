@@ -1,0 +1,191 @@
+"""TensorProto → Tensor: element types, data in the message, in the model's file, and in other files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.graph import FileData, MemoryData, Tensor
+from dlc.interfaces import Source
+from dlc.types import DType, Type, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.wire import Place
+
+T = onnx.TensorProto
+
+DTYPES: Final[Mapping[int, DType]] = {
+    T.FLOAT: f32,
+    T.DOUBLE: f64,
+    T.FLOAT16: f16,
+    T.INT8: i8,
+    T.INT16: i16,
+    T.INT32: i32,
+    T.INT64: i64,
+    T.UINT8: u8,
+    T.UINT16: u16,
+    T.UINT32: u32,
+    T.UINT64: u64,
+    T.BOOL: bool_,
+}
+_TYPED_FIELD: Final[Mapping[DType, str]] = {
+    f32: "float_data",
+    f64: "double_data",
+    i64: "int64_data",
+    u32: "uint64_data",
+    u64: "uint64_data",
+}
+"""Where values lie that are not raw; all other types share int32_data."""
+MAX_RANK: Final = 64
+
+
+def dtype_of(code: int) -> DType:
+    """The element type behind an ONNX type code."""
+    if code not in DTYPES:
+        name = T.DataType.Name(code) if code in T.DataType.values() else str(code)  # type: ignore[arg-type]
+        raise Unsupported(f"element type {name.lower()}", f"supported types: {', '.join(map(str, DTYPES.values()))}")
+    return DTYPES[code]
+
+
+def type_of(proto: onnx.TensorProto) -> Type:
+    """Element type and shape of a tensor; raises Unsupported or DlcError."""
+    dims = tuple(proto.dims)
+    if len(dims) > MAX_RANK or any(d < 0 for d in dims):
+        raise error("bad-tensor", f"the shape {list(dims[:MAX_RANK])} is not a shape")
+    return Type(dtype_of(proto.data_type), dims)
+
+
+def check_rank(rank: int) -> None:
+    """Refuse a number of dimensions that no model has."""
+    if rank > MAX_RANK:
+        raise error("bad-shape", f"a tensor with {rank} dimensions; at most {MAX_RANK} are supported")
+
+
+def check_size(type: Type, limit: int, what: str, location: Location) -> None:
+    """Refuse a tensor that takes more than `limit` bytes."""
+    if type.nbytes > limit:
+        raise error(
+            "too-large",
+            f"{what} of type {type} takes {type.nbytes} bytes; the limit is {limit}",
+            location=location,
+            help="raise the limit with --set onnx.max-tensor-bytes=… if this size is meant",
+            exit_code=ExitCode.LIMIT,
+        )
+
+
+def memory_tensor(proto: onnx.TensorProto) -> Tensor:
+    """A tensor whose values lie in the message; raises Unsupported or DlcError when they do not match its type."""
+    type = type_of(proto)
+    if proto.data_location == T.EXTERNAL:
+        raise Unsupported("a constant with external data in an attribute", "store it as an initializer")
+    if proto.HasField("raw_data"):
+        return _from_bytes(type, proto.raw_data)
+    values: Any = getattr(proto, _TYPED_FIELD.get(type.dtype, "int32_data"))
+    if len(values) != type.size:
+        raise error("bad-tensor", f"{type} has {type.size} elements, {len(values)} are stored")
+    if type.dtype == f16:
+        return Tensor.of(np.array(values, np.uint16).view(np.float16).reshape(type.shape), f16)
+    wide = np.array(values, np.int64 if type.dtype.is_integer and type.dtype != u64 else type.dtype.numpy)
+    return Tensor.of(wide.astype(type.dtype.numpy).reshape(type.shape), type.dtype)
+
+
+def _from_bytes(type: Type, data: bytes | memoryview) -> Tensor:
+    if len(data) != type.nbytes:
+        raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {len(data)} are stored")
+    flat = np.frombuffer(data, type.dtype.numpy) if type.size else np.zeros(0, type.dtype.numpy)
+    return Tensor.stored(type, MemoryData(flat.reshape(type.shape)))
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where the data of a model's initializers is."""
+
+    source: Source
+    view: memoryview
+    limit: int
+
+    def tensor(self, proto: onnx.TensorProto, place: Place | None) -> Tensor:
+        """The tensor of an initializer whose raw data was cut out at `place`.
+
+        Raises:
+            DlcError: its data is missing, too short, too long, or lies where it must not.
+            Unsupported: its element type is not supported.
+        """
+        at = Location(self.source.name, node=proto.name)
+        try:
+            type = type_of(proto)
+            check_size(type, self.limit, f"initializer {proto.name}", at)
+            if proto.data_location == T.EXTERNAL:
+                return self._external(type, proto)
+            if place is None:
+                return memory_tensor(proto)
+            if place.length != type.nbytes:
+                raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {place.length} are stored")
+            if self.source.path is None:
+                return _from_bytes(type, self.view[place.offset : place.offset + place.length])
+            path = self.source.path
+            return Tensor.stored(type, FileData(path.parent, path.name, place.offset))
+        except DlcError as e:
+            if e.diagnostics[0].location is not None:
+                raise
+            d = e.diagnostics[0]
+            raise error(d.code, f"initializer {proto.name}: {d.message}", location=at, help=d.help) from None
+
+    def _external(self, type: Type, proto: onnx.TensorProto) -> Tensor:
+        entries = {e.key: e.value for e in proto.external_data}
+        root, name = external_file(self.source, entries.get("location", ""), proto.name)
+        offset = _count(entries.get("offset", "0"), "offset")
+        size = (root / name).stat().st_size
+        length = _count(entries.get("length", str(max(size - offset, 0))), "length")
+        if offset + length > size:
+            raise error("bad-tensor", f"bytes {offset} to {offset + length} of {name}, which has {size}")
+        if length != type.nbytes:
+            raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {length} are stored in {name}")
+        return Tensor.stored(type, FileData(root, name, offset))
+
+
+def _count(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise error("bad-tensor", f"external data with {what} {text!r}, which is not a number of bytes")
+    return int(text)
+
+
+def external_file(source: Source, location: str, tensor: str) -> tuple[Path, str]:
+    """(directory of the model, name below it) of a file with tensor data.
+
+    A model may name only plain files below its own directory: a path that leads elsewhere, through `..`, a link of either
+    kind or an absolute name, could read any file of the user's into the program.
+    """
+    at = Location(source.name, node=tensor)
+    root = (source.path or Path()).parent
+    if source.path is None:
+        raise error("external-data", f"{tensor} has its data in {location}, but the model is not a file", location=at)
+    pure = PurePosixPath(location.replace("\\", "/"))
+    if not pure.parts or "\0" in location or pure.is_absolute() or ".." in pure.parts or ":" in pure.parts[0]:
+        help = "external data must lie in the model's own directory: save the model again with relative locations"
+        raise error(
+            "external-data", f"{tensor} has its data in {location!r}, outside the model", location=at, help=help
+        )
+    path = root
+    try:
+        for part in pure.parts:
+            path = path / part
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                raise error("external-data", f"{path} is a symbolic link", location=at, help="copy the file instead")
+        if not stat.S_ISREG(found.st_mode):
+            raise error("external-data", f"{path} is not a file", location=at)
+        if found.st_nlink > 1:
+            raise error("external-data", f"{path} has other hard links", location=at, help="copy the file instead")
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        help = f"put {location} beside the model, as it was exported"
+        raise error("external-data", f"{path}, the data of {tensor}: {reason}", location=at, help=help) from None
+    return root, str(PurePosixPath(*pure.parts))
