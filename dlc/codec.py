@@ -14,7 +14,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Constant
 from dlc.graph.tensor import Data, FileData, LazyData, Tensor
-from dlc.graph.text import INLINE_ELEMENTS, parse_graph, print_graph
+from dlc.graph.text import is_inline, parse_graph, print_graph
 from dlc.interfaces import Artifact, Port, Signature
 from dlc.plan import Plan, parse_plan, plan_text
 from dlc.types import Type
@@ -88,7 +88,7 @@ def _encode_graph(graph: Graph) -> dict[str, Payload]:
     out: dict[str, Payload] = {"graph": print_graph(graph, origins=True).encode()}
     files: dict[str, list[str | int]] = {}
     for op in graph.ops:
-        if not isinstance(op, Constant) or op.tensor.type.size <= INLINE_ELEMENTS:
+        if not isinstance(op, Constant) or is_inline(op.tensor):
             continue
         tensor = op.tensor
         if isinstance(tensor.data, FileData):

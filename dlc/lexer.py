@@ -10,7 +10,7 @@ from dlc.diagnostics import Diagnostic, DlcError, Location
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
-      |(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
+      |(?P<number>(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?)
       |(?P<value>%[A-Za-z0-9_.]+)
       |(?P<kernel>@[A-Za-z0-9_]+)
       |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
@@ -18,6 +18,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+# Longer numbers are no number of a model, and Python refuses to convert much longer ones.
+MAX_DIGITS = 100
 # A hostile file must not exhaust the interpreter's stack: deeper nesting than any real expression is refused.
 MAX_DEPTH = 200
 
@@ -47,6 +49,8 @@ class Tokens:
             if m is None:
                 raise self.fail(f"unexpected character {self.text[at]!r}", at)
             kind = m.lastgroup or ""
+            if kind == "number" and len(m[0]) > MAX_DIGITS:
+                raise self.fail(f"a number of {len(m[0])} characters", at)
             if kind != "space":
                 out.append(Token(kind, m[0], at))
             at = m.end()
@@ -99,6 +103,14 @@ class Tokens:
         if not token.text.isdigit():
             raise self.fail(f"expected {what}, found '{token.text}'", token.offset)
         return sign * int(token.text)
+
+    def extent(self, what: str) -> int:
+        """Consume a size: an integer that is not negative."""
+        start = self.current.offset
+        value = self.integer(what)
+        if value < 0:
+            raise self.fail(f"expected {what}, found {value}", start)
+        return value
 
     def unexpected(self, what: str) -> DlcError:
         """The error that something else was expected here."""

@@ -13,24 +13,22 @@ needs a `tensors` function that finds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
 import numpy as np
 
-from dlc.diagnostics import DlcError
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text, quote
 from dlc.graph.structure import Input
 from dlc.graph.tensor import Tensor
-from dlc.kernel.define import ShapeError
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import print_kernel, print_literal, read_kernel, read_type
-from dlc.lexer import Tokens
+from dlc.lexer import MAX_DEPTH, Token, Tokens
 from dlc.types import DTYPES, Type
 
-# Constants of at most this many elements are written out: shape vectors, scalars, small biases.
+# Constants of at most this many elements are written out (see `is_inline`): shape vectors, scalars, small biases.
 INLINE_ELEMENTS = 16
 Lookup = Callable[[Type, str], Tensor | None]
 
@@ -92,9 +90,16 @@ def _equal(a: Any, b: Any) -> bool:
 def _print_attr(value: Any, kernels: Mapping[str, str]) -> str:
     if isinstance(value, Kernel):
         return kernels[value.digest]
-    if isinstance(value, Tensor) and value.type.size <= INLINE_ELEMENTS:
+    if isinstance(value, Tensor) and is_inline(value):
         return f"{value.type}{{{','.join(print_literal(v) for v in value.array().reshape(-1).tolist())}}}"
     return attr_text(value)
+
+
+def is_inline(tensor: Tensor) -> bool:
+    """Whether a constant stands in the text: a small one without NaNs, whose bits decimal numbers do not tell."""
+    if tensor.type.size > INLINE_ELEMENTS:
+        return False
+    return not (tensor.type.dtype.is_float and np.isnan(tensor.array()).any())
 
 
 def parse_graph(text: str, ops: Mapping[str, type[Op]], tensors: Lookup | None = None, source: str = "<text>") -> Graph:
@@ -118,6 +123,8 @@ def _no_tensor(type: Type, digest: str) -> Tensor | None:
 
 
 class _GraphReader:
+    """Recursive descent over the tokens of one graph."""
+
     def __init__(self, tokens: Tokens, ops: Mapping[str, type[Op]], tensors: Lookup) -> None:
         self._tokens, self._ops, self._tensors = tokens, ops, tensors
         self._values: dict[str, Op] = {}
@@ -133,25 +140,26 @@ class _GraphReader:
         tokens.expect("{")
         while not tokens.accept("return"):
             self._statement()
-        outputs: list[Op] = []
-        names: list[str] = []
-        while True:
-            outputs.append(self._operand())
-            names.append(self._string())
+        outputs: dict[int, tuple[Op, str]] = {}
+        while tokens.current.kind == "value" or outputs:
+            outputs[len(outputs)] = (self._operand(), self._string())
             if not tokens.accept(","):
                 break
         aliases: list[tuple[int, int]] = []
         while tokens.accept("alias"):
-            aliases.append((tokens.integer(), tokens.integer()))
+            aliases.append((tokens.extent("an output"), tokens.extent("an input")))
         tokens.expect("}")
         tokens.kind("end", "the end of the text")
-        return Graph(tuple(inputs), tuple(outputs), tuple(names), tuple(aliases), self._origins)
+        values, names = tuple(o for o, _ in outputs.values()), tuple(n for _, n in outputs.values())
+        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins)
 
     def _kernel(self) -> None:
         tokens = self._tokens
         # The name stands between `kernel` and its parameters; the reader of kernels knows no names.
         tokens.expect("kernel")
         name = tokens.kind("kernel", "a kernel name").text
+        if name in self._kernels:
+            raise tokens.fail(f"kernel {name} is defined twice")
         self._kernels[name] = read_kernel(tokens, after_keyword=True)
 
     def _inputs(self) -> list[Input]:
@@ -159,7 +167,7 @@ class _GraphReader:
         tokens.expect("(")
         out: list[Input] = []
         while not tokens.accept(")"):
-            name = tokens.kind("value", "an input").text
+            name = self._new_value("an input")
             title = self._string()
             tokens.expect(":")
             of = read_type(tokens)
@@ -174,7 +182,7 @@ class _GraphReader:
 
     def _statement(self) -> None:
         tokens = self._tokens
-        name = tokens.kind("value", "a value or 'return'").text
+        name = self._new_value("a value or 'return'")
         tokens.expect("=")
         word = tokens.kind("word", "an op")
         if word.text not in self._ops:
@@ -188,18 +196,27 @@ class _GraphReader:
                 raise tokens.fail(f"{word.text} has no attribute '{key.text}'", key.offset)
             tokens.expect("=")
             attrs[key.text] = self._attr()
-        try:
-            op = cls(**dict(zip(cls.operand_names, operands, strict=True)), **attrs)
-        except (ShapeError, TypeError, ValueError) as e:
-            if isinstance(e, DlcError):
-                raise
-            raise tokens.fail(f"{word.text}: {e}", word.offset) from e
-        self._values[name] = op
+        op = self._values[name] = self._made(cls, operands, attrs, word)
         if tokens.accept("|"):
             told: list[str] = []
             while tokens.current.kind == "string":
                 told.append(self._string())
             self._origins[op.digest] = tuple(told)
+
+    def _made(self, cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any], word: Token) -> Op:
+        if len(operands) > len(cls.operand_names):
+            raise self._tokens.fail(f"{word.text} takes {len(cls.operand_names)} operands", word.offset)
+        try:
+            return cls(**dict(zip(cls.operand_names, operands, strict=False)), **attrs)
+        # An op may expect any property of its operands and attributes; text may hold anything in their place.
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError) as e:
+            raise self._tokens.fail(f"{word.text}: {e}", word.offset) from e
+
+    def _new_value(self, what: str) -> str:
+        token = self._tokens.kind("value", what)
+        if token.text in self._values:
+            raise self._tokens.fail(f"{token.text} is defined twice", token.offset)
+        return token.text
 
     def _operands(self) -> list[Any]:
         tokens = self._tokens
@@ -228,14 +245,20 @@ class _GraphReader:
         return self._values[token.text]
 
     def _string(self) -> str:
-        return unquote(self._tokens.kind("string", "a quoted name").text)
+        token = self._tokens.kind("string", "a quoted name")
+        try:
+            return unquote(token.text)
+        except (ValueError, OverflowError):
+            raise self._tokens.fail("a character code that does not exist", token.offset) from None
 
-    def _attr(self) -> Any:
+    def _attr(self, depth: int = 0) -> Any:
         tokens = self._tokens
+        if depth > MAX_DEPTH:
+            raise tokens.fail(f"attribute nested deeper than {MAX_DEPTH}")
         if tokens.accept("("):
             items: list[Any] = []
             while not tokens.accept(")"):
-                items.append(self._attr())
+                items.append(self._attr(depth + 1))
                 if not tokens.peek(")"):
                     tokens.expect(",")
             return tuple(items)
@@ -287,7 +310,10 @@ class _GraphReader:
                 self._tokens.expect(",")
         if len(values) != of.size:
             raise self._tokens.fail(f"{of} has {of.size} elements, found {len(values)}")
-        return Tensor.of(np.array(values, of.dtype.numpy).reshape(of.shape), of.dtype)
+        try:
+            return Tensor.of(np.array(values, of.dtype.numpy).reshape(of.shape), of.dtype)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise self._tokens.fail(f"not elements of {of}: {e}") from None
 
     def _stored(self, of: Type, start: int) -> Tensor:
         digest = ""

@@ -70,6 +70,15 @@ def _run_slab(
         SCALARS[nest.reduce].numpy.at(out, index, value)  # type: ignore[attr-defined]  # add, mul, max, min are ufuncs
 
 
+def _literal(value: bool | int | float, dtype: DType) -> Array:
+    """A literal; integers wrap as all integer data does (`x - 1` of unsigned data is written `x + -1`)."""
+    if dtype.is_integer and not isinstance(value, float):
+        bits = dtype.itemsize * 8
+        value = int(value) % (1 << bits)
+        return np.asarray(value, f"uint{bits}").astype(dtype.numpy)
+    return np.asarray(value, dtype.numpy)
+
+
 class _Interpreter:
     """Evaluates expressions on one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
 
@@ -83,11 +92,13 @@ class _Interpreter:
         """The value; a literal takes the type `like` (that of its neighbours)."""
         match e:
             case Const(v):
-                return np.asarray(v, (like or LITERAL_DTYPES[type(v)]).numpy)
+                return _literal(v, like or LITERAL_DTYPES[type(v)])
             case Axis():
                 return self._grid[e]
             case Load(param, index):
                 tensor = self._env[param]
+                if not tensor.size:  # every load of it is guarded off
+                    return np.zeros((), tensor.dtype)
                 where = tuple(
                     np.clip(self.index(i), 0, max(d - 1, 0)) for i, d in zip(index, tensor.shape, strict=True)
                 )

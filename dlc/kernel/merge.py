@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, loads, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
 from dlc.kernel.inline import inline, is_pointwise_map
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param
 from dlc.kernel.roles import product
+from dlc.kernel.scalar import SCALARS
 
 # Inlining copies a producer's expression to every load of it; beyond this many nodes a body is left in a local.
 MAX_BODY = 96
@@ -73,6 +74,9 @@ def _inline_local(kernel: Kernel, local: Param) -> Kernel | None:
     if len(writers) != 1 or not is_pointwise_map(kernel.nests[writers[0]], local.shape):
         return None
     producer = kernel.nests[writers[0]]
+    if any(k <= writers[0] for k in readers):  # what is read before it is written is the start value
+        return None
+    producer = replace(producer, body=typed_literal(kernel, producer.body, local))
     overwritten = {n.out for n in kernel.nests[writers[0] + 1 :]} & producer.reads()
     if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
         return None
@@ -86,16 +90,36 @@ def _inline_local(kernel: Kernel, local: Param) -> Kernel | None:
     return Kernel.canonical(kernel.params, kernel.results, tuple(nests), locals_)
 
 
+def typed_literal(kernel: Kernel, body: Expr, local: Param) -> Expr:
+    """A body of literals with the type that storing it in a local gives it: where it is read, others could differ."""
+    if kernel.dtype_of(body) is not None:
+        return body
+    if isinstance(body, Const) and LITERAL_DTYPES[type(body.value)] == local.dtype:
+        return body
+    return apply(local.dtype.name, body)
+
+
 def is_movement(body: Expr) -> bool:
     """Whether a body only fetches: a load or a literal, no arithmetic on data."""
-    return isinstance(body, (Load, Const))
+    return isinstance(body, Load) or _is_literal(body)
+
+
+def _is_literal(body: Expr) -> bool:
+    """Whether a body is a literal, perhaps with its type."""
+    match body:
+        case Const():
+            return True
+        case Apply(fn, (Const(),)):
+            return SCALARS[fn].rule == "cast"
+        case _:
+            return False
 
 
 def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
     """Why a pointwise producer of `value` should not be inlined into a consumer; "" when it should."""
     found = [x for e in consumer.exprs() for x in loads(e) if x.param == value.name]
     if is_movement(producer.body):
-        if consumer.reduce is None or isinstance(producer.body, Const):
+        if consumer.reduce is None or _is_literal(producer.body):
             return ""
         changed = inline(consumer, value.name, producer)
         rough = any(

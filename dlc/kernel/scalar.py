@@ -48,8 +48,9 @@ def _erf(x: Array) -> Array:
 
 def _truncdiv(a: Array, b: Array) -> Array:
     """C's integer division: rounds toward zero (numpy's floors)."""
-    quotient = np.floor_divide(np.abs(a), np.abs(b))
-    return np.where((np.sign(a) * np.sign(b)) < 0, -quotient, quotient).astype(np.result_type(a, b))
+    quotient = np.floor_divide(a, b)
+    upward = (np.remainder(a, b) != 0) & ((np.asarray(a) < 0) != (np.asarray(b) < 0))
+    return np.where(upward, quotient + 1, quotient)
 
 
 def _cast(to: DType) -> Callable[..., Array]:

@@ -141,9 +141,11 @@ def _collect(e: Expr, factor: int, into: dict[Expr, int]) -> int:
 
 def _divide(fn: str, x: Expr, c: int) -> Expr:
     """x // c or x % c by the rules above."""
-    if fn == "floordiv" and isinstance(x, Apply) and x.fn == "floordiv" and isinstance(x.args[1], Const):
-        return _divide("floordiv", x.args[0], c * int(x.args[1].value))
-    form = linear(x)
+    match fn, x:
+        case "floordiv", Apply("floordiv", (inner, Const(int() as d))) if d > 0:
+            return _divide("floordiv", inner, c * d)
+        case _:
+            form = linear(x)
     if form is None:
         return apply(fn, simplify(x), c)
     q = Linear(tuple((a, k // c) for a, k in form.terms if k % c == 0), form.constant // c)

@@ -97,6 +97,8 @@ def read_kernel(tokens: Tokens, after_keyword: bool = False) -> Kernel:
     results = _read_params(tokens)
     locals_ = _read_params(tokens) if tokens.accept("local") else ()
     tensors = {p.name: p for p in (*params, *results, *locals_)}
+    if len(tensors) < len(params) + len(results) + len(locals_):
+        raise tokens.fail("two tensors of the kernel have one name")
     tokens.expect("{")
     nests: list[Nest] = []
     while not tokens.accept("}"):
@@ -112,7 +114,7 @@ def read_type(tokens: Tokens) -> Type:
     tokens.expect("[")
     shape: list[int] = []
     while not tokens.accept("]"):
-        shape.append(tokens.integer("a dimension"))
+        shape.append(tokens.extent("a dimension"))
         if not tokens.peek("]"):
             tokens.expect(",")
     return Type(DTYPES[word.text], tuple(shape))
@@ -133,9 +135,12 @@ def _read_params(tokens: Tokens) -> tuple[Param, ...]:
 def _read_nest(tokens: Tokens, tensors: Mapping[str, Param]) -> Nest:
     axes: dict[str, Axis] = {}
     while not tokens.accept(":"):
-        name = tokens.kind("word", "an axis or ':'").text
+        word = tokens.kind("word", "an axis or ':'")
+        name = word.text
+        if name in axes or name in tensors:
+            raise tokens.fail(f"the name {name} is taken", word.offset)
         tokens.expect("<")
-        axes[name] = Axis(name, tokens.integer("an extent"))
+        axes[name] = Axis(name, tokens.extent("an extent"))
     reader = _ExprReader(tokens, axes, tensors)
     target = reader.atom(0)
     if not isinstance(target, Load):
@@ -169,18 +174,18 @@ class _ExprReader:
         self._tokens, self._axes, self._tensors = tokens, axes, tensors
 
     def expr(self, level: int = 1, depth: int = 0) -> Expr:
-        if depth > MAX_DEPTH:
-            raise self._tokens.fail(f"expression nested deeper than {MAX_DEPTH}")
         left = self.atom(depth + 1)
-        while (
-            found := _PRECEDENCE.get(self._tokens.current.text, 0)
-        ) >= level and self._tokens.current.kind != "string":
+        # `a+b+c+…` nests to the left, so its height counts as parentheses do.
+        while (found := _PRECEDENCE.get(self._tokens.current.text, 0)) >= level:
+            depth += 1
             infix = self._tokens.take().text
-            left = apply(_BY_INFIX[infix], left, self.expr(found + 1, depth + 1))
+            left = apply(_BY_INFIX[infix], left, self.expr(found + 1, depth))
         return left
 
     def atom(self, depth: int) -> Expr:
         tokens = self._tokens
+        if depth > MAX_DEPTH:
+            raise tokens.fail(f"expression nested deeper than {MAX_DEPTH}")
         if tokens.accept("("):
             inner = self.expr(1, depth)
             tokens.expect(")")
