@@ -3,7 +3,7 @@
 import hashlib
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -199,6 +199,11 @@ class Frontend(Configurable, ABC):
 
     def companions(self, source: Source) -> tuple[Source, ...]:
         """Other files that `parse` reads (external weights): part of the cache key."""
+        return ()
+
+    @classmethod
+    def supported(cls) -> Iterable[tuple[str, str]]:
+        """(operator of the format, versions or conditions) of all that `parse` reads; `dlc list NAME` shows it."""
         return ()
 
     @abstractmethod
