@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from dlc.diagnostics import DlcError, ExitCode
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Constant
@@ -55,12 +56,11 @@ def encode(state: State) -> dict[str, Payload]:
         case Plan():
             return {**_encode_graph(state.graph), "plan": plan_text(state).encode()}
         case Artifact():
-            port = lambda p: [p.name, str(p.type)]  # noqa: E731
-            head = {
+            head: dict[str, object] = {
                 "target": state.target,
                 "entry": state.entry,
-                "inputs": [port(p) for p in state.signature.inputs],
-                "outputs": [port(p) for p in state.signature.outputs],
+                "inputs": [[p.name, str(p.type)] for p in state.signature.inputs],
+                "outputs": [[p.name, str(p.type)] for p in state.signature.outputs],
                 "facts": dict(state.facts),
             }
             return {"artifact": _json(head), **{_FILE + name: content for name, content in state.files.items()}}
@@ -78,10 +78,19 @@ def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str
     Raises:
         Damaged: a payload is missing or does not decode.
     """
-    if kind == "artifact":
-        return _decode_artifact(read, names)
-    graph = _decode_graph(read, names, context)
-    return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
+    try:
+        if kind == "artifact":
+            return _decode_artifact(read, names)
+        graph = _decode_graph(read, names, context)
+        return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
+    # The payloads are what was stored, but another version may have stored them. A cache that is required to have
+    # everything is no such case: its complaint is for the user.
+    except DlcError as problem:
+        if problem.exit_code is ExitCode.CACHE_MISS:
+            raise
+        raise Damaged(f"cached {kind} does not parse: {problem}") from problem
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise Damaged(f"cached {kind} does not decode: {problem!r}") from problem
 
 
 def _encode_graph(graph: Graph) -> dict[str, Payload]:
@@ -94,7 +103,7 @@ def _encode_graph(graph: Graph) -> dict[str, Payload]:
         if isinstance(tensor.data, FileData):
             files[tensor.digest] = [tensor.data.name, tensor.data.offset]
         else:
-            out[_TENSOR + tensor.digest] = memoryview(np.ascontiguousarray(tensor.array()).reshape(-1).view(np.uint8))
+            out[_TENSOR + tensor.digest] = np.ascontiguousarray(tensor.array()).reshape(-1).view(np.uint8).data
     return {**out, "files": _json(files)}
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.types import Type
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -124,13 +126,39 @@ def plan_text(plan: Plan) -> str:
 
 
 def parse_plan(graph: Graph, text: str) -> Plan:
-    """The inverse of `plan_text`, on the same graph."""
-    data = json.loads(text)
-    ops = graph.ops
-    steps = tuple(op for k in data["steps"] if isinstance(op := ops[k], Call))
-    slots: dict[str, Slot] = {}
-    for number, result, region, offset, size in data["slots"]:
-        call = ops[number]
-        assert isinstance(call, Call)
-        slots[results_of(call)[result].digest] = Slot(region, offset, size)
-    return Plan(graph, steps, slots, data["regions"], data["facts"])
+    """The inverse of `plan_text`, on the same graph.
+
+    Raises:
+        ValueError: the text is not a plan of this graph, or places a value outside its region.
+    """
+    try:
+        data: Any = json.loads(text)
+        steps = tuple(_call(graph, k) for k in data["steps"])
+        regions = {_is(str, name): _is(int, size) for name, size in data["regions"].items()}
+        facts = {_is(str, name): value for name, value in data["facts"].items()}
+        slots: dict[str, Slot] = {}
+        for number, result, region, offset, size in data["slots"]:
+            value = results_of(_call(graph, number))[_is(int, result)]
+            slots[value.digest] = _slot(value, Slot(_is(str, region), _is(int, offset), _is(int, size)), regions)
+    except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as problem:
+        raise ValueError(f"not a plan of this graph: {problem!r}") from problem
+    return Plan(graph, steps, slots, regions, facts)
+
+
+def _call(graph: Graph, number: object) -> Call:
+    found = graph.ops[_is(int, number)]
+    if not isinstance(found, Call):
+        raise ValueError(f"op {number} is {found.text_name}, not a call")
+    return found
+
+
+def _slot(value: Op, slot: Slot, regions: Mapping[str, int]) -> Slot:
+    if slot.offset < 0 or slot.size < value.type.nbytes or slot.offset + slot.size > regions[slot.region]:
+        raise ValueError(f"{slot} does not hold {value.type} inside {regions[slot.region]} bytes")
+    return slot
+
+
+def _is(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not of type {kind.__name__}")
+    return value
