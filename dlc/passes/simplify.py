@@ -54,14 +54,19 @@ class Simplify(Pass[Graph, Graph]):
     def run(self, state: Graph, report: Report) -> Graph:
         """An equal graph; `report` counts how often each rule was applied."""
         used = [r for r in (*RULES, *self.extra) if (self.fast or not r.fast) and (self.compose or not r.composes)]
-        table = _Table(used)
-        for _ in range(self.rounds):
-            new = state.rewrite(_Round(table, state, Scene(self.fast), report))
-            if new.digest == state.digest:
-                return new
-            state = new
-        report.note(f"simplify: still changing after {self.rounds} rounds")
-        return state
+        return apply_rules(state, used, report, fast=self.fast, rounds=self.rounds)
+
+
+def apply_rules(graph: Graph, rules: Sequence[Rule], report: Report, *, fast: bool = False, rounds: int = 16) -> Graph:
+    """An equal graph to which no rule applies any more, after `rounds` traversals at most."""
+    table = _Table(rules)
+    for _ in range(rounds):
+        new = graph.rewrite(_Round(table, graph, Scene(fast), report))
+        if new.digest == graph.digest:
+            return new
+        graph = new
+    report.note(f"simplify: still changing after {rounds} rounds")
+    return graph
 
 
 def _as_rule(given: object) -> Rule:
