@@ -6,9 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
@@ -90,7 +91,7 @@ def compile_source(
     session: Session,
     *,
     stop_after: str = "",
-    on_step: Callable[[StepResult[Any]], None] = lambda step: None,
+    on_step: Callable[[StepResult[Any]], None] | None = None,
 ) -> Build:
     """Everything: bytes → Graph → … → Plan → files → binary.
 
@@ -119,41 +120,83 @@ def compile_source(
         )
     for name, run in stages():
         done.append(run())
-        on_step(done[-1])
+        if on_step is not None:
+            on_step(done[-1])
         if name == stop_after:
             break
     return Build(tuple(done))
 
 
 def install(artifact: Artifact, directory: Path) -> list[Path]:
-    """Write an artifact's files: all of them, or none and an error.
+    """Write an artifact's files: all of them, or none and an error that leaves the directory as it was.
 
     Raises:
-        DlcError: the directory cannot be written, or the disk is full.
+        DlcError: the directory cannot be written, the disk is full, or a file's name leads out of the directory.
     """
-    stage: Path | None = None
+    for name in artifact.files:
+        if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise error("bad-file-name", f"{artifact.target} names a file {name!r}", exit_code=ExitCode.PLUGIN)
+    undo: list[Callable[[], object]] = []
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_directory(directory, undo)
         stage = Path(tempfile.mkdtemp(prefix=".dlc-", dir=directory))
-        for name, content in artifact.files.items():
-            _write(stage / name, content)
-        written: list[Path] = []
-        for name in artifact.files:
-            target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(stage / name, target)
-            written.append(target)
-        return written
+        undo.append(lambda: shutil.rmtree(stage, ignore_errors=True))
+        try:
+            for name, content in artifact.files.items():
+                _write(stage / "new" / name, content)
+            written = [_replace(stage, name, directory, undo) for name in artifact.files]
+        except BaseException:
+            _unwind(undo)
+            raise
     except OSError as problem:
+        _unwind(undo)
         raise error(
             "cannot-write",
             f"{directory} cannot be written: {problem.strerror or problem}",
             location=Location(str(directory)),
             help="choose another directory with -o, or free space and check its permissions",
         ) from problem
-    finally:
-        if stage is not None:
-            shutil.rmtree(stage, ignore_errors=True)
+    shutil.rmtree(stage, ignore_errors=True)
+    return written
+
+
+def _make_directory(directory: Path, undo: list[Callable[[], object]]) -> None:
+    """Make a directory and those above it; undoing removes what was made."""
+    missing = [d for d in (directory, *directory.parents) if not d.exists()]
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        undo.append(made.rmdir)
+    if not missing:
+        directory.mkdir(exist_ok=True)  # says so if it is something else
+
+
+def _replace(stage: Path, name: str, directory: Path, undo: list[Callable[[], object]]) -> Path:
+    """Move one staged file to its place; undoing brings back what was there."""
+    target, new, old = directory / name, stage / "new" / name, stage / "old" / name
+    _make_directory(target.parent, undo)
+    if target.exists() or target.is_symlink():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        _keep(target, old)
+        os.replace(new, target)
+        undo.append(lambda: os.replace(old, target))
+    else:
+        os.replace(new, target)
+        undo.append(target.unlink)
+    return target
+
+
+def _keep(target: Path, old: Path) -> None:
+    """A second name for a file, so that at no moment its place is empty; a copy where there are no links."""
+    try:
+        os.link(target, old, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(target, old, follow_symlinks=False)
+
+
+def _unwind(undo: list[Callable[[], object]]) -> None:
+    while undo:
+        with suppress(OSError):  # what cannot be undone must not keep the rest from it
+            undo.pop()()
 
 
 def _write(path: Path, content: bytes | memoryview | Path) -> None:

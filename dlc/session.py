@@ -1,17 +1,20 @@
 """`Session.step`: the one combinator around every stage — look up, run, time, store, tell observers.
 
-A step's result is found by its key (what ran, with which code, on which input), so a build whose steps all hit follows a
-chain of digests and loads nothing but the artifact at its end.
+A step's result is found by its key (what ran, with which code, on which input), so a build whose steps all hit follows
+a chain of digests and loads nothing but the artifact at its end.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from dlc import __version__
@@ -22,7 +25,7 @@ from dlc.report import Report
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key, Record
-    from dlc.codec import Context, State
+    from dlc.codec import Context, Payload, State
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -74,12 +77,28 @@ class StepResult(Generic[T]):
     key: Key
 
 
+@dataclass(frozen=True)
+class _Made(Generic[T]):
+    """What running a stage gave."""
+
+    value: T
+    kind: str
+    digest: str
+    outputs: Mapping[str, Payload]
+    report: Report
+    milliseconds: float
+
+
 class StepFailed(Exception):
     """A stage broke with something that is not a DlcError: a bug in dlc or a plugin, not in the model."""
 
     def __init__(self, spec: str, input_text: str) -> None:
         super().__init__(f"internal error in {spec}")
         self.spec, self.input_text = spec, input_text
+
+
+def _ignore(spec: str) -> None:
+    del spec
 
 
 @dataclass
@@ -89,7 +108,7 @@ class Session:
     cache: Cache
     context: Context
     observers: Sequence[Callable[[StepDone], None]] = ()
-    on_start: Callable[[str], None] = lambda step: None
+    on_start: Callable[[str], None] = _ignore
     """Told the spec text of every step that is about to run."""
     jobs: int = 2
     """Sub-steps that run at once."""
@@ -105,7 +124,7 @@ class Session:
 
     def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
         """The stage's result on an input, from the cache if its key is known there."""
-        from dlc.codec import Damaged, encode, kind_of
+        from dlc.codec import Damaged
 
         key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", stage.extra)
         start = time.perf_counter()
@@ -113,25 +132,32 @@ class Session:
             record = self.cache.lookup(key)
             if record is not None:
                 try:
-                    return self._found(stage, key, record, start)
+                    return self._found(stage, given, key, record, start)
                 except Damaged:
-                    record = None
-            self.on_start(stage.spec)
-            report = Report()
-            value = self._run(stage, given, report)
-            elapsed = (time.perf_counter() - start) * 1000
-            state = cast("State", value)
-            outputs = encode(state)
-            kind = kind_of(state)
-            digest = _digest(state, outputs)
-            story = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
-            meta = {"ms": f"{elapsed:.3f}", "kind": kind, "digest": digest, "report": json.dumps(story)}
-            self.cache.save(key, outputs, meta)
-        handle = Handle[T](kind, digest, lambda: value)
-        return self._done(key, stage.spec, given.digest, handle, False, elapsed, report)
+                    pass
+            made = self._made(stage, given, key)
+        handle = Handle(made.kind, made.digest, lambda: made.value)
+        return self._done(key, stage.spec, given.digest, handle, False, made.milliseconds, made.report)
 
-    def _run(self, stage: Stage[S, T], given: Handle[S], report: Report) -> T:
-        value = given.value
+    def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
+        """The result of running the stage, saved under its key."""
+        from dlc.codec import encode, kind_of
+
+        self.on_start(stage.spec)
+        report = Report()
+        value_in = given.value  # loading it may run an earlier step again; that is not this step's time
+        start = time.perf_counter()
+        value = self._run(stage, value_in, report)
+        elapsed = (time.perf_counter() - start) * 1000
+        state = cast("State", value)
+        outputs = encode(state)
+        kind, digest = kind_of(state), _digest(state, outputs)
+        story = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
+        meta = {"ms": f"{elapsed:.3f}", "kind": kind, "digest": digest, "report": json.dumps(story)}
+        self.cache.save(key, outputs, meta)
+        return _Made(value, kind, digest, outputs, report, elapsed)
+
+    def _run(self, stage: Stage[S, T], value: S, report: Report) -> T:
         try:
             return stage.run(value, report)
         except DlcError:
@@ -140,25 +166,35 @@ class Session:
         except Exception as bug:
             raise StepFailed(stage.spec, _readable(value)) from bug
 
-    def _found(self, stage: Stage[S, T], key: Key, record: Record, start: float) -> StepResult[T]:
+    def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
         from dlc.codec import Damaged, decode
 
-        meta = dict(record.meta)
-        try:
-            kind, digest, story = meta["kind"], meta["digest"], json.loads(meta["report"])
-        except (KeyError, ValueError) as e:
-            raise Damaged("record without its story") from e
+        kind, digest, report = _story(record)
         objects = dict(record.outputs)
+        remade: list[_Made[T]] = []
+        lock = threading.Lock()
+
+        def again() -> _Made[T]:
+            # What the record promised is lost or unreadable. Nothing but time depends on it: the step runs again.
+            with lock:
+                if not remade:
+                    remade.append(self._made(stage, given, key))
+            return remade[0]
 
         def read(name: str) -> memoryview | None:
-            return self.cache.view(objects[name]) if name in objects else None
+            if name not in objects:
+                return None
+            found = self.cache.view(objects[name])
+            return _view(again().outputs[name]) if found is None else found
 
         def load() -> T:
-            return cast("T", decode(kind, read, tuple(objects), self.context))
+            try:
+                return cast("T", decode(kind, read, tuple(objects), self.context))
+            except Damaged:
+                return again().value
 
-        report = Report(story["counts"], [(s, r) for s, r in story["misses"]], story["notes"])
         elapsed = (time.perf_counter() - start) * 1000
-        return self._done(key, stage.spec, key.value("input"), Handle[T](kind, digest, load), True, elapsed, report)
+        return self._done(key, stage.spec, given.digest, Handle(kind, digest, load), True, elapsed, report)
 
     def _done(
         self, key: Key, spec: str, given: str, handle: Handle[T], cached: bool, ms: float, report: Report
@@ -188,8 +224,8 @@ class Session:
         key = job_key(job)
         with self.cache.flight(key):
             record = self.cache.lookup(key)
-            if record is not None:
-                content = self.cache.read(record.outputs[0][1])
+            for _, digest in record.outputs if record is not None else ():
+                content = self.cache.read(digest)
                 if content is not None:
                     return content, True
             start = time.perf_counter()
@@ -223,21 +259,37 @@ class SessionWorkshop:
         return self.session.run_jobs(jobs, self.package, self.report) if jobs else []
 
 
-def _digest(state: State, outputs: Mapping[str, object]) -> str:
+def _story(record: Record) -> tuple[str, str, Report]:
+    """Kind and digest of the state that a record names, and what its step reported."""
+    from dlc.codec import Damaged
+
+    meta = dict(record.meta)
+    try:
+        told = json.loads(meta["report"])
+        report = Report(dict(told["counts"]), [(s, r) for s, r in told["misses"]], list(told["notes"]))
+        return meta["kind"], meta["digest"], report
+    except (KeyError, ValueError, TypeError) as e:
+        raise Damaged("record without its story") from e
+
+
+def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
     if not isinstance(state, Artifact):
         return state.digest
-    from pathlib import Path
-
     h = sha256()
-    for name, content in sorted(outputs.items()):
-        h.update(f"{name}\0".encode())
+    for name, content in sorted(outputs.items(), key=itemgetter(0)):
+        # The length keeps what belongs to one file apart from the next one's name.
+        h.update(f"{name}\0{content.stat().st_size if isinstance(content, Path) else len(content)}\0".encode())
         if isinstance(content, Path):
             with content.open("rb") as file:
                 while block := file.read(1 << 20):
                     h.update(block)
         else:
-            h.update(cast("bytes", content))
+            h.update(content)
     return h.hexdigest()[:32]
+
+
+def _view(payload: Payload) -> memoryview:
+    return memoryview(payload.read_bytes() if isinstance(payload, Path) else payload)
 
 
 def _readable(value: object) -> str:
