@@ -113,7 +113,7 @@ def _head(program: Program) -> str:
 
 # No function that passes vectors has linkage, so how they are passed is nobody's business.
 _PSABI = """\
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 """

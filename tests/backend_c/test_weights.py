@@ -1,0 +1,90 @@
+"""Weights: one file, aligned, equal contents once, one tensor in memory at a time."""
+
+import gc
+import hashlib
+import tracemalloc
+
+import numpy as np
+import pytest
+from dlc_backend_c.weights import ALIGN, IN_MEMORY, Blob, OwnedFile, weights_text, write_weights
+
+from dlc.graph import Constant, LazyData, Op, Splat, Tensor
+from dlc.graph.tensor import digest_of_data
+from dlc.ops.elementwise import Mul
+from dlc.ops.shape import Reshape, Transpose
+from dlc.types import Type, bool_, f32, f64
+from tests.backend_c.models import Array, constant
+
+
+def blob_bytes(blob: Blob) -> bytes:
+    return blob.content if isinstance(blob.content, bytes) else blob.content.read_bytes()
+
+
+def value_at(blob: Blob, op: Op) -> Array:
+    return np.frombuffer(blob_bytes(blob), op.dtype.numpy, op.type.size, blob.offsets[op.digest]).reshape(op.shape)
+
+
+def test_every_constant_lies_where_its_offset_says() -> None:
+    w = constant(3, 5)
+    ops: list[Op] = [w, Transpose(w, (1, 0)), Mul(w, w), Splat(2.5, Type(f64, (3,))), Splat(True, Type(bool_, (7,)))]
+    blob = write_weights(ops, "w.bin")
+    want = w.tensor.array()
+    for op, value in zip(ops, (want, want.T, want * want, np.full(3, 2.5), np.ones(7, bool)), strict=True):
+        np.testing.assert_array_equal(value_at(blob, op), value)
+        assert blob.offsets[op.digest] % ALIGN == 0
+    data = blob_bytes(blob)
+    assert len(data) == blob.size and blob.size % ALIGN == 0
+    assert hashlib.sha256(data).hexdigest() == blob.sha256
+
+
+def test_equal_contents_are_stored_once_whatever_their_shape() -> None:
+    w = constant(4, 6)
+    blob = write_weights([w, Reshape(w, (24,)), constant(4, 6, seed=1)], "w.bin")
+    assert blob.offsets[w.digest] == blob.offsets[Reshape(w, (24,)).digest] == 0
+    assert blob.size == 256 and blob.shared == 96
+
+
+def test_no_constants_give_no_bytes_and_empty_ones_an_address() -> None:
+    assert write_weights([], "w.bin").size == 0
+    empty = Constant(Tensor.of(np.zeros((0, 3), np.float32)))
+    blob = write_weights([empty], "w.bin")
+    assert blob.offsets == {empty.digest: 0} and blob.size == ALIGN
+
+
+@pytest.fixture
+def large() -> list[Op]:
+    """Eight different tensors of 4 MiB that exist only while somebody reads them."""
+
+    def fetch(k: int) -> Array:
+        return np.full((1024, 1024), k, np.float32)
+
+    class Fresh(LazyData):
+        def array(self, type: Type) -> Array:
+            return self.fetch()
+
+    of = Type(f32, (1024, 1024))
+    return [Constant(Tensor(of, digest_of_data(of, fetch(k)), Fresh(lambda k=k: fetch(k)))) for k in range(8)]
+
+
+def test_large_weights_are_streamed_to_a_file_that_lives_as_long_as_its_path(large: list[Op]) -> None:
+    tracemalloc.start()
+    blob = write_weights(large, "w.bin")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert blob.size == 32 << 20 > IN_MEMORY
+    assert peak < 3 * (4 << 20)
+    assert isinstance(blob.content, OwnedFile)
+    place = str(blob.content)
+    for k, op in enumerate(large):
+        assert np.all(np.memmap(place, np.float32, "r", blob.offsets[op.digest], (1024, 1024)) == k)
+    del blob
+    gc.collect()
+    assert not OwnedFile(place).exists() and not OwnedFile(place).parent.exists()
+
+
+def test_text_holds_every_byte() -> None:
+    blob = write_weights([constant(100)], "w.bin")
+    text = weights_text(blob, "head {\n", "w.c").read_text()
+    assert bytes(map(int, text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").rstrip(",").split(",")))
+    numbers = [int(n) for n in text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").split(",") if n]
+    assert bytes(numbers) == blob_bytes(blob)
