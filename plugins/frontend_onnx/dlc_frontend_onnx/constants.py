@@ -1,7 +1,7 @@
 """Values that are known when a model is read: computed on demand, and only while they are small.
 
-Shapes are often computed (Shape → Gather → Concat → Reshape). Such chains consist of ops like all others; when a rule needs
-the number behind one, it is evaluated here by the graph's own interpreter.
+Shapes are often computed (Shape → Gather → Concat → Reshape). Such chains consist of ops like all others; when a rule
+needs the number behind one, it is evaluated here by the graph's own interpreter.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Onnx(Frontend):
-    """Models in the ONNX format: operator sets 7 and later, external data, functions, constant control flow."""
+    """Models in the ONNX format: operator sets 6 and later, external data, functions, constant control flow."""
 
     name: ClassVar[str] = "onnx"
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
 
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
-    max_tensor_bytes: Bytes = option(Bytes(4 << 30), "largest tensor that is accepted", low=1)
+    max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
 
     def sniff(self, source: Source) -> bool:
         """Whether the content starts like a serialised ModelProto: a version, then known fields."""
@@ -62,7 +62,7 @@ class Onnx(Frontend):
         binding = Binding.of(self.dims, self.input)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
         scope: Scope = {i.name: i for i in inputs if i is not None}
-        scope |= {name: op for name, op in _initializers(model, source, places, self.max_tensor_bytes, refusals)}
+        scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
         versions = _versions(model)
         functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in model.functions}
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)

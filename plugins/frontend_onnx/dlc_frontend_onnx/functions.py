@@ -17,22 +17,23 @@ _CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Body:
-    """A function and the operator sets its nodes are written in."""
+    """A function, the operator sets its nodes are written in, and its attributes' defaults."""
 
     function: onnx.FunctionProto
     versions: Mapping[str, int]
+    defaults: Mapping[str, onnx.AttributeProto]
 
 
 def body_of(node: Node) -> Body | None:
     """The function that the standard gives for an operator in its version, or None."""
     domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
     try:
-        schema = defs.get_schema(node.proto.op_type, node.version, domain)
+        schema: Any = defs.get_schema(node.proto.op_type, node.version, domain)
     except defs.SchemaError:
         return None
     if schema.has_function:
         version = max(v for v in schema.function_opset_versions if v <= max(node.version, schema.since_version))
-        return _body(schema.get_function_with_opset_version(version), version)
+        return _body(schema, schema.get_function_with_opset_version(version), version)
     if not schema.has_context_dependent_function:
         return None
     types = [
@@ -46,11 +47,12 @@ def body_of(node: Node) -> Body | None:
     del proto.attribute[:]
     proto.attribute.extend(node.attributes.values())
     data: Any = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), types)
-    return _body(data, version) if data else None
+    return _body(schema, data, version) if data else None
 
 
-def _body(data: bytes, version: int) -> Body:
+def _body(schema: Any, data: bytes, version: int) -> Body:
     function = onnx.FunctionProto()
     function.ParseFromString(data)
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in function.opset_import}
-    return Body(function, {"": version, **versions})
+    defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
+    return Body(function, {schema.domain: version, **versions}, defaults)

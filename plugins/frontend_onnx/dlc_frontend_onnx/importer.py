@@ -52,7 +52,7 @@ class Importer:
     depth: int = 0
     scopes: list[Scope] = field(default_factory=list[Scope])
 
-    # ---- Values: what rules ask ----------------------------------------------------------------------------------------
+    # ---- Values: what rules ask
     def value(self, op: Op) -> Array | None:
         """The value of a small constant op, else None."""
         return self.constants.value(op)
@@ -66,7 +66,7 @@ class Importer:
             self.run(graph.node, scope, prefix=f"{node.name}/", versions=self.versions)
         return tuple(scope.get(o.name) for o in graph.output)
 
-    # ---- nodes ---------------------------------------------------------------------------------------------------------
+    # ---- nodes
     def run(
         self,
         nodes: Sequence[onnx.NodeProto],
@@ -139,7 +139,8 @@ class Importer:
         proto, domain = node.proto, domain_of(node.proto)
         if (domain, proto.op_type) in self.functions:
             function = self.functions[domain, proto.op_type]
-            return self._call(node, Body(function, {o.domain: o.version for o in function.opset_import}))
+            versions = {o.domain: o.version for o in function.opset_import}
+            return self._call(node, Body(function, versions, {a.name: a for a in function.attribute_proto}))
         rule = find(domain, proto.op_type, node.version)
         if rule is None:
             body = None if refused else body_of(node)
@@ -170,10 +171,11 @@ class Importer:
         for k, formal in enumerate(function.input):
             scope[formal] = node.inputs[k] if k < len(node.inputs) else None
         absent = {f for k, f in enumerate(function.input) if k >= len(node.inputs) or not node.proto.input[k]}
-        defaults = {a.name: a for a in function.attribute_proto}
         nodes = [_without_inputs(n, absent) for n in function.node]
         with self._nested():
-            self.run(nodes, scope, body.versions, origin=node.name, attributes={**defaults, **node.attributes})
+            versions = {**self.versions, **body.versions}
+            attributes = {**body.defaults, **node.attributes}
+            self.run(nodes, scope, versions, origin=node.name, attributes=attributes)
         return tuple(scope.get(o) for o in function.output)
 
     def _nested(self) -> _Depth:

@@ -50,7 +50,7 @@ class Node:
     seen: set[str] = field(default_factory=set[str])
     """Attributes that the rule has read; one that it does not know must not be ignored."""
 
-    # ---- operands ------------------------------------------------------------------------------------------------------
+    # ---- operands
     def x(self, k: int = 0) -> Op:
         """Operand `k`, which must be there."""
         found = self.optional(k)
@@ -103,7 +103,7 @@ class Node:
         if self.wants(k):
             raise Unsupported(f"output {what} is used", "remove the consumers of this output before exporting")
 
-    # ---- attributes ----------------------------------------------------------------------------------------------------
+    # ---- attributes
     def has(self, key: str) -> bool:
         """Whether an attribute is given."""
         return key in self.attributes
@@ -165,7 +165,7 @@ class Node:
         """Attributes that do not change the result here."""
         self.seen.update(keys)
 
-    # ---- what rules often need -----------------------------------------------------------------------------------------
+    # ---- what rules often need
     def axis(self, key: str = "axis", default: int = 0, rank: int | None = None) -> int:
         """An axis attribute of operand 0, counted from the front."""
         return normalized(self.int(key, default), len(self.x().shape) if rank is None else rank)
@@ -189,3 +189,9 @@ def cast(x: Op, to: DType) -> Op:
 def number(value: float, like: Op) -> Op:
     """A scalar operand of the element type of `like`."""
     return scalar(value, like.dtype)
+
+
+def cut_axis(node: Node) -> int:
+    """An axis attribute that cuts a shape in two: from 0 to the rank, or negative from the last dimension on."""
+    axis, rank = node.int("axis", 1), len(node.x().shape)
+    return rank if axis == rank else normalized(axis, rank)

@@ -3,8 +3,8 @@
     @onnx("Conv", since=1)
     def conv(node: Node) -> Op: ...
 
-A rule serves all versions from `since` up to the next rule of the same operator. It reads operands and attributes from its
-`Node` and returns the op, or a tuple with one op per output.
+A rule serves all versions from `since` up to the next rule of the same operator. It reads operands and attributes from
+its `Node` and returns the op, or a tuple with one op per output.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ F = TypeVar("F", bound=Callable[..., Result])
 
 MODULES: Final = ("math", "nn", "reduce", "shape", "index", "quantize", "control")
 """Modules of `dlc_frontend_onnx.ops` that hold rules."""
-OLDEST: Final = 7
-"""Oldest version of the ONNX operator set that is read: older ones broadcast by attributes."""
+OLDEST: Final = 6
+"""Oldest version of the ONNX operator set that is read: before, shapes and types were attributes of another form."""
 MICROSOFT: Final = "com.microsoft"
 """Domain of onnxruntime's own operators."""
 

@@ -160,8 +160,8 @@ def _count(text: str, what: str) -> int:
 def external_file(source: Source, location: str, tensor: str) -> tuple[Path, str]:
     """(directory of the model, name below it) of a file with tensor data.
 
-    A model may name only plain files below its own directory: a path that leads elsewhere, through `..`, a link of either
-    kind or an absolute name, could read any file of the user's into the program.
+    A model may name only plain files below its own directory: a path that leads elsewhere, through `..`, a link of
+    either kind or an absolute name, could read any file of the user's into the program.
     """
     at = Location(source.name, node=tensor)
     root = (source.path or Path()).parent
@@ -175,6 +175,7 @@ def external_file(source: Source, location: str, tensor: str) -> tuple[Path, str
         )
     path = root
     try:
+        found = os.lstat(path)
         for part in pure.parts:
             path = path / part
             found = os.lstat(path)

@@ -1,8 +1,8 @@
 """The protobuf wire format, walked in place: where each initializer's bytes lie, and the model without them.
 
-A protobuf parser copies a whole file into memory. Weights are nearly all of it, and nothing but their place is needed, so
-they are cut out before parsing: `strip` gives the same ModelProto with every large `raw_data` of the graph's initializers
-left out, and the place of each. Format: protobuf.dev/programming-guides/encoding; field numbers: onnx.proto.
+A protobuf parser copies a whole file into memory. Weights are nearly all of it, and nothing but their place is needed,
+so they are cut out before parsing: `strip` gives the same ModelProto with every large `raw_data` of the graph's
+initializers left out, and the place of each. Format: protobuf.dev/programming-guides/encoding; numbers: onnx.proto.
 """
 
 from __future__ import annotations

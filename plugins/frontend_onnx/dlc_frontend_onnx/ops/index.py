@@ -138,7 +138,7 @@ def _resized(
     transform: str,
     rounding: str,
 ) -> Op:
-    """Each resized dimension is a gather (nearest) or a product with a constant matrix of two weights a row (linear)."""
+    """Each resized dimension is a gather (nearest) or a product with a constant matrix (linear)."""
     y = node.x()
     given = node.ints("axes")
     axes = tuple(normalized(a, len(y.shape)) for a in (given or range(len(y.shape))))

@@ -13,6 +13,7 @@ from dlc.ops import elementwise as e
 from dlc.ops.linear import MatMul
 from dlc.types import Type, bool_, f64
 from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import MICROSOFT, Unsupported, onnx
 
 UNARY: Final[Mapping[str, Callable[[Op], Op]]] = {
@@ -75,7 +76,10 @@ def unary(node: Node) -> Op:
 @onnx(*BINARY)
 def binary(node: Node) -> Op:
     """One op of the same meaning; operands broadcast."""
-    return BINARY[node.proto.op_type](node.x(0), node.x(1))
+    a, b = node.x(0), node.x(1)
+    if node.version < 7 and node.flag("broadcast") and node.has("axis"):  # b begins at a dimension of a
+        b = reshaped(b, (*b.shape, *(1,) * (len(a.shape) - node.axis() - len(b.shape))))
+    return BINARY[node.proto.op_type](a, b)
 
 
 @onnx("Sum")
@@ -294,7 +298,9 @@ def where(node: Node) -> Op:
 def bit_shift(node: Node) -> Op:
     """y = x · 2ⁿ or x / 2ⁿ for constant n."""
     x, shift = node.x(), node.constant(1, "the number of bits")
-    if x.dtype.kind != "uint" or bool((shift >= x.dtype.itemsize * 8).any()):
+    if x.dtype.kind != "uint":
+        raise Unsupported(f"a shift of {x.dtype}", "supported: unsigned integers")
+    if bool((shift >= x.dtype.itemsize * 8).any()):
         raise Unsupported("a shift by the whole width of the type")
     factor = constant(np.left_shift(np.ones_like(shift), shift), x.dtype)
     return e.Mul(x, factor) if node.text("direction") == "LEFT" else e.Div(x, factor)

@@ -10,7 +10,7 @@ from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
 from dlc.ops.linear import window_size
 from dlc.ops.shape import Reshape
-from dlc_frontend_onnx.node import Node, number
+from dlc_frontend_onnx.node import Node, cut_axis, number
 from dlc_frontend_onnx.rules import Unsupported, onnx
 
 
@@ -78,6 +78,7 @@ def conv_transpose(node: Node) -> Op:
 @onnx("Gemm")
 def gemm(node: Node) -> Op:
     """y = alpha · A · B + beta · c."""
+    node.ignore("broadcast")  # c broadcasts wherever it may
     return linear.Gemm(
         node.x(0),
         node.x(1),
@@ -132,9 +133,10 @@ def global_lp_pool(node: Node) -> Op:
 
 @onnx("LpNormalization")
 def lp_normalization(node: Node) -> Op:
-    """y = x / (Σ |x|^p)^(1/p) along an axis."""
+    """y = x / (Σ |x|^p)^(1/p) along an axis; 0 where that is 0 / 0."""
     p, x = node.int("p", 2), node.x()
-    return e.Div(x, _root(reduce.ReduceSum(_power(x, p), axes=(node.axis(default=-1),), keep=True), p))
+    norm = _root(reduce.ReduceSum(_power(x, p), axes=(node.axis(default=-1),), keep=True), p)
+    return e.Div(x, e.Where(e.Equal(norm, number(0, norm)), number(1, norm), norm))
 
 
 def _power(x: Op, p: int) -> Op:
@@ -160,7 +162,9 @@ def global_max_pool(node: Node) -> Op:
 @onnx("BatchNormalization")
 def batch_norm(node: Node) -> Op:
     """Normalisation by stored statistics."""
-    node.ignore("momentum")
+    node.ignore("momentum", "consumed_inputs")
+    if node.version < 7 and not node.flag("is_test"):
+        raise Unsupported("batch normalisation in training mode", "export the model in inference mode (model.eval())")
     if node.flag("training_mode"):
         raise Unsupported("batch normalisation in training mode", "export the model in inference mode (model.eval())")
     if not node.flag("spatial", True):
@@ -230,7 +234,7 @@ def softmax(node: Node) -> Op:
 def softmax_of_matrix(node: Node) -> Op:
     """Before version 13 all dimensions from the axis on count as one."""
     x = node.x()
-    axis = node.axis(default=1, rank=len(x.shape) + 1)
+    axis = cut_axis(node)
     if axis == len(x.shape) - 1:
         return _soft(node.proto.op_type, x, axis)
     flat = Reshape(x, to=(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))

@@ -13,7 +13,7 @@ from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
 from dlc.types import Type, f32, i64
-from dlc_frontend_onnx.node import Node, constant
+from dlc_frontend_onnx.node import Node, constant, cut_axis
 from dlc_frontend_onnx.rules import Unsupported, onnx
 from dlc_frontend_onnx.tensors import check_rank
 
@@ -53,7 +53,7 @@ def reshape(node: Node) -> Op:
 def flatten(node: Node) -> Op:
     """To a matrix: dimensions before the axis, and the rest."""
     x = node.x()
-    axis = node.axis(default=1, rank=len(x.shape) + 1) if node.int("axis", 1) >= 0 else node.axis()
+    axis = cut_axis(node)
     return reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
@@ -254,6 +254,8 @@ def depth_to_space(node: Node) -> Op:
 @onnx("SpaceToDepth")
 def space_to_depth(node: Node) -> Op:
     """Blocks of pixels to channels."""
+    if node.text("mode", "DCR") != "DCR":
+        raise Unsupported("blocks in another order than DCR")
     return s.SpaceToDepth(node.x(), block=node.int("blocksize", 1))
 
 
