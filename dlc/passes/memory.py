@@ -86,6 +86,9 @@ def reads_before_writing(kernel: Kernel, name: str) -> bool:
     if len(readers) != 1 or readers != writers or readers[0].reduce is not None:
         return False
     nest = readers[0]
+    # Elements that the nest leaves out start from an identity, which would be written over what is still to be read.
+    if nest.where is not None or nest.points != result.type.size:
+        return False
     return all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
 
 

@@ -16,7 +16,10 @@ from dlc_backend_c.sections import join, split, units
 from dlc import DlcError, ExitCode, Report, Spec
 from dlc.diagnostics import render
 from dlc.driver import install
-from dlc.graph import evaluate
+from dlc.graph import Call, Input, evaluate, make_graph
+from dlc.kernel.text import parse_kernel
+from dlc.ops.elementwise import Exp, Relu
+from dlc.types import Type, f32
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Array, Bench, content, numbers, plan_of, shell, small_net, sums
 
@@ -77,6 +80,20 @@ def test_numbers_are_those_of_the_reference(cc: str, options: str, compile_model
     got = C().load(tmp_path)(x=x)
     for name, want in evaluate(graph, {"x": x}).items():
         np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    ["i0<40: r0[i0] = p0[i0]*2.0 if i0 % 3 == 0", "i0<20: r0[i0] = p0[i0]*2.0", "i0<40: r0[i0] = p0[i0]*p0[39-i0]"],
+)
+def test_a_step_that_may_not_work_in_place_does_not(nest: str, compile_model: Compile, tmp_path: Path) -> None:
+    """Parts that a nest leaves out become zero, and what it reads elsewhere must still be there."""
+    kernel = parse_kernel(f"kernel(p0: f32[40]) -> (r0: f32[40]) {{ {nest} }}")
+    x = Input("x", Type(f32, (40,)))
+    graph = make_graph((x,), {"y": Relu(Call(kernel, (Exp(x),)))})
+    compile_model(graph, "c{}", tmp_path)
+    feeds = {"x": numbers(40)}
+    np.testing.assert_allclose(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("cc", COMPILERS)
