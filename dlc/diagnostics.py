@@ -17,8 +17,6 @@ _LINE_WINDOW = 160
 
 _COLOURS = {"error": "31", "warning": "33", "note": "36"}
 _SHORT_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories that change the meaning or the order of the text around them, or that show nothing."""
 
 
 class ExitCode(IntEnum):
@@ -183,9 +181,7 @@ def to_json(d: Diagnostic) -> dict[str, object]:
 def _escaped(character: str) -> str:
     if character in _SHORT_ESCAPES:
         return _SHORT_ESCAPES[character]
-    if character.isascii() and character.isprintable():
-        return character
-    if unicodedata.category(character) not in _INVISIBLE:
+    if character.isprintable():
         return character
     code = ord(character)
     if code <= 0xFF:
