@@ -96,6 +96,18 @@ def test_a_step_that_may_not_work_in_place_does_not(nest: str, compile_model: Co
     np.testing.assert_allclose(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("arena", ["caller", "static"])
+def test_kernels_work_behind_the_planned_arena(arena: str, compile_model: Compile, tmp_path: Path) -> None:
+    sums_first = "i0<40 i1<40: t0[i0] += p0[i1]*p0[i0]\n i0<40 i1<40: r0[i0] += t0[i1]*p0[i0]"
+    kernel = parse_kernel(f"kernel(p0: f32[40]) -> (r0: f32[40]) local(t0: f32[40]) {{ {sums_first} }}")
+    x = Input("x", Type(f32, (40,)))
+    graph = make_graph((x,), {"y": Call(kernel, (Exp(x),))})
+    facts = compile_model(graph, f"c{{arena={arena}}}", tmp_path).facts
+    assert facts["arena_bytes"] == 192 + int(facts["scratch_bytes"]) and int(facts["scratch_bytes"]) % 64 == 0
+    feeds = {"x": numbers(40)}
+    np.testing.assert_allclose(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"], rtol=1e-4)
+
+
 @pytest.mark.parametrize("cc", COMPILERS)
 @pytest.mark.parametrize("cpu", ["native", "generic"])
 def test_sources_alone_make_a_clean_program(cc: str, cpu: str, tmp_path: Path) -> None:
