@@ -1,7 +1,7 @@
 """Loops: the scheduled form of a kernel, ordered and explicit, ready to be spelled in a language.
 
     Program := parameters, results, buffers, Stmt*
-    Stmt    := For | If | Let | Set | Store
+    Stmt    := For | If | Let | Set | Store | Block
     Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
@@ -11,11 +11,11 @@ repeated), `Fold` combines the lanes into a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
 from dlc.kernel.nest import Param
 from dlc.types import DType
 
@@ -105,7 +105,14 @@ class Store:
     lanes: int = 1
 
 
-Stmt: TypeAlias = For | If | Let | Set | Store
+@dataclass(frozen=True)
+class Block:
+    """Statements whose variables end with it."""
+
+    body: tuple[Stmt, ...]
+
+
+Stmt: TypeAlias = For | If | Let | Set | Store | Block
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,8 @@ def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:
             return (value,)
         case Store(_, at, value, _):
             return at, value
+        case Block():
+            return ()
 
 
 def walk_stmts(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -168,13 +177,18 @@ def walk_stmts(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     for stmt in body:
         yield stmt
         match stmt:
-            case For(_, _, _, inner, _):
+            case For(_, _, _, inner, _) | Block(inner):
                 yield from walk_stmts(inner)
             case If(_, then, otherwise):
                 yield from walk_stmts(then)
                 yield from walk_stmts(otherwise)
             case _:
                 pass
+
+
+def axes_of(body: tuple[Stmt, ...]) -> set[Axis]:
+    """The axes that occur in expressions."""
+    return {a for s in walk_stmts(body) for e in exprs_of(s) for a in axes_in(e)}
 
 
 def reads(body: tuple[Stmt, ...]) -> set[str]:
@@ -196,3 +210,35 @@ def reads(body: tuple[Stmt, ...]) -> set[str]:
 def writes(body: tuple[Stmt, ...]) -> set[str]:
     """Names of the tensors and buffers that are written."""
     return {s.out for s in walk_stmts(body) if isinstance(s, Store)}
+
+
+def rename(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
+    """Statements with tensors and buffers under other names."""
+
+    def expr(e: Expr) -> Expr:
+        match e:
+            case Load(param, index):
+                return Load(names.get(param, param), tuple(expr(i) for i in index))
+            case Lanes(Load(param, index), n):
+                return Lanes(Load(names.get(param, param), tuple(expr(i) for i in index)), n)
+            case Apply(fn, args):
+                return Apply(fn, tuple(expr(a) for a in args))
+            case _:
+                return e
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case For(axis, start, stop, inner, step):
+                return For(axis, expr(start), expr(stop), rename(inner, names), step)
+            case If(condition, then, otherwise):
+                return If(expr(condition), rename(then, names), rename(otherwise, names))
+            case Let(local, value):
+                return Let(local, expr(value))
+            case Set(local, value):
+                return Set(local, expr(value))
+            case Store(out, at, value, lanes):
+                return Store(names.get(out, out), expr(at), expr(value), lanes)
+            case Block(inner):
+                return Block(rename(inner, names))
+
+    return tuple(stmt(s) for s in body)

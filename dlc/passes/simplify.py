@@ -101,15 +101,20 @@ class _Round:
     scene: Scene
     report: Report
     order: Iterator[Op] = field(init=False)
+    outputs: frozenset[Op] = field(init=False)
 
     def __post_init__(self) -> None:
         self.order = iter(self.graph.ops)
+        self.outputs = frozenset(self.graph.outputs)
 
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
         result = self._normal(op)
-        readers = self.scene.readers
-        readers[result.digest] = readers.get(result.digest, 0) + self.graph.readers(original)
+        readers, users = self.scene.readers, self.scene.users
+        seen = readers.get(result.digest, 0)
+        readers[result.digest] = seen + self.graph.readers(original)
+        mixed = seen or original in self.outputs
+        users[result.digest] = () if mixed else self.graph.users.get(original, ())
         return result
 
     def _normal(self, op: Op) -> Op:

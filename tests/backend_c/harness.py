@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,36 @@ class Compiled:
 
     def __call__(self, n: int, args: Sequence[Array]) -> tuple[Array, ...]:
         """Results of kernel `n`; they and the scratch memory start as garbage."""
+        kernel = self.kernels[n]
+        call, results = self._bound(n, args)
+        call()
+        return tuple(
+            raw[: r.type.nbytes].view(r.dtype.numpy).reshape(r.shape)
+            for raw, r in zip(results, kernel.results, strict=True)
+        )
+
+    def caller(self, n: int, args: Sequence[Array]) -> Callable[[], None]:
+        """A call of kernel `n` on these arrays, to be timed."""
+        return self._bound(n, args)[0]
+
+    def _bound(self, n: int, args: Sequence[Array]) -> tuple[Callable[[], None], list[Array]]:
         kernel, function = self.kernels[n], self.functions[n]
         results = [np.full(max(r.type.nbytes, 1), 0xA5, np.uint8) for r in kernel.results]
         inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
         pointers = [a.ctypes.data for a in (*inputs, *results)]
         if function.scratch:
             raw = np.full(function.scratch + 64, 0xA5, np.uint8)
+            inputs.append(raw)
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
-        getattr(self.library, function.name)(*(ctypes.c_void_p(p) for p in pointers))
-        return tuple(
-            raw[: r.type.nbytes].view(r.dtype.numpy).reshape(r.shape)
-            for raw, r in zip(results, kernel.results, strict=True)
-        )
+        keep = (inputs, results, pointers)
+        native = getattr(self.library, function.name)
+        arguments = tuple(ctypes.c_void_p(p) for p in pointers)
+
+        def call() -> None:
+            assert keep
+            native(*arguments)
+
+        return call, results
 
 
 def samples(kernel: Kernel, seed: int = 0) -> list[Array]:

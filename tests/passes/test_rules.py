@@ -259,6 +259,7 @@ CASES: dict[str, Callable[[Draw], Op]] = {
     "transpose_through_pointwise": lambda d: Add(Relu(t := Transpose(d.x((2, 3, 4)), perm=d.turn(3))), d.c(t.shape[2])),
     "reshape_through_pointwise": lambda d: Mul(Reshape(d.x((2, 6)), to=(3, 4)), n(1.5)),
     "transpose_through_softmax": lambda d: turned(d, lambda t: Softmax(t, axis=d.size(0, len(t.shape) - 1))),
+    "reshape_through_softmax": lambda d: Softmax(Reshape(d.x((1, 3, 4, 1)), to=d.pick((3, 4), (3, 1, 4))), axis=0),
     "transpose_through_concat": lambda d: Concat(
         (Transpose(d.x((2, 3, 4)), perm=(p := d.turn(3))), Transpose(d.x((2, 3, 4)), perm=p)), axis=d.size(0, 2)
     ),

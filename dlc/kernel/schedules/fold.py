@@ -1,14 +1,136 @@
-"""Vector lanes across a reduced axis, placeholder until the vector schedules follow."""
+"""Reductions along contiguous elements: several vectors of partial results, combined at the end.
+
+    s = Σₖ f(x[k])   →   v₀ … v₃ = Σ over every fourth vector;   s = fold(v₀ + v₁ + v₂ + v₃) + the last few
+
+The order of additions differs from the order of the axis, which the language of nests leaves open. A body without a
+vector form of its own (exp and the like) is first evaluated into a short buffer, in a loop that compilers vectorise.
+"""
 
 from __future__ import annotations
 
-from dlc.kernel.expr import Axis
-from dlc.kernel.loops import Local, Stmt
-from dlc.kernel.nest import Nest
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.loops import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop
+from dlc.kernel.nest import Nest, identity
+from dlc.kernel.schedules.flat import at, coefficient, positions
+from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.scope import merge_run
+from dlc.types import DType, f32, f64
+
+PARTIAL = 4
+STAGE = "stage"
+# Elements evaluated at a time: a few vectors of the widest kind, small enough to stay in registers or the nearest cache.
+CHUNK = 64
 
 
-def folded(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine) -> tuple[Stmt, ...] | None:
-    """None: the scalar loop it is."""
-    del nest, reduced, sum, machine
+@dataclass(frozen=True)
+class Row:
+    """One contiguous reduction: nest, the axis along it, the axes around it, its variable, and the lanes of a vector."""
+
+    nest: Nest
+    axis: Axis
+    outer: tuple[Axis, ...]
+    sum: Local
+    lanes: int
+    dtypes: Mapping[str, DType]
+
+    @property
+    def fn(self) -> str:
+        """How values combine."""
+        assert self.nest.reduce is not None
+        return self.nest.reduce
+
+    def vector(self, first: Expr) -> Expr | None:
+        """The body for `lanes` points from `first` on."""
+        lane = Axis("lane", self.lanes)
+        found = vectorise(self.nest.body, {self.axis: first + lane}, lane, self.dtypes, self.sum.dtype)
+        return found if found is not None and has_lanes(found) else None
+
+
+def folded(
+    nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
+) -> tuple[Stmt, ...] | None:
+    """sum = sum r body over the reduced axes, by vectors; None when the reduction is not contiguous."""
+    if not reduced or nest.where is not None or machine.vector_bytes < 16 or sum.dtype not in (f32, f64):
+        return None
+    (nest,), reduced = merge_run((nest,), reduced)
+    lanes = machine.lanes(sum.dtype.itemsize)
+    for axis in reversed(reduced):
+        if axis.extent < 2 * lanes:
+            continue
+        row = Row(nest, axis, tuple(a for a in reduced if a != axis), sum, lanes, dtypes)
+        if row.vector(Const(0)) is not None:
+            return _with_partials(row, _by_vectors(row))
+        if _stageable(row):
+            return _with_partials(row, _by_chunks(row))
     return None
+
+
+def stages(body: tuple[Stmt, ...]) -> bool:
+    """Whether the statements use the short buffer."""
+    from dlc.kernel.loops import writes
+
+    return STAGE in writes(body)
+
+
+def _stageable(row: Row) -> bool:
+    """A body that is worth a loop of its own: contiguous or fixed loads of the result's type, at least one of them."""
+    steps = [coefficient(p, row.axis) for p in positions(row.nest.body)]
+    return row.axis.extent >= CHUNK and 1 in steps and all(s in (0, 1) for s in steps)
+
+
+def _partials(row: Row) -> list[Local]:
+    count = min(PARTIAL, row.axis.extent // row.lanes)
+    return [Local(f"{row.sum.name}_{k}", row.sum.dtype, row.lanes) for k in range(count)]
+
+
+def _with_partials(row: Row, inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    parts = _partials(row)
+    start = tuple(Let(p, Const(identity(row.fn, p.dtype))) for p in parts)
+    for axis in reversed(row.outer):
+        inner = (loop(axis, *inner),)
+    total: Expr = parts[0]
+    for p in parts[1:]:
+        total = Apply(row.fn, (total, p))
+    end = (Set(parts[0], total), Set(row.sum, Apply(row.fn, (row.sum, Fold(row.fn, parts[0])))))
+    return (Block((*start, *inner, *end)),)
+
+
+def _by_vectors(row: Row) -> tuple[Stmt, ...]:
+    parts = _partials(row)
+    wide = len(parts) * row.lanes
+    main = row.axis.extent - row.axis.extent % wide
+    rest = row.axis.extent - row.axis.extent % row.lanes
+    steps = tuple(_add(row, p, row.vector(row.axis + k * row.lanes)) for k, p in enumerate(parts))
+    body: list[Stmt] = [For(row.axis, Const(0), Const(main), steps, wide)]
+    if rest > main:
+        one = _add(row, parts[0], row.vector(row.axis))
+        body.append(For(row.axis, Const(main), Const(rest), (one,), row.lanes))
+    return (*body, *_tail(row, rest))
+
+
+def _by_chunks(row: Row) -> tuple[Stmt, ...]:
+    parts = _partials(row)
+    main = row.axis.extent - row.axis.extent % CHUNK
+    j = Axis("j", CHUNK)
+    evaluate = loop(j, Store(STAGE, j, at(row.nest.body, {row.axis: row.axis + j})))
+    gather = tuple(
+        _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
+        for k in range(CHUNK // row.lanes)
+    )
+    return (For(row.axis, Const(0), Const(main), (evaluate, *gather), CHUNK), *_tail(row, main))
+
+
+def _tail(row: Row, first: int) -> tuple[Stmt, ...]:
+    if first == row.axis.extent:
+        return ()
+    step = Set(row.sum, Apply(row.fn, (row.sum, row.nest.body)))
+    return (For(row.axis, Const(first), Const(row.axis.extent), (step,)),)
+
+
+def _add(row: Row, part: Local, value: Expr | None) -> Stmt:
+    assert value is not None, "the body had a vector form at another place"
+    return Set(part, Apply(row.fn, (part, value)))

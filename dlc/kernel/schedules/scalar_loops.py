@@ -9,7 +9,7 @@ Reductions add up in the order of their axes. Groups share their outer loops (se
 from __future__ import annotations
 
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply
-from dlc.kernel.loops import For, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.loops import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.fold import folded
@@ -35,7 +35,8 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
             body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
         body += _nest(scope, k, kernel, machine, started)
         started.add(nest.out)
-    return wrap(scope.shared, tuple(body))
+    # Braces, because variables of different groups may share names.
+    return wrap(scope.shared, tuple(body)) if scope.shared else (Block(tuple(body)),)
 
 
 def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[str]) -> tuple[Stmt, ...]:
@@ -45,7 +46,7 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     outer = order(tuple(a for a in inner if a not in reduced), nest)
     scalar = scope.scalars.get(nest.out)
     if nest.reduce is None:
-        (nest,), outer = merge_run((nest,), outer)
+        (nest,), outer = merge_run((nest,), (*reduced, *outer))
         write = Set(scalar, nest.body) if scalar else Store(nest.out, nest.index[0], nest.body)
         return guarded(outer, nest.where, (write,))
     if scalar is None and not scope.plain[k]:
@@ -56,7 +57,8 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
     before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)
     after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
-    fast = folded(nest, reduced, sum, machine)
+    dtypes = {p.name: p.dtype for p in scope.tensors.values()}
+    fast = folded(nest, reduced, sum, machine, dtypes)
     total = fast if fast is not None else reduction(nest, reduced, sum)
     return wrap(outer, (*before, *total, *after))
 

@@ -5,20 +5,27 @@ Classification is by the roles of axes, never by the name of an op.
 
 from __future__ import annotations
 
-from dlc.kernel.loops import Buffer, Program, Stmt
+from dataclasses import replace
+
+from dlc.kernel.loops import Buffer, Program, Stmt, rename
 from dlc.kernel.nest import Kernel
+from dlc.kernel.schedules.contraction import contraction
+from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import partition
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.simplify import simplify_nest
 from dlc.types import DType
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
+    kernel = replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests))
     body: list[Stmt] = []
-    scopes = [open_scope(g, kernel) for g in partition(kernel)]
+    groups = partition(kernel)
+    scopes = [open_scope(g, kernel) for g in groups]
     narrow = {name: s.tensors[name].type.size for s in scopes for name in s.narrow}
     scalars = {name for s in scopes for name in s.scalars}
     buffers = [buffer(p.name, p.dtype, narrow.get(p.name, p.type.size)) for p in kernel.locals if p.name not in scalars]
@@ -27,9 +34,18 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
     for p in filled:
         body += fill(p.name, p.type.size, kernel.start_of(p.name))
     written = frozenset(p.name for p in filled)
-    for s in scopes:
-        body += scalar_group(s, kernel, machine, written)
-        written |= {n.out for n in s.nests}
+    for number, (g, s) in enumerate(zip(groups, scopes, strict=True)):
+        tiled = contraction(g, kernel, machine, written)
+        if tiled is None:
+            loops = scalar_group(s, kernel, machine, written)
+            staged = {STAGE: f"{STAGE}{number}"} if stages(loops) else {}
+            body += rename(loops, staged)
+            buffers += [buffer(n, kernel.tensors[g.nests[0].out].dtype, CHUNK) for n in staged.values()]
+        else:
+            names = {p.name: f"{p.name}{number}" for p in tiled.buffers}
+            body += rename(tiled.body, names)
+            buffers += [buffer(names[p.name], p.dtype, p.type.size) for p in tiled.buffers]
+        written |= {n.out for n in g.nests}
     return Program(kernel.params, kernel.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 

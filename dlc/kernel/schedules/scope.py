@@ -37,13 +37,13 @@ class Scope:
     narrow: tuple[str, ...]
 
 
-def open_scope(group: Group, kernel: Kernel) -> Scope:
-    """The group in flat form (see the module's equation)."""
+def open_scope(group: Group, kernel: Kernel, frozen: Sequence[Axis] = ()) -> Scope:
+    """The group in flat form (see the module's equation); `frozen` axes stay as they are."""
     nests, tensors, scalars = _shrink(group, kernel)
     plain = tuple(plain_write(n, tensors[n.out].shape) for n in nests)
     flat = tuple(_read_scalars(flat_nest(n, tensors), scalars) for n in nests)
     shared = order(group.shared, flat[-1])
-    flat, shared = merge_run(flat, shared)
+    flat, shared = merge_run(flat, shared, frozen)
     narrow = tuple(p.name for p in kernel.locals if tensors[p.name].shape != p.shape)
     return Scope(flat, shared, plain, tensors, scalars, (*narrow, *(n for n in scalars if n not in narrow)))
 
@@ -56,11 +56,14 @@ def order(axes: Sequence[Axis], nest: Nest) -> tuple[Axis, ...]:
     return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: -abs(x[0] or 0)))
 
 
-def merge_run(nests: tuple[Nest, ...], axes: tuple[Axis, ...]) -> tuple[tuple[Nest, ...], tuple[Axis, ...]]:
+def merge_run(
+    nests: tuple[Nest, ...], axes: tuple[Axis, ...], frozen: Sequence[Axis] = ()
+) -> tuple[tuple[Nest, ...], tuple[Axis, ...]]:
     """Neighbouring axes walked as one wherever every subscript allows it."""
     at = len(axes) - 1
     while at > 0:
-        merged = merge_axes(nests, axes[at - 1], axes[at])
+        free = axes[at - 1] not in frozen and axes[at] not in frozen
+        merged = merge_axes(nests, axes[at - 1], axes[at]) if free else None
         if merged is not None:
             both = Axis(axes[at].name, axes[at - 1].extent * axes[at].extent)
             nests, axes = merged, (*axes[: at - 1], both, *axes[at + 1 :])

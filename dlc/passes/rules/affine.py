@@ -92,9 +92,11 @@ def _output_dimension(layer: Layer) -> int | None:
             return 1 if layer.group == 1 else None
 
 
-def absorbs(layer: Op, scene: Scene) -> Layer | None:
-    """The layer, if constant factors and offsets may move into it."""
-    if not isinstance(layer, (Conv, ConvTranspose, Gemm)) or not scene.single(layer) or not layer.dtype.is_float:
+def absorbs(layer: Op, scene: Scene, shared: bool = False) -> Layer | None:
+    """The layer, if constant factors and offsets may move into it: it has one reader, unless `shared` is fine."""
+    if not isinstance(layer, (Conv, ConvTranspose, Gemm)) or not (shared or scene.single(layer)):
+        return None
+    if not layer.dtype.is_float:
         return None
     own = _weights(layer) if not isinstance(layer, Gemm) or layer.c is None else layer.c
     vectors = not isinstance(layer, Gemm) or layer.c is None or layer.c.type.size in (1, *layer.c.shape[-1:])
@@ -104,8 +106,13 @@ def absorbs(layer: Op, scene: Scene) -> Layer | None:
 @rule(BatchNorm, composes=True)
 def batch_norm_into_layer(op: BatchNorm, scene: Scene) -> Op | None:
     """batch_norm(conv(x, w, b)) → conv(x, w·a, b·a + c), a = scale / √(var + ε), c = bias - mean·a; gemm too."""
-    layer = absorbs(op.x, scene)
-    if layer is None or not all(scene.constant(v) for v in (op.scale, op.bias, op.mean, op.var)):
+
+    def is_known(reader: Op) -> bool:
+        return isinstance(reader, BatchNorm) and all(scene.constant(v) for v in reader.operands[1:])
+
+    # Equal layers under different normalisations become as many layers, each with its own activation fused behind it.
+    layer = absorbs(op.x, scene, shared=scene.read_by(op.x, is_known))
+    if layer is None or not is_known(op):
         return None
     a, b = factor_and_offset(op)
     return scaled(layer, a, b)

@@ -74,6 +74,21 @@ def transpose_through_softmax(op: Softmax | LogSoftmax, scene: Scene) -> Op | No
             return None
 
 
+@rule(Softmax, LogSoftmax)
+def reshape_through_softmax(op: Softmax | LogSoftmax, scene: Scene) -> Op | None:
+    """softmax(reshape(x, s), axis) → reshape(softmax(x, axis'), s) if the reshape only adds or removes ones."""
+    match op.x:
+        case Reshape(x=x, to=to) if scene.single(op.x):
+            pass
+        case _:
+            return None
+    ours, theirs = ([d for d, e in enumerate(s) if e != 1] for s in (to, x.shape))
+    axis = op.axis % len(to)
+    if [to[d] for d in ours] != [x.shape[d] for d in theirs] or axis not in ours:
+        return None
+    return Reshape(type(op)(x, axis=theirs[ours.index(axis)]), to=to)
+
+
 @rule(Concat)
 def transpose_through_concat(op: Concat, scene: Scene) -> Op | None:
     """concat(transpose(x, p), transpose(y, p)) → transpose(concat(x, y), p)."""
@@ -138,6 +153,7 @@ RULES = (
     transpose_through_pointwise,
     reshape_through_pointwise,
     transpose_through_softmax,
+    reshape_through_softmax,
     transpose_through_concat,
     transpose_through_slice,
     transpose_through_pad,

@@ -50,12 +50,13 @@ def _joined(a: Op, b: Op, axis: int) -> Op | None:
     """One slice for two neighbouring ones of the same value, or None."""
     if not isinstance(a, Slice) or not isinstance(b, Slice) or a.x != b.x:
         return None
-    if any(s != 1 for s in (*a.steps, *b.steps)) or a.starts[axis] + a.sizes[axis] != b.starts[axis]:
-        return None
-    if any(a.starts[d] != b.starts[d] for d in range(len(a.starts)) if d != axis):
+    ones = (1,) * len(a.starts)
+    steps = a.steps or ones
+    next_start = a.starts[axis] + a.sizes[axis] * steps[axis]
+    if (b.steps or ones) != steps or b.starts != (*a.starts[:axis], next_start, *a.starts[axis + 1 :]):
         return None
     sizes = tuple(n + (b.sizes[d] if d == axis else 0) for d, n in enumerate(a.sizes))
-    return Slice(a.x, starts=a.starts, sizes=sizes)
+    return Slice(a.x, starts=a.starts, sizes=sizes, steps=a.steps)
 
 
 @equation(Slice)

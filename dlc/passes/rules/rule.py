@@ -45,11 +45,18 @@ class Scene:
     """Whether rules may change NaN, infinities and signs of zeros."""
     readers: dict[str, int] = field(default_factory=dict[str, int])
     """Digest → number of readers, for every op that was met so far."""
+    users: dict[str, tuple[Op, ...]] = field(default_factory=dict[str, tuple[Op, ...]])
+    """Digest → the ops that read it and are still to come; () for outputs of the graph."""
     _constant: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def single(self, op: Op) -> bool:
         """Whether nothing but the op at hand reads `op`: only then it disappears when it is merged into its reader."""
         return self.readers.get(op.digest, 2) <= 1
+
+    def read_by(self, op: Op, accepts: Callable[[Op], bool]) -> bool:
+        """Whether `op` is read by ops of this kind only: it disappears when all of them take it in."""
+        users = self.users.get(op.digest, ())
+        return bool(users) and all(accepts(u) for u in users)
 
     def constant(self, op: Op) -> bool:
         """Whether `op` depends on no input."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.loops import Fold, For, If, Lanes, Let, Local, Program, Set, Stmt, Store, parts, reads, writes
+from dlc.kernel.loops import Block, Fold, For, If, Lanes, Let, Local, Program, Set, Stmt, Store, parts, reads, writes
 from dlc.kernel.nest import LITERAL_DTYPES
 from dlc.kernel.scalar import SCALARS, result_dtype
 from dlc.kernel.simplify import bounds, is_index
@@ -96,10 +96,12 @@ class Writer:
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Store(out, at, value, lanes):
                 self._store(out, at, value, lanes)
+            case Block(body):
+                self.block("", body)
 
     def block(self, head: str, body: Sequence[Stmt]) -> None:
         """A braced block behind a head."""
-        self.line(f"{head} {{")
+        self.line(f"{head} {{".lstrip())
         self.depth += 1
         self.stmts(body)
         self.depth -= 1

@@ -1,0 +1,94 @@
+"""The commands as a typer application whose parts are imported when they are used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from dlc.cli.table import COMMANDS, Command, first_screen
+from dlc.diagnostics import did_you_mean
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+class LazyGroup(TyperGroup):
+    """The first screen. `ctx` and `formatter` are click's, which typer brings under a private name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, in the order of the table."""
+        return [command.name for command in COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; commands of plugins are looked for when no own one has the name."""
+        for command in COMMANDS:
+            if command.name == cmd_name:
+                return load_command(command)
+        return _plugin_commands().get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """(name, command, rest of the arguments); an unknown name suggests the nearest."""
+        command = self.get_command(ctx, args[0])
+        if command is None:
+            ctx.fail(f"there is no command {args[0]}; {did_you_mean(args[0], self.list_commands(ctx), 'commands')}")
+        return args[0], command, args[1:]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The table; nothing is imported for it."""
+        formatter.write(first_screen() + "\n")
+
+
+def load_command(row: Command) -> Any:
+    """The click command of one row."""
+    module, _, attribute = row.target.partition(":")
+    found: Any = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, _typer()
+        found.command(row.name, context_settings=CONTEXT)(function)
+    command = get_command(found)
+    command.name = row.name
+    return command
+
+
+def root() -> Any:
+    """The click command `dlc`."""
+    app = typer.Typer(
+        cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=CONTEXT, help="dlc"
+    )
+    app.callback(invoke_without_command=True)(_root)
+    return get_command(app)
+
+
+def _typer() -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _root(
+    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    """Compile models to plain C, with every step cached."""
+    if version:
+        from dlc import __version__
+
+        typer.echo(f"dlc {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(first_screen())
+        raise typer.Exit
+
+
+def _plugin_commands() -> dict[str, Any]:
+    """Commands that plugins add, by name."""
+    from dlc.plugins import load_registry
+
+    found = _typer()
+    for hook in load_registry(kinds=()).commands:
+        hook(app=found)
+    if not found.registered_commands and not found.registered_groups:
+        return {}
+    found.callback()(lambda: None)  # keeps a single command a group
+    commands: dict[str, Any] = getattr(get_command(found), "commands", {})
+    return commands

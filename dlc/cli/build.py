@@ -1,0 +1,184 @@
+"""`dlc build`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.complete import complete_passes, complete_steps
+from dlc.cli.steps import Dump, explanation, memory_line, step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal, size
+from dlc.cli.workspace import Workspace, complete
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache
+    from dlc.cli.workspace import Prepared
+    from dlc.interfaces import Artifact
+    from dlc.plan import Plan
+    from dlc.session import StepResult
+
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; build/<model> by default.")
+]
+StopAfter = Annotated[
+    str,
+    typer.Option(metavar="STEP", help="Stop behind a step and print what it gave.", autocompletion=complete_steps),
+]
+DumpIr = Annotated[
+    str,
+    typer.Option(
+        "--dump-ir",
+        metavar="all|changed|STEP",
+        help="Write the graph behind steps to DIR/ir/NNN-STEP.dlc.",
+        autocompletion=complete_steps,
+    ),
+]
+PrintPipeline = Annotated[bool, typer.Option("--print-pipeline", help="Print what would run, and stop.")]
+Explain = Annotated[
+    str,
+    typer.Option(metavar="STEP", help="Print what a step did and what it left alone.", autocompletion=complete_passes),
+]
+Html = Annotated[bool, typer.Option("--html", help="Write DIR/report.html: steps, memory, kernels.")]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to do beside building."""
+
+    directory: Path
+    stop_after: str = ""
+    dump_ir: str = ""
+    explain: str = ""
+    html: bool = False
+    jobs: int = 0
+
+
+@dataclass
+class Progressed:
+    """The steps so far."""
+
+    steps: list[StepResult[Any]] = field(default_factory=list["StepResult[Any]"])
+    plan: StepResult[Plan] | None = None
+
+    def add(self, step: StepResult[Any]) -> None:
+        """One more."""
+        self.steps.append(step)
+        if step.handle.kind == "plan":
+            self.plan = step
+
+
+def build(
+    ctx: typer.Context,
+    model: flags.Model,
+    target: flags.Target = "",
+    output: Output = None,
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    stop_after: StopAfter = "",
+    dump_ir: DumpIr = "",
+    print_pipeline: PrintPipeline = False,
+    explain: Explain = "",
+    html: Html = False,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    jobs: flags.Jobs = 0,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Compile a model: sources, header, weights and library, written to one directory."""
+    del json  # the frame reads it before anything can fail
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without)
+    prepared = space.prepare(chosen)
+    if print_pipeline:
+        return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
+    directory = output or Path("build") / Path(model).stem
+    wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)
+    with space.cache() as opened:
+        return _build(space, prepared, opened, wishes)
+
+
+def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> Outcome:
+    from dlc.driver import install
+
+    start = time.perf_counter()
+    so_far = Progressed()
+    dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
+    explained = explanation(wishes.explain, prepared.recipe)
+
+    def on_step(step: StepResult[Any]) -> None:
+        so_far.add(step)
+        dump.step(step)
+
+    try:
+        build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=wishes.stop_after, on_step=on_step)
+    finally:
+        if so_far.steps and not space.terminal.quiet:
+            space.terminal.log(step_table(so_far.steps))
+    common = {
+        "target": str(prepared.recipe.backend),
+        "pipeline": prepared.recipe.text,
+        "steps": [step_json(step) for step in so_far.steps],
+    }
+    if build.last.kind != "artifact" or wishes.stop_after == "emit":
+        return _stopped(build.last.value, so_far, explained, common)
+    artifact = complete(build.last.value)
+    if wishes.html:
+        _add_report(artifact, so_far, prepared, wishes.directory)
+    written = install(artifact, wishes.directory)
+    memory = _memory(artifact, so_far)
+    total = sum(path.stat().st_size for path in written)
+    lines = [f"{wishes.directory}: {len(written)} files, {size(total)}", memory_line(memory)]
+    counts = cache.statistics().session if space.config.cache_mode != "off" else None
+    data = {
+        **common,
+        "output": str(wishes.directory),
+        "entry": artifact.entry,
+        "files": [{"name": str(p.relative_to(wishes.directory)), "bytes": p.stat().st_size} for p in written],
+        "memory": memory,
+        "cache": {"hits": counts.hits, "misses": counts.misses} if counts else {"hits": 0, "misses": 0},
+        "milliseconds": round((time.perf_counter() - start) * 1000, 1),
+    }
+    return Outcome("\n".join([*explained(so_far.steps), *(line for line in lines if line)]), data)
+
+
+def _stopped(state: object, so_far: Progressed, explained: Any, common: dict[str, Any]) -> Outcome:
+    from dlc.state_text import print_state
+
+    text = print_state(state)
+    return Outcome("\n".join([*explained(so_far.steps), text]), {**common, "text": text})
+
+
+def _memory(artifact: Artifact, so_far: Progressed) -> dict[str, int | str]:
+    """What the planner said; the plan is loaded only if the artifact does not repeat it."""
+    if "bound" in artifact.facts or so_far.plan is None:
+        return dict(artifact.facts)
+    return {**artifact.facts, **so_far.plan.handle.value.facts}
+
+
+def _add_report(artifact: Artifact, so_far: Progressed, prepared: Prepared, directory: Path) -> None:
+    from dlc.cache.store import write_atomically
+    from dlc.diagnostics import Location, error
+    from dlc.report_html import report_html
+
+    plan = so_far.plan.handle.value if so_far.plan else None
+    page = report_html(prepared.source.name, prepared.recipe, so_far.steps, plan, artifact)
+    path = directory / "report.html"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, [page.encode("utf-8")])
+    except OSError as problem:
+        raise error(
+            "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
+        ) from None

@@ -1,0 +1,170 @@
+"""`dlc cache stats | why | verify | trim | clear`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.app import CONTEXT
+from dlc.cli.terminal import Outcome, Terminal, size
+from dlc.cli.workspace import Workspace, configuration, open_configured
+from dlc.diagnostics import ExitCode, error, escape
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache, Counts
+    from dlc.why import Finding
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+    help="Look into the cache and tidy it up.",
+    no_args_is_help=True,
+)
+
+Size = Annotated[
+    str, typer.Argument(metavar="[SIZE]", help="512MiB, 2GiB; cache.size of the configuration by default.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def _opened(directory: flags.CacheDir, mode: str = "rw") -> Cache:
+    """The configured cache, in a mode that suits the command."""
+    return open_configured(configuration(flags.CacheFlags(mode, directory)))
+
+
+@app.command()
+def stats(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+    """Sizes, hits and misses, and the time that hits saved."""
+    del json
+    cache = _opened(cache_dir, "ro")
+    found = cache.statistics()
+    _close(ctx.obj, cache)
+    total = found.total
+    lines = [
+        f"{found.records} results, {found.objects} objects, {size(found.size)}",
+        f"{total.hits} hits, {total.misses} misses ({100 * total.hit_rate:.1f} % hits)",
+        f"{_seconds(total)} of work saved; {size(total.bytes_read)} read, {size(total.bytes_written)} written",
+    ]
+    if total.errors or found.set_aside:
+        lines.append(f"{total.errors} damaged entries or failed operations, {found.set_aside} things set aside")
+    data = {
+        "records": found.records,
+        "objects": found.objects,
+        "bytes": found.size,
+        "set_aside": found.set_aside,
+        "total": asdict(total),
+        "hit_rate": total.hit_rate,
+    }
+    return Outcome("\n".join(lines), data)
+
+
+@app.command()
+def why(
+    ctx: typer.Context,
+    model: flags.Model,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    cache_dir: flags.CacheDir = None,
+    json: flags.Json = False,
+) -> Outcome:
+    """Why a build misses the cache; after a build, how it differs from the one before. Takes the flags of build."""
+    del json
+    from dlc.why import explain, to_json
+
+    terminal: Terminal = ctx.obj
+    space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir))
+    prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without))
+    with space.cache() as cache:
+        found = explain(
+            lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store
+        )
+    text = "\n".join(line for finding in found for line in _told(finding))
+    return Outcome(text, {"findings": [to_json(finding) for finding in found]})
+
+
+@app.command()
+def verify(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+    """Re-hash every entry; damaged ones are set aside, and the exit code is 1."""
+    del json
+    cache = _opened(cache_dir)
+    found = cache.verify()
+    _close(ctx.obj, cache)
+    lines = [
+        f"{found.checked} entries checked, {size(found.size)}: "
+        + (f"{len(found.bad)} damaged" if found.bad else "all sound")
+    ]
+    lines += [f"  set aside: {digest}" for digest in found.bad]
+    if found.dangling:
+        lines.append(f"{found.dangling} results have lost outputs to eviction; they will be built again")
+    data = {"checked": found.checked, "bytes": found.size, "bad": list(found.bad), "dangling": found.dangling}
+    return Outcome("\n".join(lines), data, ExitCode.MODEL if found.bad else ExitCode.OK)
+
+
+@app.command()
+def trim(ctx: typer.Context, limit: Size = "", cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+    """Evict the least recently used entries down to a size."""
+    del json
+    from dlc.spec.configurable import parse_bytes
+    from dlc.spec.convert import Problem
+
+    config = configuration(flags.CacheFlags("rw", cache_dir))
+    try:
+        wanted = int(parse_bytes(limit)) if limit else config.cache_size
+    except Problem as problem:
+        raise error("bad-option", f"{limit}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
+    cache = open_configured(config)
+    found = cache.trim(wanted)
+    _close(ctx.obj, cache)
+    text = f"{found.removed} entries removed, {size(found.freed)} freed, {size(found.left)} left"
+    return Outcome(text, {"removed": found.removed, "freed": found.freed, "left": found.left})
+
+
+@app.command()
+def clear(ctx: typer.Context, yes: Yes = False, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+    """Remove everything, statistics included."""
+    del json
+    terminal: Terminal = ctx.obj
+    if not yes and not terminal.json and not _confirmed():
+        return Outcome("nothing removed", {})
+    cache = _opened(cache_dir)
+    before = cache.statistics()
+    cache.clear()
+    _close(terminal, cache)
+    text = f"{before.records + before.objects} entries removed, {size(before.size)} freed"
+    return Outcome(text, {"removed": before.records + before.objects, "freed": before.size})
+
+
+def _told(finding: Finding) -> list[str]:
+    head = f"{finding.state:7}  {escape(finding.step)}"
+    if finding.state == "unknown" or not finding.differences:
+        return [f"{head}  ({finding.reason})" if finding.reason else head]
+    return [f"{head}  ({finding.reason})", *(f"           {line}" for line in finding.differences)]
+
+
+def _seconds(counts: Counts) -> str:
+    return f"{counts.ms_saved / 1000:.1f} s"
+
+
+def _close(terminal: Terminal, cache: Cache) -> None:
+    cache.close()
+    terminal.tell(*cache.warnings)
+
+
+def _confirmed() -> bool:
+    """Asked on a terminal only; a script has to say --yes."""
+    import sys
+
+    if not sys.stdin.isatty():
+        raise error("not-confirmed", "nothing is removed without --yes", exit_code=ExitCode.USAGE)
+    answer: Any = typer.confirm("Remove everything in the cache?", err=True)
+    return bool(answer)

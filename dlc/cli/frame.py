@@ -1,0 +1,148 @@
+"""Around every command: parse, run, print, and turn whatever goes wrong into a diagnostic and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.terminal import Outcome, Terminal
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, to_json
+
+if TYPE_CHECKING:
+    from dlc.session import StepFailed
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code.
+
+    The commonest small requests are answered without typer, whose import takes half the time they may take.
+    """
+    if not os.environ.get("_DLC_COMPLETE"):
+        if list(arguments) in ([], ["-h"], ["--help"]):
+            from dlc.cli.table import first_screen
+
+            return _print(first_screen())
+        if list(arguments) == ["--version"]:
+            from dlc import __version__
+
+            return _print(f"dlc {__version__}")
+        if len(arguments) == 2 and arguments[0] == "list" and not arguments[1].startswith("-"):
+            from dlc.cli.listed import list_outcome
+
+            terminal = Terminal()
+            return _guarded("list", terminal, lambda: list_outcome(terminal, arguments[1]))
+    return _typer(list(arguments))
+
+
+def finish(name: str, terminal: Terminal, outcome: Outcome) -> int:
+    """Print what a command found; the exit code."""
+    if terminal.json:
+        document = {
+            "schema": f"dlc.{name}/1",
+            "ok": outcome.code == ExitCode.OK,
+            "exit_code": int(outcome.code),
+            "diagnostics": [to_json(d) for d in terminal.said],
+            **outcome.data,
+        }
+        return _print(json.dumps(document, indent=2, ensure_ascii=True), outcome.code)
+    return _print(outcome.text, outcome.code) if outcome.text else int(outcome.code)
+
+
+def _typer(arguments: list[str]) -> int:
+    import typer
+
+    from dlc.cli.app import root
+
+    terminal = Terminal(json="--json" in arguments)
+    name = next((a for a in arguments if not a.startswith("-")), "dlc")
+
+    def outcome() -> Outcome:
+        try:
+            found: Any = root().main(arguments, prog_name="dlc", standalone_mode=False, obj=terminal)
+        except typer.Exit as request:
+            found = request.exit_code
+        except Exception as problem:
+            told = _usage(problem)
+            if told is None:
+                raise
+            raise told from None
+        if isinstance(found, Outcome):
+            return found
+        if terminal.json and found == 130:
+            raise KeyboardInterrupt
+        return Outcome(code=ExitCode(found or 0)) if not terminal.json else Outcome()
+
+    def help_was_shown() -> bool:
+        return any(a in ("-h", "--help", "--version") for a in arguments)
+
+    if help_was_shown():
+        terminal.json = False
+    return _guarded(name, terminal, outcome)
+
+
+def _guarded(name: str, terminal: Terminal, command: Callable[[], Outcome]) -> int:
+    """Run a command; every way it can end becomes one exit code and, with --json, one document."""
+    from dlc.cli.table import COMMANDS
+
+    name = name if name in {c.name for c in COMMANDS} else "error"
+    try:
+        outcome = command()
+    except DlcError as problem:
+        terminal.tell(*problem.diagnostics)
+        outcome = Outcome(code=problem.exit_code)
+    except KeyboardInterrupt:
+        terminal.tell(Diagnostic("interrupted", "interrupted; nothing was written"))
+        outcome = Outcome(code=ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        return _quiet_pipe()
+    # Whatever else a command raises is a bug, to be reported with what reproduces it, never shown as a bare traceback.
+    except Exception as bug:  # noqa: BLE001
+        terminal.tell(_bug(bug))
+        outcome = Outcome(code=ExitCode.BUG)
+    return finish(name, terminal, outcome)
+
+
+def _bug(bug: Exception) -> Diagnostic:
+    from dlc.cli.crash import step_crash, tool_crash
+    from dlc.session import StepFailed
+
+    failed: StepFailed | None = bug if isinstance(bug, StepFailed) else None
+    return step_crash(failed) if failed else tool_crash(bug)
+
+
+def _usage(problem: Exception) -> DlcError | None:
+    """A complaint of click about the flags as a diagnostic; None for anything else.
+
+    Its classes are private to typer, but all have the message, an exit code, and the context that knows the usage.
+    """
+    if not hasattr(problem, "format_message") or not hasattr(problem, "exit_code"):
+        return None
+    told: Any = problem
+    context: Any = getattr(problem, "ctx", None)
+    message = str(told.format_message()).rstrip(".")
+    help = f"{context.command_path} --help" if context is not None else "dlc --help"
+    message, _, hint = message.partition("; did you mean ")
+    hint = f"did you mean {hint}" if hint else f"see {help}"
+    return DlcError(Diagnostic("usage", message[:1].lower() + message[1:], help=hint), exit_code=ExitCode.USAGE)
+
+
+def _print(text: str, code: int = 0) -> int:
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _quiet_pipe()
+    except UnicodeEncodeError:
+        # A terminal with a narrow encoding still gets everything, signs it lacks as escapes.
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    return int(code)
+
+
+def _quiet_pipe() -> int:
+    """`dlc list ops | head`: the reader has gone, which is no error of ours; keep the interpreter from complaining."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,27 @@
+"""`dlc list`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.complete import complete_listings
+from dlc.cli.listed import list_outcome
+from dlc.cli.terminal import Outcome
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="passes|ops|frontends|backends|pipelines|FRONTEND",
+        help="What to list; the name of a frontend (onnx) lists the operators it reads.",
+        autocompletion=complete_listings,
+    ),
+]
+
+
+def list_(ctx: typer.Context, what: What, json: flags.Json = False) -> Outcome:
+    """List what is installed, with every option and its default."""
+    del json
+    return list_outcome(ctx.obj, what)

@@ -1,0 +1,150 @@
+"""`dlc opt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.complete import complete_passes
+from dlc.cli.steps import step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.workspace import Workspace
+from dlc.diagnostics import ExitCode, Location, did_you_mean, error
+from dlc.spec import Spec
+
+if TYPE_CHECKING:
+    from dlc.graph.graph import Graph
+    from dlc.plan import Plan
+    from dlc.recipe import Step
+    from dlc.session import Handle, Session, StepResult
+
+File = Annotated[Path, typer.Argument(metavar="FILE.dlc", help="A graph or plan in dlc's own text.")]
+PrintAfter = Annotated[
+    str,
+    typer.Option(metavar="all|STEP", help="Also print what a step gave.", autocompletion=complete_passes),
+]
+Pipeline = Annotated[
+    str | None,
+    typer.Option("--pipeline", "-p", metavar="SPEC", help="What to run; the `# RUN:` line of the file by default."),
+]
+_RUN = "# RUN:"
+_EXPECTED = "\n----\n"
+"""What separates input and expected output in a test's file."""
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """`emit c{…}` behind a pipeline, as crash files have it."""
+
+    emits: str = ""
+    """Spec of the backend that writes the program, or ""."""
+
+
+def opt(
+    ctx: typer.Context,
+    file: File,
+    pipeline: Pipeline = None,
+    print_after: PrintAfter = "",
+    set: flags.Set = None,
+    without: flags.Without = None,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Run a pipeline on a graph or plan in dlc's own text and print the result. Nothing is cached."""
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    space = Workspace.open(terminal)
+    text = _read(file)
+    wanted, origin, tail = _wanted(text, pipeline, file)
+    state = _parse(space, text, file)
+    steps = _steps(space, wanted, origin, set or [], without or [])
+    names = [step.name for step in steps]
+    if print_after not in ("", "all", *names):
+        raise error(
+            "no-effect",
+            f"--print-after: the pipeline has no step {print_after}",
+            help=did_you_mean(print_after, ["all", *names], "steps"),
+            exit_code=ExitCode.USAGE,
+        )
+    return _run(space, file, state, steps, tail, print_after)
+
+
+def _run(
+    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], tail: _Tail, print_after: str
+) -> Outcome:
+    from dlc.cache import Cache, MemoryStore
+    from dlc.driver import apply, emit
+    from dlc.session import Handle
+    from dlc.state_text import print_state
+
+    done: list[StepResult[Any]] = []
+    shown: list[str] = []
+    with space.terminal.progress() as progress:
+        # Constants may be stand-ins under the digests of the real ones, so no result may be kept.
+        session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, progress.at)
+        handle: Handle[Any] = Handle(state.kind, state.digest, lambda: state)
+        for step in steps:
+            done.append(apply(step, handle, session))
+            handle = done[-1].handle
+            if print_after in ("all", step.name):
+                shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
+        if tail.emits:
+            spec = Spec.parse(tail.emits, _RUN)
+            backend, package = space.registry.backend(spec), space.registry.find("backends", spec).package
+            done.append(emit(backend, package, handle, session, file.stem))
+            handle = done[-1].handle
+    if done and not space.terminal.quiet:
+        space.terminal.log(step_table(done))
+    text = print_state(handle.value)
+    data = {"steps": [step_json(step) for step in done], "kind": handle.kind, "text": text}
+    last_is_shown = bool(shown) and (print_after == "all" or bool(steps and steps[-1].name == print_after))
+    return Outcome("\n".join(shown if last_is_shown and not tail.emits else [*shown, text]), data)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = (problem.strerror if isinstance(problem, OSError) else None) or "it is not UTF-8 text"
+        raise error(
+            "unreadable-file",
+            f"{file} cannot be read: {reason}",
+            location=Location(str(file)),
+            exit_code=ExitCode.USAGE,
+        ) from None
+
+
+def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, _Tail]:
+    """(pipeline, where it comes from, what follows it)."""
+    if pipeline is not None:
+        return pipeline, "--pipeline", _Tail()
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(_RUN):
+            found = line.removeprefix(_RUN).strip()
+            if found.startswith(("emit ", "build ")):
+                return "", f"{file}:{number}", _Tail(found.partition(" ")[2])
+            return found, f"{file}:{number}", _Tail()
+    raise error(
+        "no-pipeline",
+        f"{file} has no `{_RUN}` line",
+        help="say what to run with -p",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
+    from dlc.state_text import op_classes, parse_state, stand_in
+
+    return parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), stand_in, str(file))
+
+
+def _steps(space: Workspace, pipeline: str, origin: str, settings: list[str], without: list[str]) -> tuple[Step, ...]:
+    from dlc.recipe import expand_pipeline, named_pipelines, resolve_steps
+
+    specs = expand_pipeline(Spec.parse_pipeline(pipeline, origin), named_pipelines(space.registry, space.config))
+    return resolve_steps(space.registry, specs, settings=settings, without=without)

@@ -1,0 +1,80 @@
+"""A program to call, from a directory or from a model that is built on the way: what `run` and `verify` share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlc.cli.flags import CacheFlags, Choice
+from dlc.cli.terminal import Terminal
+from dlc.cli.workspace import Prepared, Workspace
+from dlc.diagnostics import ExitCode, error
+from dlc.feeds import random_feeds, read_feeds
+from dlc.interfaces import Program
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A loaded program."""
+
+    program: Program
+    directory: Path
+    prepared: Prepared | None
+    """How it was built; None if a directory was given."""
+    space: Workspace
+
+
+@contextmanager
+def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Generator[Opened]:
+    """The program that `choice.model` names: the directory of one, or a model, built into a temporary directory."""
+    from dlc.loading import load
+
+    space = Workspace.open(terminal, cache)
+    directory = Path(choice.model)
+    if directory.is_dir():
+        _refuse_flags(choice)
+        yield Opened(load(directory, space.registry), directory, None, space)
+        return
+    with tempfile.TemporaryDirectory(prefix="dlc-") as made:
+        prepared = space.build_into(choice, Path(made))
+        yield Opened(load(made, space.registry), Path(made), prepared, space)
+
+
+def gather_feeds(program: Program, files: Sequence[str], seed: int) -> dict[str, Array]:
+    """Inputs from files; the rest random, the same for equal seeds."""
+    ports = program.signature.inputs
+    return {**random_feeds(ports, seed), **read_feeds(files, ports)}
+
+
+def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None = None) -> dict[str, Array]:
+    """Outputs by name."""
+    return program(out=out, **feeds)
+
+
+def _refuse_flags(choice: Choice) -> None:
+    """Flags that say how to build have no effect on what is built already."""
+    given = {
+        "--target": choice.target,
+        "--pipeline": choice.pipeline,
+        "--frontend": choice.frontend,
+        "--dim": choice.dims,
+        "--input": choice.inputs,
+        "--set": choice.settings,
+        "--without": choice.without,
+    }
+    for flag, value in given.items():
+        if value:
+            raise error(
+                "no-effect",
+                f"{flag}: {choice.model} is built already",
+                help="give the model instead of the directory, or leave the flag out",
+                exit_code=ExitCode.USAGE,
+            )

@@ -1,0 +1,146 @@
+"""`dlc run`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.cli.workspace import with_option
+from dlc.diagnostics import escape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dlc.interfaces import Program
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+Subject = Annotated[str, typer.Argument(metavar="DIR|MODEL", help="A built program, or a model to build first.")]
+Files = Annotated[
+    list[str] | None, typer.Argument(metavar="[INPUT]...", help="file.npy, .npz, .pb, or name=file; others are random.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs.")]
+Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
+Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
+Calls = Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes.")]
+Threads = Annotated[int, typer.Option(min=0, help="Threads of the program, if its backend has that option.")]
+
+
+def run(
+    ctx: typer.Context,
+    subject: Subject,
+    inputs: Files = None,
+    seed: Seed = 0,
+    output: Outputs = None,
+    timed: Time = False,
+    calls: Calls = 50,
+    threads: Threads = 0,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Run a program, or a model that is built first, on files or random inputs."""
+    del json
+    from dlc.cli.programs import call, gather_feeds, open_program
+    from dlc.feeds import write_arrays
+
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
+    if threads:
+        chosen = with_option(chosen, "threads", str(threads))
+    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
+        feeds = gather_feeds(opened.program, inputs or (), seed)
+        found = call(opened.program, feeds)
+        if output:
+            write_arrays(output, found)
+        rows = [_summary(name, array) for name, array in found.items()]
+        text = columns([("output", "type", "min", "mean", "max", "first"), *(row.cells for row in rows)])
+        data: dict[str, Any] = {"outputs": [row.json() for row in rows], "seed": seed}
+        if timed:
+            times = _times(opened.program, feeds, found, calls)
+            text += f"\n\n{times}"
+            data["time"] = times.json()
+        return Outcome(text, data)
+
+
+class _Row:
+    """Figures of one output."""
+
+    def __init__(self, name: str, array: Array) -> None:
+        import numpy as np
+
+        self.name = name
+        self.type = f"{array.dtype}{list(array.shape)}".replace(" ", "")
+        self.first = [v.item() for v in array.reshape(-1)[:4]]
+        self.figures: tuple[float, float, float] | None = None
+        if array.size:
+            values = array.astype(np.float64)
+            self.figures = float(values.min()), float(values.mean()), float(values.max())
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        shown = [f"{x:.6g}" for x in self.figures] if self.figures else ["", "", ""]
+        first = ", ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in self.first)
+        return escape(self.name), self.type, *shown, first
+
+    def json(self) -> dict[str, Any]:
+        finite = [x if x == x and abs(x) != float("inf") else str(x) for x in self.figures or ()]
+        figures = dict(zip(("min", "mean", "max"), finite, strict=False))
+        return {"name": self.name, "type": self.type, **figures}
+
+
+def _summary(name: str, array: Array) -> _Row:
+    return _Row(name, array)
+
+
+class _Times:
+    """Percentiles of repeated calls, in milliseconds."""
+
+    def __init__(self, milliseconds: list[float]) -> None:
+        ordered = sorted(milliseconds)
+
+        def percentile(p: float) -> float:
+            return ordered[min(len(ordered) - 1, round(p * (len(ordered) - 1)))]
+
+        self.calls = len(ordered)
+        self.p10, self.median, self.p90 = percentile(0.1), percentile(0.5), percentile(0.9)
+
+    def __str__(self) -> str:
+        return (
+            f"median {self.median:.3f} ms, 10th percentile {self.p10:.3f} ms, 90th percentile {self.p90:.3f} ms "
+            f"({self.calls} calls)"
+        )
+
+    def json(self) -> dict[str, float]:
+        return {"calls": self.calls, "median_ms": self.median, "p10_ms": self.p10, "p90_ms": self.p90}
+
+
+def _times(program: Program, feeds: dict[str, Array], out: dict[str, Array], calls: int) -> _Times:
+    """Time calls into the same buffers, after a tenth of them (and one at least) to warm up."""
+    import numpy as np
+
+    from dlc.cli.programs import call
+
+    buffers = {name: np.empty_like(array) for name, array in out.items()}
+    for _ in range(max(1, calls // 10)):
+        call(program, feeds, buffers)
+    found: list[float] = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        call(program, feeds, buffers)
+        found.append((time.perf_counter() - start) * 1000)
+    return _Times(found)

@@ -1,0 +1,164 @@
+"""Steps of a build, told: the table, the explanation of one step, dumps of what each gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.terminal import columns
+from dlc.diagnostics import ExitCode, Location, did_you_mean, error, escape
+
+if TYPE_CHECKING:
+    from dlc.recipe import Recipe
+    from dlc.session import StepResult
+
+Steps = Sequence["StepResult[Any]"]
+_SPEC = 48
+"""Characters of a spec that the table shows."""
+
+
+def step_name(step: StepResult[Any]) -> str:
+    """`fuse` of `fuse{max-ops=8}`; frontends and backends stand under `parse`, `emit` and `build`."""
+    word = step.spec.partition("{")[0]
+    return word.partition(" ")[0]
+
+
+def step_table(steps: Steps) -> str:
+    """Step, milliseconds, hit or miss, nodes, and a note."""
+    rows = [("step", "ms", "cache", "nodes", "note")]
+    before: int | None = None
+    for step in steps:
+        nodes = step.counts.get("nodes")
+        rows.append((_short(step.spec), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)))
+        before = nodes if nodes is not None else before
+    return columns(rows, right=(1,))
+
+
+def step_json(step: StepResult[Any]) -> dict[str, Any]:
+    """One step for programs."""
+    return {
+        "step": step.spec,
+        "milliseconds": round(step.milliseconds, 3),
+        "cached": step.cached,
+        "output": f"{step.handle.kind} {step.handle.digest}",
+        "counts": dict(step.counts),
+        "notes": list(step.notes),
+        "missed": [{"subject": subject, "reason": reason} for subject, reason in step.misses],
+    }
+
+
+def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
+    """What `--explain` prints once the build is done. Raises DlcError (USAGE) if the pipeline has no such step."""
+    known = _known(recipe)
+    if name and name not in known:
+        raise _no_step("--explain", name, known)
+
+    def explain(steps: Steps) -> list[str]:
+        lines: list[str] = []
+        for step in steps:
+            if not name or _title(step, recipe, steps) != name:
+                continue
+            lines.append(escape(step.spec))
+            lines += [f"  {what} {n}" for what, n in step.counts.items()]
+            lines += [f"  {escape(note)}" for note in step.notes]
+            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in step.misses]
+        return lines
+
+    return explain
+
+
+@dataclass
+class Dump:
+    """Writes what steps gave to NNN-STEP.dlc."""
+
+    wanted: str
+    """all, changed, the name of a step, or "" for nothing."""
+    directory: Path
+    recipe: Recipe
+    seen: list[StepResult[Any]] = field(default_factory=list["StepResult[Any]"])
+
+    @classmethod
+    def of(cls, wanted: str, directory: Path, recipe: Recipe) -> Dump:
+        """Raises DlcError (USAGE) if the pipeline has no such step."""
+        known = _known(recipe)
+        if wanted not in ("", "all", "changed", *known):
+            raise _no_step("--dump-ir", wanted, ["all", "changed", *known])
+        return cls(wanted, directory, recipe)
+
+    def step(self, step: StepResult[Any]) -> None:
+        """Write the step's result, if it is wanted. Raises DlcError when it cannot be written."""
+        before = self.seen[-1].handle.digest if self.seen else ""
+        self.seen.append(step)
+        name = _title(step, self.recipe, self.seen)
+        changed = self.wanted == "changed" and step.handle.digest != before
+        if step.handle.kind == "artifact" or not (changed or self.wanted in ("all", name)):
+            return
+        from dlc.cache.store import write_atomically
+        from dlc.state_text import print_state
+
+        path = self.directory / f"{len(self.seen) - 1:03}-{name}.dlc"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [print_state(step.handle.value, origins=True).encode()])
+        except OSError as problem:
+            raise error(
+                "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
+            ) from None
+
+
+def memory_line(memory: Mapping[str, int | str]) -> str:
+    """`arena 8,192 B, lower bound 8,192 B, gap 0.00 %`, as far as it is known."""
+    arena, bound, gap = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
+    if not isinstance(arena, int):
+        return ""
+    parts = [f"arena {arena:,} B"]
+    if isinstance(bound, int):
+        parts.append(f"lower bound {bound:,} B")
+    if gap is not None:
+        parts.append(f"gap {gap} %")
+    return ", ".join(parts)
+
+
+def _title(step: StepResult[Any], recipe: Recipe, steps: Steps) -> str:
+    """The first step is named parse, whatever the frontend is."""
+    del recipe
+    return "parse" if step is steps[0] else step_name(step)
+
+
+def _known(recipe: Recipe) -> list[str]:
+    return ["parse", *(step.name for step in recipe.steps), "emit", "build"]
+
+
+def _short(spec: str) -> str:
+    text = escape(spec)
+    return text if len(text) <= _SPEC else text[: _SPEC - 1] + "…"
+
+
+def _hit(step: StepResult[Any]) -> str:
+    return "hit" if step.cached else "miss"
+
+
+def _nodes(before: int | None, now: int | None) -> str:
+    if now is None:
+        return ""
+    return f"{now}" if before in (None, now) else f"{before} → {now}"
+
+
+def _note(step: StepResult[Any]) -> str:
+    """Statistics, then how much was left alone, then the step's own notes."""
+    counts = [f"{what} {n}" for what, n in step.counts.items() if what != "nodes"]
+    if step.misses:
+        counts.append(f"missed {len(step.misses)} (--explain {step_name(step)})")
+    notes = [escape(note) for note in step.notes]
+    return "; ".join([", ".join(counts), *notes] if counts else notes)
+
+
+def _no_step(flag: str, name: str, known: Sequence[str]) -> Exception:
+    return error(
+        "no-effect",
+        f"{flag}: the pipeline has no step {name}",
+        help=did_you_mean(name, known, "steps"),
+        exit_code=ExitCode.USAGE,
+    )

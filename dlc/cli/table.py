@@ -1,0 +1,50 @@
+"""The commands as a static table: `dlc --help` is printed from it, and only the command that runs is imported."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One row of the first screen."""
+
+    name: str
+    summary: str
+    target: str
+    """"module:attribute" of a function, or of a typer.Typer with subcommands."""
+    panel: str
+
+
+COMMANDS = (
+    Command("build", "Compile a model: sources, header, weights and library.", "dlc.cli.build:build", "Compile"),
+    Command("run", "Run a program or model on files or random inputs; time it.", "dlc.cli.run:run", "Compile"),
+    Command("verify", "Compare a program's outputs with a reference.", "dlc.cli.verify:verify", "Compile"),
+    Command("opt", "Run a pipeline on a graph in dlc's own text.", "dlc.cli.opt:opt", "Understand"),
+    Command("show", "Show a model, a program, or anything the cache holds.", "dlc.cli.show:show", "Understand"),
+    Command("list", "List passes, ops, frontends, backends or pipelines.", "dlc.cli.list:list_", "Understand"),
+    Command("cache", "Look into the cache and tidy it up.", "dlc.cli.cache:app", "Maintain"),
+    Command("plugins", "List installed plugins and what became of them.", "dlc.cli.plugins:plugins", "Maintain"),
+    Command("doctor", "Check this machine: compilers, plugins, cache.", "dlc.cli.doctor:doctor", "Maintain"),
+)
+
+_OPTIONS = (
+    ("--version", "Print the version and exit."),
+    ("--install-completion", "Install completion for the current shell."),
+    ("--show-completion", "Print the completion script of the current shell."),
+    ("-h, --help", "Show this message; dlc COMMAND --help shows a command's flags."),
+)
+
+
+def first_screen() -> str:
+    """What `dlc --help` prints."""
+    width = max(len(c.name) for c in COMMANDS)
+    lines = ["Usage: dlc [OPTIONS] COMMAND [ARGS]...", "", "  Compile models to plain C, with every step cached."]
+    for panel in dict.fromkeys(c.panel for c in COMMANDS):
+        lines += ["", f"{panel}:"]
+        lines += [f"  {c.name:{width}}  {c.summary}" for c in COMMANDS if c.panel == panel]
+    wide = max(len(flag) for flag, _ in _OPTIONS)
+    lines += ["", "Options:", *(f"  {flag:{wide}}  {text}" for flag, text in _OPTIONS)]
+    lines += [
+        "",
+        "Every command takes --json. Exit codes: 0 ok, 1 model, 2 usage, 3 mismatch, 4 limit, 5 tool, 6 plugin,",
+    ]
+    return "\n".join([*lines, "7 required cache result missing, 70 bug in dlc, 130 interrupted."])

@@ -1,0 +1,121 @@
+"""The one place that writes: results to stdout, everything else to stderr, one JSON document if asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlc.diagnostics import Diagnostic, ExitCode, escape, render
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command has to say in the end."""
+
+    text: str = ""
+    """For people, on stdout."""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """For programs, with --json."""
+    code: ExitCode = ExitCode.OK
+
+
+@dataclass
+class Terminal:
+    """Where a command's words go. Diagnostics are kept for the JSON document, each said once."""
+
+    json: bool = False
+    quiet: bool = False
+    said: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def tell(self, *diagnostics: Diagnostic) -> None:
+        """Show diagnostics on stderr (in the document with --json)."""
+        for d in diagnostics:
+            if d in self.said:
+                continue
+            self.said.append(d)
+            if not self.json:
+                self.log(render(d, colour()))
+
+    def log(self, text: str) -> None:
+        """A line for the user that is no result."""
+        if not self.json:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    @contextmanager
+    def progress(self) -> Generator[Progress]:
+        """Shows what is running, on a terminal only."""
+        shown = Progress(not (self.json or self.quiet) and is_interactive())
+        try:
+            yield shown
+        finally:
+            shown.stop()
+
+
+class Progress:
+    """One line on stderr that names the running step; rich is imported when there is something to show."""
+
+    def __init__(self, shows: bool) -> None:
+        """Nothing is shown before the first `at`."""
+        self._shows = shows
+        self._status: Any = None
+
+    def at(self, what: str) -> None:
+        """Say what runs now."""
+        if not self._shows:
+            return
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("", spinner="dots")
+            self._status.start()
+        from rich.markup import escape as literal
+
+        self._status.update(literal(escape(what)[:100]))
+
+    def stop(self) -> None:
+        """Remove the line."""
+        if self._status is not None:
+            self._status.stop()
+
+
+def is_interactive() -> bool:
+    """Whether somebody watches stderr. A CI log may claim to be a terminal, but nobody wants a spinner there."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
+
+
+def colour() -> bool:
+    """Whether stderr gets colours: no-color.org, force-color.org."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows as aligned columns, two spaces apart; the columns numbered in `right` are right-aligned."""
+    if not rows:
+        return ""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def size(count: int) -> str:
+    """Bytes in words: 1,234 B or 12.3 MiB."""
+    if count < 10_000:
+        return f"{count:,} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024 or unit == "GiB":
+            return f"{value:,.1f} {unit}"
+    raise AssertionError

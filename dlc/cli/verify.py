@@ -1,0 +1,165 @@
+"""`dlc verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.run import Files, Seed, Subject
+from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.diagnostics import ExitCode, error, escape
+
+if TYPE_CHECKING:
+    from dlc.cli.programs import Opened
+    from dlc.compare import Comparison
+    from dlc.reference import Array, Kind, Reference
+
+Expected = Annotated[
+    list[str] | None,
+    typer.Option("--expected", "-e", metavar="FILE", help="Expected output: .pb, .npy, .npz or name=file; may repeat."),
+]
+Ref = Annotated[str, typer.Option("--reference", metavar="auto|onnxruntime|numpy", help="What computes the reference.")]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR, for the reference.")
+]
+Rtol = Annotated[float | None, typer.Option(min=0.0, help="Relative tolerance.")]
+Atol = Annotated[float | None, typer.Option(min=0.0, help="Absolute tolerance.")]
+
+
+def verify(
+    ctx: typer.Context,
+    subject: Subject,
+    inputs: Files = None,
+    expected: Expected = None,
+    reference: Ref = "auto",
+    model: ModelFile = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    seed: Seed = 0,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Compare outputs with expected files, onnxruntime or the numpy reference; exit 3 if they differ."""
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
+    source = None if Path(subject).is_dir() else Path(subject)
+    kind = "expected" if expected else _checked(reference, model or source)
+    from dlc.cli.programs import call, gather_feeds, open_program
+
+    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
+        feeds = gather_feeds(opened.program, inputs or (), seed)
+        if expected:
+            from dlc.feeds import read_feeds
+
+            want = read_feeds(expected, opened.program.signature.outputs, "output")
+        else:
+            want = _reference(kind, opened, model or source, chosen).evaluate(feeds)
+        found = call(opened.program, feeds)
+    return _judge(kind, found, want, rtol, atol)
+
+
+def _checked(reference: str, model: Path | None) -> str:
+    """Which reference, if everything it needs is there: asked before the model is built."""
+    from dlc.reference import choose
+
+    kinds: dict[str, Kind] = {"auto": "auto", "onnxruntime": "onnxruntime", "numpy": "numpy"}
+    if reference not in kinds:
+        raise error(
+            "bad-option",
+            f"--reference {reference}: there is no such reference",
+            help="auto, onnxruntime or numpy; files are given with --expected",
+            exit_code=ExitCode.USAGE,
+        )
+    if model is None:
+        raise error(
+            "no-reference",
+            "a directory holds the program, but not the model to compare it with",
+            help="add --model MODEL or --expected FILE",
+            exit_code=ExitCode.USAGE,
+        )
+    return choose(kinds[reference], model)
+
+
+def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choice) -> Reference:
+    from dlc.reference import Reference, onnxruntime
+
+    assert model is not None
+    if kind == "onnxruntime":
+        return onnxruntime(model)
+    from dlc.graph.evaluate import evaluate
+    from dlc.report import Report
+
+    source = opened.space.source(str(model))
+    frontend, _ = opened.space.reader(source, chosen)
+    graph = frontend.parse(source, Report())
+    return Reference("numpy", lambda feeds: evaluate(graph, feeds))
+
+
+def _judge(
+    kind: str, found: dict[str, Array], want: dict[str, Array], rtol: float | None, atol: float | None
+) -> Outcome:
+    from dlc.compare import compare
+    from dlc.reference import missing, tolerance_for
+
+    absent = missing(list(found), want)
+    if absent and kind != "expected":
+        raise error("no-reference", f"{kind} gives no value for {', '.join(map(escape, absent))}")
+    results: list[Comparison] = []
+    for name, array in found.items():
+        if name not in want:
+            continue
+        if want[name].shape != array.shape or want[name].dtype != array.dtype:
+            raise error(
+                "shape-mismatch",
+                f"output {escape(name)} is {array.dtype}{list(array.shape)}, "
+                f"but {kind} has {want[name].dtype}{list(want[name].shape)}",
+                exit_code=ExitCode.MISMATCH,
+            )
+        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol)))
+    ok = all(r.ok for r in results)
+    rows = [("output", "max abs", "max rel", "max ulp", "cosine", "tolerance", "")]
+    rows += [_row(r) for r in results]
+    text = f"reference: {kind}\n" + columns(rows)
+    if absent:
+        text += f"\nnot compared: {', '.join(map(escape, absent))}"
+    data = {"reference": kind, "outputs": [_json(r) for r in results], "not_compared": absent}
+    return Outcome(text, data, ExitCode.OK if ok else ExitCode.MISMATCH)
+
+
+def _row(r: Comparison) -> tuple[str, ...]:
+    verdict = "ok" if r.ok else f"MISMATCH: {r.wrong} of {r.size} elements, worst at {list(r.worst)}"
+    figures = f"{r.max_abs:.3g}", f"{r.max_rel:.3g}", f"{r.max_ulp}", f"{r.cosine:.9f}"
+    return escape(r.name), *figures, str(r.tolerance), verdict
+
+
+def _json(r: Comparison) -> dict[str, Any]:
+    def number(x: float) -> float | str:
+        return x if abs(x) < float("inf") else str(x)  # JSON has no infinity
+
+    return {
+        "name": r.name,
+        "ok": r.ok,
+        "max_abs": number(r.max_abs),
+        "max_rel": number(r.max_rel),
+        "max_ulp": r.max_ulp,
+        "cosine": number(r.cosine),
+        "wrong": r.wrong,
+        "size": r.size,
+        "worst": list(r.worst),
+        "rtol": r.tolerance.relative,
+        "atol": r.tolerance.absolute,
+    }

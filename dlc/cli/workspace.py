@@ -1,0 +1,218 @@
+"""What commands work with: configuration, registry, cache and session, put together from flags and environment.
+
+Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR) is read here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.flags import CacheFlags, Choice
+from dlc.cli.terminal import Terminal
+from dlc.config import Config
+from dlc.config_file import load_config
+from dlc.diagnostics import ExitCode, error
+from dlc.interfaces import Artifact, Frontend, Source
+from dlc.plugins import load_registry
+from dlc.recipe import Recipe, resolve
+from dlc.registry import Registry
+from dlc.spec import Spec
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache
+    from dlc.driver import Build
+    from dlc.session import Session, StepResult
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A build that is ready to start."""
+
+    source: Source
+    frontend: Frontend
+    package: str
+    """Of the frontend."""
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Configuration and plugins of one command."""
+
+    terminal: Terminal
+    config: Config
+    registry: Registry
+
+    @classmethod
+    def open(cls, terminal: Terminal, flags: CacheFlags | None = None) -> Workspace:
+        """From dlc.toml, the environment and flags, in rising order; plugins that do not work are told about."""
+        config = configuration(flags or CacheFlags())
+        registry = load_registry(config.disabled)
+        terminal.tell(*registry.problems)
+        return cls(terminal, config, registry)
+
+    @contextmanager
+    def cache(self) -> Generator[Cache]:
+        """The cache, closed in the end; what is wrong with it is told, and work goes on without."""
+        cache = open_configured(self.config)
+        try:
+            yield cache
+        finally:
+            cache.close()
+            self.terminal.tell(*cache.warnings)
+
+    def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[str], None]) -> Session:
+        """A session on a model in directory `root`."""
+        from dlc.codec import Context
+        from dlc.session import Session
+        from dlc.state_text import op_classes
+
+        context = Context(lambda: op_classes(self.registry), root)
+        return Session(cache, context, (self.registry.step_done,), on_start, jobs or os.cpu_count() or 1)
+
+    def source(self, model: str) -> Source:
+        """The model's file. Raises DlcError (USAGE) when there is none."""
+        path = Path(model)
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "does not exist"
+            raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
+        return Source(path)
+
+    def reader(self, source: Source, choice: Choice) -> tuple[Frontend, str]:
+        """The frontend for a source with the shapes that flags give, and the package it comes from."""
+        if choice.frontend:
+            spec = Spec.parse(choice.frontend, "--frontend")
+            entry = self.registry.find("frontends", spec)
+        else:
+            entry = self.registry.frontend_for(source)
+            spec = Spec(entry.name)
+        frontend = self.registry.frontend(spec)
+        given = (
+            ("--dim", "dims", _pairs("--dim", "=", choice.dims)),
+            ("--input", "input", _pairs("--input", ":", choice.inputs)),
+        )
+        known = {doc.key for doc in frontend.options_doc()}
+        for flag, key, value in given:
+            if not value:
+                continue
+            if key not in known:
+                raise error(
+                    "no-effect",
+                    f"{flag}: the frontend {entry.name} has no {key}; shapes stand in the file itself",
+                    exit_code=ExitCode.USAGE,
+                )
+            spec = spec.with_option(key, value)
+        return self.registry.frontend(spec), entry.package
+
+    def prepare(self, choice: Choice) -> Prepared:
+        """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
+        source = self.source(choice.model)
+        recipe = resolve(
+            self.registry,
+            self.config,
+            choice.target or self.default_target(),
+            pipeline=choice.pipeline,
+            settings=choice.settings,
+            without=choice.without,
+        )
+        frontend, package = self.reader(source, choice)
+        return Prepared(source, frontend, package, recipe)
+
+    def default_target(self) -> str:
+        """The only backend there is, or c."""
+        names = list(self.registry.backends)
+        if not names:
+            raise error(
+                "no-backend", "no backend is installed", help="pip install dlc-backend-c", exit_code=ExitCode.USAGE
+            )
+        if len(names) > 1 and "c" not in names:
+            raise error("no-target", "which target?", help=f"--target {' | '.join(names)}", exit_code=ExitCode.USAGE)
+        return "c" if "c" in names else names[0]
+
+    def compile(
+        self,
+        prepared: Prepared,
+        cache: Cache,
+        *,
+        jobs: int = 0,
+        stop_after: str = "",
+        on_step: Callable[[StepResult[Any]], None] = lambda step: None,  # noqa: ARG005
+    ) -> Build:
+        """Run a build with progress on the terminal."""
+        from dlc.driver import compile_source
+
+        assert prepared.source.path is not None
+        with self.terminal.progress() as progress:
+            session = self.session(cache, prepared.source.path.parent, jobs, progress.at)
+            return compile_source(
+                prepared.source,
+                prepared.frontend,
+                prepared.package,
+                prepared.recipe,
+                session,
+                stop_after=stop_after,
+                on_step=on_step,
+            )
+
+    def build_into(self, choice: Choice, directory: Path, *, jobs: int = 0) -> Prepared:
+        """Build a model into a directory, for commands that only need the program."""
+        from dlc.driver import install
+
+        prepared = self.prepare(choice)
+        with self.cache() as cache:
+            build = self.compile(prepared, cache, jobs=jobs)
+            artifact: Artifact = build.last.value
+            install(complete(artifact), directory)
+        return prepared
+
+
+def complete(artifact: Artifact) -> Artifact:
+    """The artifact with a manifest."""
+    from dlc.manifest import with_manifest
+
+    return with_manifest(artifact)
+
+
+def configuration(flags: CacheFlags) -> Config:
+    """Defaults < dlc.toml < environment < flags."""
+    config = load_config(Path.cwd())
+    layers = (
+        ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
+        ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
+        ("cache.mode", flags.mode, "--cache"),
+        ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
+    )
+    for key, text, origin in layers:
+        if text:
+            config = config.with_flag(key, text, origin)
+    return config
+
+
+def open_configured(config: Config) -> Cache:
+    """The cache that the configuration names."""
+    from dlc.cache import open_cache
+
+    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
+
+
+def with_option(choice: Choice, key: str, value: str) -> Choice:
+    """The choice with one more option of the target."""
+    spec = Spec.parse(choice.target or "c", "--target").with_option(key, value)
+    return replace(choice, target=str(spec))
+
+
+def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:
+    """`batch=1` and `x:1x3x224x224` in the form that options of frontends have: `batch:1`."""
+    found: list[str] = []
+    for text in texts:
+        name, middle, value = text.rpartition(mark)
+        if not middle or not name or not value:
+            form = "NAME=N" if mark == "=" else "NAME:1x3x224x224"
+            raise error("bad-option", f"{flag} {text}: expected {form}", exit_code=ExitCode.USAGE)
+        found.append(f"{name}:{value}")
+    return tuple(found)

@@ -1,0 +1,302 @@
+"""Sums of products, and other reductions along whole vectors: convolution, matrix product, their gradients, pooling.
+
+    for batch: for row blocks: [copy of a] for column panels: [copy of b] for rows: register tile, then followers
+
+By roles of axes: the column axis has unit stride in the output and becomes lanes. If one operand of a product has it
+and the other has not, that other one is read as scalars for a tile of rows; if both have it (depthwise convolution) or
+there is one operand (pooling), tiles have one row. Blocks keep what is read again within the second-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in
+from dlc.kernel.loops import Block, For, If, Stmt, axes_of, loop, wrap
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.schedules.flat import axis_inside, coefficient, offset
+from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.operands import Operands, prepare
+from dlc.kernel.schedules.scope import Scope, merge_run, open_scope
+from dlc.kernel.schedules.tiles import Spot, Tile, cycles, row_limit, split_rows, tile
+from dlc.types import f32, f64
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Statements, and the buffers they need."""
+
+    body: tuple[Stmt, ...]
+    buffers: tuple[Param, ...]
+
+
+def contraction(group: Group, kernel: Kernel, machine: Machine, written: frozenset[str]) -> Scheduled | None:
+    """The group by register tiles, or None when it does not have this form."""
+    nest = group.nests[0]
+    if not _applies(group, kernel, machine) or nest.out in written:
+        return None
+    for column in _columns(group, kernel):
+        for packed in (False, True):
+            operands = prepare(group, kernel, column, machine, packed)
+            found = None if operands is None else _scheduled(operands, kernel, machine)
+            if found is not None:
+                return found
+    return None
+
+
+def _applies(group: Group, kernel: Kernel, machine: Machine) -> bool:
+    nest = group.nests[0]
+    shape, dtype = kernel.tensors[nest.out].shape, kernel.tensors[nest.out].dtype
+    kept = [a for a in nest.axes if a not in nest.reduction_axes]
+    return (
+        machine.vector_bytes >= 16
+        and nest.reduce is not None
+        and bool(nest.reduction_axes)
+        and all(a.extent > 0 for a in nest.axes)
+        and dtype in (f32, f64)
+        and plain_write(nest, shape)
+        and set(kept) == set(group.shared)
+        and all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:])
+    )
+
+
+def _columns(group: Group, kernel: Kernel) -> list[Axis]:
+    """Output axes along which the last result is contiguous."""
+    last = group.nests[-1]
+    at = offset(last.index, kernel.tensors[last.out].shape)
+    return [a for a in group.shared if coefficient(at, a) == 1]
+
+
+def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | None:
+    whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
+    # Copies are written in terms of these axes, so they must stay.
+    named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
+    frozen = (o.column, *([o.block.axis] if o.block else ()), *(a for a in o.group.shared if a in named))
+    scope = open_scope(o.group, whole, frozen)
+    plan = _plan(o, scope, whole, machine, named)
+    for vectors in _widths(plan, machine):
+        body = _panels(plan, vectors, machine)
+        if body is not None:
+            tile_size = max(row_limit(vectors, machine.registers), 1) * vectors * plan.tile.lanes
+            buffers = (*o.buffers, Param("tile", kernel.tensors[plan.tile.product.out].type.with_shape((tile_size,))))
+            return Scheduled(wrap(plan.outer, body), buffers)
+    return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Loops around the tiles.
+
+    Attributes:
+        outer: Loops outside of everything: batches, and rows that no block divides.
+        block: Axis that row blocks divide; `size` of its values make a block.
+        between: Row axes inside the panel loop, outside of tiles.
+    """
+
+    operands: Operands
+    tile: Tile
+    outer: tuple[Axis, ...]
+    between: tuple[Axis, ...]
+    block: Axis | None
+    size: int
+
+
+def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
+    product, *followers = scope.nests
+    reduced = tuple(a for a in product.axes if a not in scope.shared)
+    (product,), reduced = merge_run((product,), reduced)
+    others = [a for a in scope.shared if a != o.column]
+    rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
+    row = rows[-1] if rows else None
+    dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | {"tile": kernel.tensors[product.out].dtype}
+    tiling = Tile(
+        product,
+        tuple(followers),
+        scope.scalars.get(product.out),
+        scope.scalars,
+        row,
+        o.column,
+        reduced,
+        machine.lanes(kernel.tensors[product.out].dtype.itemsize),
+        kernel.start_of(product.out),
+        dtypes,
+    )
+    if o.block is not None:
+        block: Axis | None = o.block.axis
+        size = o.block.size
+    else:
+        block = rows[-2] if len(rows) > 1 else row
+        size = _rows_per_block(o, block, machine) if block else 0
+    within = [block] if block is not None and block != row else []
+    outer = tuple(a for a in others if a != row and a not in within)
+    return Plan(o, tiling, outer, tuple(within), block, size)
+
+
+def _is_row(product: Nest, axis: Axis) -> bool:
+    """Whether only the operand without the column moves along an axis."""
+    return isinstance(product.body, Apply) and sum(axis_inside(a, axis) for a in product.body.args) == 1
+
+
+def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
+    """Values of the block axis per block; all of them when blocks would move more bytes than they save."""
+    budget = machine.l2 // 2
+    if o.row_bytes <= budget:
+        return block.extent
+    blocks = -(-o.row_bytes // budget)
+    panels = max(1, o.column.extent // 16)
+    by_panel = o.column_bytes + o.row_bytes * panels
+    by_block = o.row_bytes + o.column_bytes * (blocks if o.column_bytes > budget else 1)
+    return block.extent if by_panel <= by_block else max(1, block.extent // blocks)
+
+
+def _widths(plan: Plan, machine: Machine) -> list[int]:
+    """Vectors per tile, fastest first by the cycle model."""
+    lanes = plan.tile.lanes
+    rows = plan.tile.row.extent if plan.tile.row else 1
+    columns = plan.tile.column.extent
+
+    def cost(vectors: int) -> float:
+        tiles = sum(cycles(h, vectors) for h in split_rows(rows, row_limit(vectors, machine.registers), vectors))
+        return tiles * -(-columns // (vectors * lanes))
+
+    if plan.operands.panel_width:
+        return [plan.operands.panel_width // lanes]
+    fitting = [v for v in (2, 3, 1, 4, 6, 8) if v * lanes <= max(columns, lanes) and v <= machine.registers // 2]
+    return sorted(fitting, key=cost)
+
+
+def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
+    """All columns: full panels in a loop, then what is left."""
+    width = vectors * plan.tile.lanes
+    extent = plan.tile.column.extent
+    full, rest = divmod(extent, width)
+    panel = plan.operands.panel
+    before = () if panel is None else panel.fill
+    cb = Axis("cb", -(-extent // width)) if panel is None else plan.operands.panel_axis
+    body: list[Stmt] = []
+    if full:
+        rows = _rows(plan, cb * width, vectors, width, machine)
+        if rows is None:
+            return None
+        body.append(For(cb, Const(0), Const(full), (*before, *rows)))
+    if rest and panel is not None:
+        rows = _rows(plan, cb * width, vectors, rest, machine)
+        if rows is None:
+            return None
+        body.append(For(cb, Const(full), Const(full + 1), (*before, *rows)))
+    elif rest:
+        rows = _last_columns(plan, rest, machine)
+        if rows is None:
+            return None
+        body += rows
+    return _blocks(plan, tuple(body), machine, vectors)
+
+
+def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
+    """Columns behind the full panels: exactly, by computing some again, or by reading padding that exists."""
+    lanes, extent = plan.tile.lanes, plan.tile.column.extent
+    vectors = -(-rest // lanes)
+    width = vectors * lanes
+    if width != rest and extent >= width:
+        again = _rows(plan, Const(extent - width), vectors, width, machine)
+        if again is not None:
+            return again
+    if width != rest and not _padding_exists(plan, extent - rest, width):
+        return None
+    return _rows(plan, Const(extent - rest), vectors, rest, machine)
+
+
+def _padding_exists(plan: Plan, first: int, width: int) -> bool:
+    """Whether every load of the product stays inside its tensor although the columns run past their end."""
+    from dlc.kernel.schedules.flat import at
+    from dlc.kernel.simplify import bounds
+
+    stack: list[Expr] = [at(plan.tile.product.body, {plan.tile.column: Const(first) + Axis("lane", width)})]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Load):
+            span = bounds(e.index[0])
+            if span is None or span[0] < 0 or span[1] >= plan.operands.sizes[e.param]:
+                return False
+        elif isinstance(e, Apply):
+            stack.extend(e.args)
+    return True
+
+
+def _blocks(plan: Plan, body: tuple[Stmt, ...], machine: Machine, vectors: int) -> tuple[Stmt, ...]:
+    """The loop over row blocks around the panels, with the copy of the rows' operand."""
+    copies = plan.operands.copies
+    if plan.block is None or (plan.operands.block is None and _block_size(plan, machine, vectors) >= plan.block.extent):
+        return (*copies, *body)
+    start = _block_start(plan)
+    return (For(start, Const(0), Const(plan.block.extent), (*copies, *body), _block_size(plan, machine, vectors)),)
+
+
+def _block_start(plan: Plan) -> Axis:
+    assert plan.block is not None
+    return plan.operands.block.start if plan.operands.block else Axis("y0", plan.block.extent)
+
+
+def _block_size(plan: Plan, machine: Machine, vectors: int) -> int:
+    """Blocks of the tile's own axis are whole tiles."""
+    if plan.block is None or plan.block != plan.tile.row or plan.size >= plan.block.extent:
+        return plan.size
+    limit = row_limit(vectors, machine.registers)
+    return max(limit, plan.size - plan.size % limit)
+
+
+def _rows(plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
+    """All rows of a block for one panel."""
+    row = plan.tile.row
+    limit = row_limit(vectors, machine.registers)
+    runs = [(h, len(list(g))) for h, g in groupby(split_rows(row.extent if row else 1, limit, vectors))]
+    blocked = plan.block is not None and (
+        plan.operands.block is not None or _block_size(plan, machine, vectors) < plan.block.extent
+    )
+    own = blocked and plan.block == row
+    size = _block_size(plan, machine, vectors)
+    out: list[Stmt] = []
+    first = 0
+    for k, (height, count) in enumerate(runs):
+        body = _run(plan, Spot(Const(first), column, height, vectors, columns), count, own and k == 0, size)
+        if body is None:
+            return None
+        last = first + height * count
+        if own and k > 0:
+            body = (If(apply("ge", _block_start(plan) + size, row.extent if row else 1), body),)
+        out += body
+        first = last
+    result = tuple(out)
+    for axis in reversed(plan.between):
+        if blocked and axis == plan.block:
+            start = _block_start(plan)
+            result = (For(axis, start, apply("min", start + size, axis.extent), result),)
+        else:
+            result = (loop(axis, *result),)
+    return result
+
+
+def _run(plan: Plan, s: Spot, count: int, blocked: bool, size: int) -> tuple[Stmt, ...] | None:
+    """Equal tiles below one another."""
+    if count == 1 and not blocked:
+        single = tile(plan.tile, s)
+        return None if single is None else (Block(single),)
+    assert isinstance(s.row, Const) and plan.tile.row is not None
+    at = Axis("rt", plan.tile.row.extent)
+    body = tile(plan.tile, replace(s, row=at))
+    if body is None:
+        return None
+    first = int(s.row.value)
+    last = first + s.rows * count
+    if not blocked:
+        return (For(at, Const(first), Const(last), body, s.rows),)
+    start = _block_start(plan)
+    return (For(at, start, apply("min", start + size, last), body, s.rows),)
+
+
+def shares(e: Expr, axes: Sequence[Axis]) -> bool:
+    """Whether any of the axes occurs."""
+    return any(a in axes_in(e) for a in axes)

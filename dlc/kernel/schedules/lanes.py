@@ -1,0 +1,72 @@
+"""An expression for several neighbouring points of one axis at once.
+
+    f(x[i + 0]), …, f(x[i + n-1])   →   f(Lanes(x[i], n))       for loads that move by one element per step of the axis
+
+Loads that do not move are scalars, repeated in every lane. Anything else has no vector form here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
+from dlc.kernel.loops import Lanes, Local
+from dlc.kernel.schedules.flat import axis_inside, coefficient
+from dlc.kernel.simplify import simplify
+from dlc.types import DType
+
+FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
+
+
+def vectorise(
+    e: Expr, mapping: Mapping[Expr, Expr], lane: Axis, dtypes: Mapping[str, DType], dtype: DType
+) -> Expr | None:
+    """The flat expression `e` after `mapping`, for all values of the axis `lane` at once.
+
+    Args:
+        e: A flat expression.
+        mapping: What replaces the axes of `e`; `lane` may occur in the replacements, its extent is the lane count.
+        lane: The axis whose values become lanes.
+        dtypes: Element types of the tensors.
+        dtype: The type that every vector has.
+
+    Returns:
+        An expression without `lane`; a scalar when `e` does not depend on it; None when there is no vector form.
+    """
+    match e:
+        case Const():
+            return e
+        case Local():
+            found = mapping.get(e, e)
+            return found if not isinstance(found, Local) or found.dtype == dtype else None
+        case Load(name, (at,)):
+            spot = simplify(substitute(at, mapping))
+            step = coefficient(spot, lane)
+            if step == 0:
+                return Load(name, (spot,)) if dtypes[name] == dtype else None
+            if step != 1 or dtypes[name] != dtype:
+                return None
+            return Lanes(Load(name, (simplify(substitute(spot, {lane: Const(0)})),)), lane.extent)
+        case Apply(fn, args) if fn in FUNCTIONS:
+            parts = [vectorise(a, mapping, lane, dtypes, dtype) for a in args]
+            return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
+        case _:
+            return None
+
+
+def has_lanes(e: Expr) -> bool:
+    """Whether an expression is a vector."""
+    match e:
+        case Lanes():
+            return True
+        case Local(_, _, n):
+            return n > 1
+        case Apply(_, args):
+            return any(has_lanes(a) for a in args)
+        case _:
+            return False
+
+
+def moves(at: Expr, axis: Axis) -> bool:
+    """Whether an expression depends on an axis."""
+    return axis_inside(at, axis)

@@ -1,0 +1,166 @@
+"""The operands of a contraction, as they are or as copies: which is read along rows, which along columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
+from dlc.kernel.loops import Stmt
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.schedules.flat import coefficient, offset
+from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, is_bare, panel
+from dlc.kernel.simplify import bounds
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A group whose product reads copies where that is faster.
+
+    Attributes:
+        group: The group, its first nest reading the copies.
+        column: The axis that becomes lanes.
+        has_rows: One operand lacks the column, so that tiles may have several rows.
+        block: The rows that one copy of the row operand serves.
+        copies: Loops that write the row operand's copy.
+        panel: The column operand's copy, one panel at a time; None: read as it is.
+        panel_axis: The axis that counts panels.
+        buffers: The copies' memory.
+        row_bytes, column_bytes: What the operands occupy, for one pass over the outer loops.
+        sizes: Elements of every tensor that the product reads.
+    """
+
+    group: Group
+    column: Axis
+    has_rows: bool
+    block: Block | None
+    copies: tuple[Stmt, ...]
+    panel: Packed | None
+    panel_axis: Axis
+    panel_width: int
+    buffers: tuple[Param, ...]
+    row_bytes: int
+    column_bytes: int
+    sizes: Mapping[str, int]
+
+
+def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed: bool) -> Operands | None:
+    """The operands for this column axis; `packed`: the column operand by panels. None when that is no use."""
+    nest = group.nests[0]
+    match nest.body:
+        case Apply("mul", (x, y)) if nest.reduce == "add" and (column in axes_in(x)) != (column in axes_in(y)):
+            flip = column in axes_in(x)
+            return _product(group, kernel, column, machine, packed, (y, x) if flip else (x, y), flip)
+        case _:
+            return None if packed else _single_rows(group, kernel, column)
+
+
+def _single_rows(group: Group, kernel: Kernel, column: Axis) -> Operands:
+    sizes = {p.name: p.type.size for p in kernel.tensors.values()}
+    return Operands(group, column, False, None, (), None, Axis("cb", 1), 0, (), 0, 0, sizes)
+
+
+def _product(
+    group: Group,
+    kernel: Kernel,
+    column: Axis,
+    machine: Machine,
+    packed: bool,
+    operands: tuple[Expr, Expr],
+    flip: bool,
+) -> Operands | None:
+    nest = group.nests[0]
+    a, b = operands
+    rows = [x for x in group.shared if x in axes_in(a) and x not in axes_in(b)]
+    if _is_dot(nest, kernel, a, b, rows):
+        return None
+    buffers: list[Param] = []
+    copies: tuple[Stmt, ...] = ()
+    block: Block | None = None
+    fixed = [x for x in group.shared if x != column and x not in rows[-2:]]
+    itemsize = kernel.tensors[nest.out].dtype.itemsize
+    row_bytes = _footprint(a, kernel, fixed) * itemsize
+    column_bytes = _footprint(b, kernel, fixed) * itemsize
+    if nest.where is not None or not is_bare(a):
+        block = _block(rows, row_bytes, column_bytes, column, machine)
+        done = _copy_rows(nest, kernel, a, fixed, block, column)
+        if done is not None:
+            a, copies, buffers = done.load, done.fill, [done.buffer]
+        elif isinstance(b, Load) and nest.where is not None and is_bare(a):
+            block = None
+            done = halo(b, kernel.tensors[b.param], nest.where, fixed, None, column, group.shared)
+            if done is None:
+                return None
+            b, copies, buffers = done.load, done.fill, [done.buffer]
+        else:
+            return None
+    panel_axis, width, copied = Axis("cb", 1), 0, None
+    if packed:
+        lanes = machine.lanes(itemsize)
+        width = lanes * (2 if machine.registers <= 16 or column.extent <= 2 * lanes else 2)
+        panel_axis = Axis("cb", -(-column.extent // width))
+        reduced = [x for x in nest.axes if x in nest.reduction_axes]
+        tensors = {**kernel.tensors, **{p.name: p for p in buffers}}
+        copied = panel(b, tensors, column, reduced, width, panel_axis)
+        buffers.append(copied.buffer)
+        b = copied.load
+    body = Apply("mul", (b, a) if flip else (a, b))
+    first = replace(nest, body=body, where=None)
+    sizes = {p.name: p.type.size for p in (*kernel.tensors.values(), *buffers)}
+    changed = Group((first, *group.nests[1:]), group.shared)
+    return Operands(
+        changed, column, True, block, copies, copied, panel_axis, width, tuple(buffers), row_bytes, column_bytes, sizes
+    )
+
+
+def _copy_rows(
+    nest: Nest, kernel: Kernel, a: Expr, fixed: Sequence[Axis], block: Block | None, column: Axis
+) -> Packed | None:
+    if nest.where is not None:
+        out = [x for x in nest.axes if x not in nest.reduction_axes]
+        bare = isinstance(a, Load) and is_bare(a)
+        return halo(a, kernel.tensors[a.param], nest.where, fixed, block, column, out) if bare else None  # type: ignore[union-attr]
+    axes = [x for x in nest.axes if x in axes_in(a) and x not in fixed]
+    dtype = kernel.dtype_of(a)
+    return None if dtype is None else evaluated(a, kernel.tensors, dtype, axes, block)
+
+
+def _block(rows: Sequence[Axis], row_bytes: int, column_bytes: int, column: Axis, machine: Machine) -> Block | None:
+    """The rows copied at a time: as many as half the second-level cache holds, if all are too many."""
+    budget = machine.l2 // 2
+    if len(rows) < 2 or row_bytes <= budget:
+        return None
+    blocks = -(-row_bytes // budget)
+    panels = max(1, column.extent // 16)
+    if column_bytes + row_bytes * panels <= row_bytes + column_bytes * (blocks if column_bytes > budget else 1):
+        return None
+    axis = rows[-2]
+    return Block(axis, Axis("y0", axis.extent), max(1, axis.extent // blocks))
+
+
+def _is_dot(nest: Nest, kernel: Kernel, a: Expr, b: Expr, rows: Sequence[Axis]) -> bool:
+    """Few rows, and both operands contiguous along the reduction: vectors of the reduction serve that better."""
+    total = 1
+    for r in rows:
+        total *= r.extent
+    if total >= 4 or not (isinstance(a, Load) and isinstance(b, Load) and nest.where is None):
+        return False
+    spots = [offset(x.index, kernel.tensors[x.param].shape) for x in (a, b)]
+    return any(all(coefficient(p, k) == 1 for p in spots) for k in nest.reduction_axes)
+
+
+def _footprint(e: Expr, kernel: Kernel, fixed: Sequence[Axis]) -> int:
+    """Elements that an operand spans while the fixed axes stand still."""
+    if not isinstance(e, Load):
+        size = 1
+        for a in axes_in(e):
+            size *= 1 if a in fixed else a.extent
+        return size
+    size = 1
+    for i, d in zip(e.index, kernel.tensors[e.param].shape, strict=True):
+        span = bounds(i)
+        moving = [a for a in axes_in(i) if a not in fixed]
+        size *= 1 if not moving else d if span is None else min(d, span[1] - span[0] + 1)
+    return size

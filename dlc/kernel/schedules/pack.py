@@ -1,0 +1,204 @@
+"""Copies of operands in the order in which a contraction reads them, with padding written out as zeros.
+
+    a[oh + kh - 1, c] where 0 <= oh + kh - 1 < H   →   halo[oh + kh - y, c]      halo: rows y-1 … of a, zero outside
+
+A guard that only keeps an operand inside its tensor disappears: outside, the copy holds 0, and 0 · w adds nothing for
+every finite w. (With an infinite or NaN weight the sum becomes NaN there, as it does in any library that pads.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.kernel.expr import TRUE, Axis, Const, Expr, Load, apply, axes_in, both, substitute
+from dlc.kernel.loops import For, If, Stmt, Store, loop
+from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.schedules.flat import flat_expr, offset
+from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
+from dlc.types import DType, Type
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand's copy.
+
+    Attributes:
+        buffer: Its name, type and shape.
+        load: What replaces the operand in the nest's body.
+        fill: The loops that write the copy; they run inside the loops of the axes it is fixed for.
+    """
+
+    buffer: Param
+    load: Load
+    fill: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the rows: `axis` runs from `start` over at most `size` values."""
+
+    axis: Axis
+    start: Axis
+    size: int
+
+
+@dataclass(frozen=True)
+class _Dim:
+    """A dimension of the operand: subscript inside the copy, first element of the copy, and how many there are."""
+
+    number: int
+    inside: Expr
+    source: Expr
+    extent: int
+
+
+def halo(
+    load: Load,
+    param: Param,
+    guard: Expr | None,
+    fixed: Sequence[Axis],
+    block: Block | None,
+    column: Axis,
+    out: Sequence[Axis],
+) -> Packed | None:
+    """The copy of a guarded operand; None when the guard says more than that the operand exists.
+
+    Args:
+        load: The operand, with one subscript per dimension.
+        param: Its tensor.
+        guard: The nest's guard.
+        fixed: Axes outside of whose loops nothing is copied.
+        block: The rows that one copy serves; None: all.
+        column: The axis of the vectors; if the operand has it, its dimensions stay in order.
+        out: Axes of the output.
+    """
+    needed = {simplify(c) for e, d in zip(load.index, param.shape, strict=True) for c in (e >= 0, e < d)} - {TRUE}
+    if set(conjuncts(simplify_guard(guard))) != needed:
+        return None
+    dims: list[_Dim] = []
+    for d, e in enumerate(load.index):
+        split = _split(e, fixed, block)
+        if split is None:
+            return None
+        inner, outer, low, high = split
+        dims.append(_Dim(d, simplify(inner - low), outer + low, high - low + 1))
+    kept = [x for x in dims if x.extent > 1 or axes_in(x.inside)]
+    if column not in axes_in(*load.index):
+        # The dimension that only the reduction walks comes last, so that it is contiguous.
+        kept.sort(key=lambda x: len(linear_atoms(x.inside)) == 1 and not _walks_output(x.inside, out))
+    return _copy(load, param, dims, kept)
+
+
+def _split(e: Expr, fixed: Sequence[Axis], block: Block | None) -> tuple[Expr, Expr, int, int] | None:
+    """A subscript as (part inside the copy, part given by outer loops, least and greatest inside value)."""
+    form = linear(e)
+    if form is None:
+        return None
+    inner: Expr = Const(0)
+    span: Expr = Const(0)
+    outer: Expr = Const(form.constant)
+    for atom, c in form.terms:
+        inside = axes_in(atom)
+        if all(a in fixed for a in inside):
+            outer = outer + atom * c
+            continue
+        if any(a in fixed for a in inside):
+            return None
+        if block is not None and block.axis in inside:
+            if atom != block.axis:
+                return None
+            inner = inner + (block.axis - block.start) * c
+            outer = outer + block.start * c
+            span = span + Axis("part", block.size) * c
+        else:
+            inner = inner + atom * c
+            span = span + atom * c
+    found = bounds(simplify(span))
+    return None if found is None else (inner, outer, found[0], found[1])
+
+
+def _walks_output(e: Expr, out: Sequence[Axis]) -> bool:
+    return any(a in out for a in axes_in(e))
+
+
+def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim]) -> Packed:
+    """The loops of the copy; dimensions that are not kept are fixed outside."""
+    buffer = Param("pa", Type(param.dtype, tuple(x.extent for x in kept)))
+    axes = {x.number: Axis(f"h{x.number}", x.extent) for x in kept}
+    source = tuple(simplify(x.source + axes.get(x.number, Const(0))) for x in dims)
+    inside: dict[Axis | None, Expr | None] = {}
+    order = [axes[x.number] for x in kept]
+    for e, d in zip(source, param.shape, strict=True):
+        for check in (e >= 0, e < d):
+            check = simplify(check)
+            if check != TRUE:
+                last = next((a for a in reversed(order) if a in axes_in(check)), None)
+                inside[last] = both(inside.get(last), check)
+    place = offset(tuple(order), buffer.shape)
+    value = Load(load.param, (offset(source, param.shape),))
+    body: tuple[Stmt, ...] = (Store("pa", place, value),)
+    zero: tuple[Stmt, ...] = (Store("pa", place, Const(0.0)),)
+    for axis in reversed(order):
+        if axis in inside:
+            body = (If(inside[axis] or TRUE, body, zero),)
+        body = (loop(axis, *body),)
+        zero = (loop(axis, *zero),)
+    if inside.get(None) is not None:
+        body = (If(inside[None] or TRUE, body, zero),)
+    index = tuple(x.inside for x in kept)
+    return Packed(buffer, Load("pa", index), body)
+
+
+def linear_atoms(e: Expr) -> tuple[Expr, ...]:
+    """The atoms of a linear form."""
+    form = linear(e)
+    return () if form is None else tuple(a for a, _ in form.terms)
+
+
+def evaluated(e: Expr, tensors: Mapping[str, Param], dtype: DType, axes: Sequence[Axis], block: Block | None) -> Packed:
+    """The values of an operand that is more than a load, computed once: dimensions are its axes."""
+    parts = {a: Axis(f"h{k}", block.size if block and a == block.axis else a.extent) for k, a in enumerate(axes)}
+    buffer = Param("pa", Type(dtype, tuple(p.extent for p in parts.values())))
+    start = {a: p + block.start if block and a == block.axis else p for a, p in parts.items()}
+    value = flat_expr(substitute(e, start), tensors)
+    body: tuple[Stmt, ...] = (Store("pa", offset(tuple(parts.values()), buffer.shape), value),)
+    for a, p in reversed(parts.items()):
+        if block and a == block.axis:
+            stop = apply("min", Const(block.size), Const(a.extent) - block.start)
+            body = (For(p, Const(0), stop, body),)
+        else:
+            body = (loop(p, *body),)
+    index = tuple(a - block.start if block and a == block.axis else a for a in axes)
+    return Packed(buffer, Load("pa", index), body)
+
+
+def panel(
+    e: Expr, tensors: Mapping[str, Param], column: Axis, reduced: Sequence[Axis], width: int, base: Axis
+) -> Packed:
+    """`width` columns of an operand, all of the reduction: [reduced…][width], zero past the last column."""
+    lane = Axis("hj", width)
+    parts = {a: Axis(f"h{k}", a.extent) for k, a in enumerate(reduced)}
+    dtype = _dtype(e, tensors)
+    buffer = Param("pb", Type(dtype, (*(a.extent for a in reduced), width)))
+    place = offset((*parts.values(), lane), buffer.shape)
+    spot = base * width + lane
+    value = flat_expr(substitute(e, {**parts, column: spot}), tensors)
+    write: tuple[Stmt, ...] = (Store("pb", place, value),)
+    if column.extent % width:
+        write = (If(spot < column.extent, write, (Store("pb", place, Const(0.0)),)),)
+    body: tuple[Stmt, ...] = write
+    for p in reversed(parts.values()):
+        body = (loop(p, *body),)
+    return Packed(buffer, Load("pb", (*reduced, column - base * width)), (loop(lane, *body),))
+
+
+def _dtype(e: Expr, tensors: Mapping[str, Param]) -> DType:
+    found = Kernel(tuple(tensors.values()), (), (), ()).dtype_of(e)
+    assert found is not None
+    return found
+
+
+def is_bare(e: Expr) -> bool:
+    """Whether an operand is a load without data in its subscripts."""
+    return isinstance(e, Load) and all(is_index(i) for i in e.index)

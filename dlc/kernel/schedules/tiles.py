@@ -1,0 +1,266 @@
+"""Register tiles: rows × vectors of accumulators in named variables, with the reduction inside.
+
+for r<R c<V·L: t[r,c] = Σₖ a[r,k]·b[k,c]; out = f(t)
+→
+c00 = … = 0;  for k: b0, b1 = Lanes(b);  a = a[r,k];  c_r0 += a·b0; …;  out = f(c)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
+from dlc.kernel.loops import For, Lanes, Let, Local, Set, Stmt, Store, loop
+from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.clip import guarded
+from dlc.kernel.schedules.flat import at
+from dlc.kernel.schedules.lanes import has_lanes, vectorise
+from dlc.types import DType
+
+UNROLL = 4
+# Two multiply-adds per cycle with a latency of four: fewer than eight accumulators leave the units waiting.
+LATENCY = 4.0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What every tile of a contraction has in common.
+
+    Attributes:
+        product: The flat nest of the reduction.
+        followers: Flat element-wise nests on its result, in order.
+        total: The variable that followers read the result from; None: the product's own output is stored.
+        scalars: Locals that live only between followers.
+        row: Axis that the tile's rows walk, or None for a single row.
+        column: Axis that the vectors walk.
+        reduced: Reduction axes, outermost first.
+        lanes: Elements per vector.
+        start: What sums start from.
+        dtypes: Element types of all tensors.
+    """
+
+    product: Nest
+    followers: tuple[Nest, ...]
+    total: Local | None
+    scalars: Mapping[str, Local]
+    row: Axis | None
+    column: Axis
+    reduced: tuple[Axis, ...]
+    lanes: int
+    start: bool | int | float
+    dtypes: Mapping[str, DType]
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the sums."""
+        return self.dtypes[self.product.out]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a tile lies: first row, first column, its size, and how many of its columns exist."""
+
+    row: Expr
+    column: Expr
+    rows: int
+    vectors: int
+    columns: int
+
+
+def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:
+    """One tile, or None when an operand has no vector form there."""
+    sums = [[Local(f"c{r}_{v}", t.dtype, t.lanes) for v in range(s.vectors)] for r in range(s.rows)]
+    inner = _reduction(t, s, sums)
+    if inner is None:
+        return None
+    start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
+    after = _in_registers(t, s, sums) or _through_memory(t, s, sums)
+    return (*start, *inner, *after)
+
+
+def _mapping(t: Tile, s: Spot, r: int, column: Expr) -> dict[Expr, Expr]:
+    out: dict[Expr, Expr] = {t.column: column}
+    if t.row is not None:
+        out[t.row] = s.row + r
+    return out
+
+
+def _columns(t: Tile, s: Spot, v: int, lane: Axis) -> Expr:
+    return s.column + v * t.lanes + lane
+
+
+def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+    if t.product.where is not None or not t.reduced:
+        step = _step(t, s, sums, {}, 0)
+        guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
+        return None if step is None else guarded(t.reduced, guard, step)
+    *outer, k = t.reduced
+    main = k.extent - k.extent % UNROLL
+    body: list[Stmt] = []
+    if main > UNROLL:
+        steps = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
+        if steps is None:
+            return None
+        body.append(For(k, Const(0), Const(main), steps, UNROLL))
+    else:
+        main = 0
+    if k.extent - main:
+        steps = _unrolled(t, s, sums, [Const(u) for u in range(main, k.extent)], k)
+        if steps is None:
+            return None
+        body += steps
+    out = tuple(body)
+    for axis in reversed(outer):
+        out = (loop(axis, *out),)
+    return out
+
+
+def _unrolled(
+    t: Tile, s: Spot, sums: Sequence[Sequence[Local]], values: Sequence[Expr], k: Axis
+) -> tuple[Stmt, ...] | None:
+    out: list[Stmt] = []
+    for u, value in enumerate(values):
+        step = _step(t, s, sums, {k: value}, u)
+        if step is None:
+            return None
+        out += step
+    return tuple(out)
+
+
+def _step(
+    t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int
+) -> tuple[Stmt, ...] | None:
+    """One value of the reduction for the whole tile; every element is loaded once."""
+    lane = Axis("lane", t.lanes)
+    names: dict[Expr, Local] = {}
+    out: list[Stmt] = []
+
+    def once(e: Expr, r: int) -> Expr:
+        match e:
+            case Lanes() | Load():
+                if e not in names:
+                    names[e] = Local(f"{'b' if isinstance(e, Lanes) else 'a'}{u}_{r}_{len(names)}", t.dtype, t.lanes)
+                    out.append(Let(names[e], e))
+                return names[e]
+            case Apply(fn, args):
+                return Apply(fn, tuple(once(a, r) for a in args))
+            case _:
+                return e
+
+    for r in range(s.rows):
+        for v in range(s.vectors):
+            mapping = {**_mapping(t, s, r, _columns(t, s, v, lane)), **at_k}
+            value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype)
+            if value is None or not has_lanes(value):
+                return None
+            out.append(Set(sums[r][v], Apply(t.product.reduce or "add", (sums[r][v], once(value, r)))))
+    return tuple(out)
+
+
+def _in_registers(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+    """Followers lane by lane and whole vectors stored; None when that is not possible."""
+    if s.columns != s.vectors * t.lanes or any(n.where is not None for n in t.followers):
+        return None
+    lane = Axis("lane", t.lanes)
+    out: list[Stmt] = []
+    for r in range(s.rows):
+        for v in range(s.vectors):
+            mapping = _mapping(t, s, r, _columns(t, s, v, lane))
+            found = _element(t, mapping, sums[r][v], f"{r}_{v}", lane)
+            if found is None:
+                return None
+            out += found
+    return tuple(out)
+
+
+def _element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane: Axis) -> list[Stmt] | None:
+    out: list[Stmt] = []
+    known = dict(mapping)
+    if t.total is not None:
+        known[t.total] = total
+    else:
+        place = vectorise(Load(t.product.out, t.product.index), mapping, lane, t.dtypes, t.dtype)
+        if not isinstance(place, Lanes):
+            return None
+        out.append(Store(t.product.out, place.first.index[0], total, t.lanes))
+    for n in t.followers:
+        value = vectorise(n.body, known, lane, t.dtypes, t.dtype)
+        if value is None or t.dtypes[n.out] != t.dtype:
+            return None
+        if n.out in t.scalars:
+            name = Local(f"{n.out}_{suffix}", t.dtype, t.lanes)
+            out.append(Let(name, value))
+            known[t.scalars[n.out]] = name
+            continue
+        place = vectorise(Load(n.out, n.index), mapping, lane, t.dtypes, t.dtype)
+        if not isinstance(place, Lanes):
+            return None
+        out.append(Store(n.out, place.first.index[0], value, t.lanes))
+    return out
+
+
+def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
+    """The tile written to a small buffer, and followers as scalar loops over its existing columns."""
+    width = s.vectors * t.lanes
+    out: list[Stmt] = [
+        Store("tile", Const(r * width + v * t.lanes), sums[r][v], t.lanes)
+        for r in range(s.rows)
+        for v in range(s.vectors)
+    ]
+    r, j = Axis("tr", s.rows), Axis("tj", s.columns)
+    mapping: dict[Expr, Expr] = {t.column: s.column + j}
+    if t.row is not None:
+        mapping[t.row] = s.row + r
+    body: list[Stmt] = []
+    value: Expr = Load("tile", (r * width + j,))
+    if t.total is None:
+        body.append(Store(t.product.out, at(t.product.index[0], mapping), value))
+    else:
+        body.append(Let(t.total, value))
+    for n in t.followers:
+        if n.out in t.scalars:
+            body.append(Let(t.scalars[n.out], at(n.body, mapping)))
+            continue
+        write = Store(n.out, at(n.index[0], mapping), at(n.body, mapping))
+        body += guarded((), None if n.where is None else at(n.where, mapping), (write,))
+    return (*out, loop(r, loop(j, *body)))
+
+
+def needs_buffer(body: tuple[Stmt, ...]) -> bool:
+    """Whether some tile goes through memory."""
+    from dlc.kernel.loops import writes
+
+    return "tile" in writes(body)
+
+
+def row_limit(vectors: int, registers: int) -> int:
+    """Most rows whose accumulators, one scalar and the column vectors fit the registers."""
+    if vectors * 2 > registers // 2 - 1:
+        return 1
+    return max(1, (registers - 1 - vectors) // vectors)
+
+
+def cycles(rows: int, vectors: int) -> float:
+    """Cycles per step of the reduction: multiply-adds, their latency, or loads, whichever is longest."""
+    return max(rows * vectors * 0.5, LATENCY, (rows + vectors) * 0.5)
+
+
+@lru_cache(maxsize=1024)
+def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
+    """Tile heights that cover `rows` fastest, tallest first; at most the last few differ from `limit`."""
+    tall = max(0, (rows - 4 * limit) // limit)
+    rest = rows - tall * limit
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for n in range(1, rest + 1):
+        options = [
+            (best[n - h][0] + cycles(h, vectors) + 0.01, (*best[n - h][1], h)) for h in range(1, min(limit, n) + 1)
+        ]
+        best.append(min(options))
+    return (*([limit] * tall), *sorted(best[rest][1], reverse=True))
+
+
+def update(e: Expr, value: Expr, fn: str) -> Expr:
+    """The reduction's step as an expression."""
+    return apply(fn, e, value)
