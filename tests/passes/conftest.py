@@ -1,11 +1,15 @@
 """Golden tests of passes: a `.dlc` file is a test.
 
     # RUN: simplify,expand
+    # SHOW: missed
     graph(…) { … }
     ----
     graph(…) { … }
+    # missed …
 
-Several such pairs stand in one file, divided by lines of `====`. `pytest --update` rewrites what is expected.
+Several such pairs stand in one file, divided by lines of `====`. SHOW names what is printed besides the result:
+`origins` of ops, and what the last pass told its report: `missed`, `counts`, `notes`. A RUN line that must fail has the
+rendered errors behind it. `pytest --update` rewrites what is expected.
 """
 
 from collections.abc import Iterator
@@ -14,17 +18,22 @@ from pathlib import Path
 import pytest
 
 from dlc.builtin import dlc_ops, dlc_passes
-from dlc.graph import Call, Constant, Item, Op, Splat, parse_graph, print_graph, verify
-from dlc.passes.base import AnyPass, check_chain, run_passes
+from dlc.diagnostics import DlcError, render
+from dlc.graph import Call, Constant, Item, Op, Splat, parse_graph
+from dlc.graph.verify import verify
+from dlc.passes.base import AnyPass, check_chain
+from dlc.plan import Plan
 from dlc.report import Report
 from dlc.spec import Spec
+from dlc.state_text import print_state
 
 STRUCTURE: dict[str, type[Op]] = {op.text_name: op for op in (Constant, Splat, Call, Item)}
 BETWEEN, ARROW = "\n====\n", "\n----\n"
+SHOWN = {"origins", "missed", "counts", "notes"}
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
-    if file_path.suffix == ".dlc":
+    if file_path.suffix == ".dlc" and file_path.parent == Path(__file__).parent:
         return Golden.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
     return None
 
@@ -62,13 +71,43 @@ class Example(pytest.Item):
 
 
 def transformed(given: str, source: str) -> str:
-    """The text of the graph after the passes that the RUN line names."""
-    head, _, body = given.strip().partition("\n")
-    specs = Spec.parse_pipeline(head.removeprefix("# RUN:"), source)
+    """The text of the state after the passes that the RUN line names, with what the SHOW line asks for."""
+    lines = given.strip().split("\n")
+    head = {key: rest.strip() for key, _, rest in (x[2:].partition(":") for x in lines if x.startswith("# "))}
+    shown = set(head.get("SHOW", "").split())
+    assert shown <= SHOWN, f"unknown word in the SHOW line: {shown - SHOWN}"
+    body = "\n".join(x for x in lines if not x.startswith("# "))
+    try:
+        state, report = run(head["RUN"], body, source)
+    except DlcError as refused:
+        return "\n".join(render(d) for d in refused.diagnostics)
+    return "\n".join([print_state(state, origins="origins" in shown).rstrip("\n"), *told(report, shown)])
+
+
+def run(pipeline: str, body: str, source: str) -> tuple[object, Report]:
+    """The state after a pipeline on a graph in text, verified after every pass, and the last pass's report."""
+    specs = Spec.parse_pipeline(pipeline, source)
     classes: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passes()}
     passes = [classes[spec.name].from_spec(spec) for spec in specs]
-    check_chain(passes, specs)
-    graph = parse_graph(body, {op.text_name: op for op in dlc_ops()} | STRUCTURE, source=source)
-    result = run_passes(passes, graph, Report())
-    assert verify(result) == ()
-    return print_graph(result)
+    state: object = parse_graph(body, {op.text_name: op for op in dlc_ops()} | STRUCTURE, source=source)
+    start = "kernels" if specs[0].name in ("layout", "fuse", "schedule") else "ops"
+    check_chain(passes, specs, start)
+    report = Report()
+    for step in passes:
+        report = Report()
+        state = step.run(state, report)
+        graph = state.graph if isinstance(state, Plan) else state
+        assert verify(graph, "ops" if step.level_out == "ops" else "kernels") == ()  # pyright: ignore[reportArgumentType]
+    return state, report
+
+
+def told(report: Report, shown: set[str]) -> list[str]:
+    """What a pass reported, as comment lines."""
+    out: list[str] = []
+    if "counts" in shown:
+        out += [f"# {what}: {n}" for what, n in report.counts.items()]
+    if "missed" in shown:
+        out += [f"# missed {subject}: {reason}" for subject, reason in report.misses]
+    if "notes" in shown:
+        out += [f"# {note}" for note in report.notes]
+    return out
