@@ -168,6 +168,17 @@ def test_nothing_but_the_interface_is_exported(lib: str, file: str, compile_mode
     assert not re.search(r"\b(malloc|calloc|free|printf|fopen|abort)\b", undefined)
 
 
+def test_other_names_and_weights_are_no_reason_to_compile(compile_model: Compile) -> None:
+    """Not even for the unit that calls the kernels: header and source differ in names, comments and digests only."""
+    bench = Bench()
+    first = compile_model(small_net(), "c{prefix=net}", workshop=bench)
+    made = len(bench.made)
+    for graph in (small_net(seed=4), small_net('*/ "/*x')):
+        other = compile_model(graph, "c{prefix=net}", workshop=bench)
+        assert content(other, "net.h") != content(first, "net.h")
+    assert len(bench.made) == made
+
+
 def test_a_kernel_is_compiled_once_across_models(compile_model: Compile) -> None:
     bench = Bench()
     compile_model(small_net(), "c{prefix=one}", workshop=bench)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dlc import Artifact, Job, Workshop
 from dlc_backend_c import manifest
 from dlc_backend_c.manifest import Content
-from dlc_backend_c.sections import Unit, units
+from dlc_backend_c.sections import Unit, interface, units
 from dlc_backend_c.target import target_for
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
 from dlc_backend_c.weights import IN_MEMORY, OwnedFile
@@ -34,7 +34,7 @@ def build(artifact: Artifact, options: "C", workshop: Workshop) -> Artifact:
     flags = (*target_for(options.cpu).flags, *options.flags)
     source = manifest.read(artifact.files[f"{prefix}.c"]).decode("ascii")
     found = units(source)
-    header = {artifact.entry: manifest.read(artifact.files[artifact.entry])}
+    header = {artifact.entry: interface(manifest.read(artifact.files[artifact.entry]).decode("ascii")).encode("ascii")}
     limit = threading.BoundedSemaphore(options.jobs) if options.jobs else nullcontext()
     jobs = [_job(toolchain, unit, flags, header if unit.name == "main" else {}, limit) for unit in found]
     objects = dict(zip((f"{u.name}.o" for u in found), workshop.cached(jobs), strict=True))

@@ -70,14 +70,41 @@ def split(text: str) -> list[Section]:
 
 
 def units(text: str) -> tuple[Unit, ...]:
-    """`model.c` as one unit per kernel and, last, one that calls them. A kernel's unit is the same in every model."""
+    """`model.c` as one unit per kernel and, last, one that calls them. A kernel's unit is the same in every model.
+
+    Comments of the last unit are left out: they name nodes of the model, and no name may be a reason to compile.
+    """
     sections = split(text)
     common = "".join(s.text for s in sections if s.kind == "prelude")
     kernels = [s for s in sections if s.kind == "kernel"]
-    main = "".join(s.text for s in sections if s.kind == "main")
+    main = _without_comments("".join(s.text for s in sections if s.kind == "main"))
     declared = "".join(f"{_prototype(s)}\n" for s in kernels)
     found = [Unit(s.name, f"{_HIDDEN}{common}\n{_prototype(s)}\n{s.text}") for s in kernels]
     return (*found, Unit("main", f"{_HIDDEN}{common}\n{declared}\n{main}"))
+
+
+def interface(header: str) -> str:
+    """The part of `model.h` that `model.c` itself depends on: neither names, nor digests of weights, nor comments.
+
+    What is left out are the macros of ports and weights and the typed function; what is left is plain C.
+    """
+    kept = _NAMES.sub("", header)  # first, because a string may look like a comment
+    kept = _INLINE.sub("", kept)
+    return re.sub(r"\n{2,}", "\n", _without_comments(kept))
+
+
+_NAMES = re.compile(r'^#define \w+_(?:NAME|FILE|SHA256) ".*"\n', re.MULTILINE)
+_INLINE = re.compile(r"^static inline int \w+_call\(.*?^}\n", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"[ \t]*/\*.*?\*/([ \t]*\n)?", re.DOTALL)
+
+
+def _without_comments(text: str) -> str:
+    """The text with every comment gone; one that has lines for itself takes them along."""
+    return _COMMENT.sub(lambda m: "\n" if m[1] and not _alone(m) else "", text)
+
+
+def _alone(found: re.Match[str]) -> bool:
+    return found.start() == 0 or found.string[found.start() - 1] == "\n"
 
 
 def _prototype(section: Section) -> str:
