@@ -14,11 +14,13 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
-from dlc_frontend_onnx.importer import Importer, Scope, ordered
+from dlc_frontend_onnx.importer import Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
+from dlc_frontend_onnx.names import check_names
+from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.rules import OLDEST, Unsupported
-from dlc_frontend_onnx.tensors import Storage, external_file
+from dlc_frontend_onnx.tensors import Storage, check_size, external_file
 from dlc_frontend_onnx.wire import Place, WireError, strip
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class Onnx(Frontend):
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, scope, versions)
-        outputs = _outputs(wanted, scope, refusals)
+        outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes)
         refusals.check()
         report.count("nodes", len(nodes))
         if len(nodes) < len(model.graph.node):
@@ -100,6 +102,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, list[Place | None]]:
     if not model.HasField("graph") or not model.ir_version:
         message = f"{source.name} ({size} bytes) is not an ONNX model: it has no graph or no version"
         raise error("not-a-model", message, location=Location(source.name), help=help)
+    check_names(model, source.name)
     return model, stripped.places
 
 
@@ -150,7 +153,7 @@ def _initializers(
         yield sparse.values.name, None
 
 
-def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals) -> list[Op]:
+def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int) -> list[Op]:
     if not wanted:
         refusals.fail("no-outputs", "the model has no outputs")
     if len(set(wanted)) < len(wanted):
@@ -159,4 +162,10 @@ def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals) -> list[Op
     for name in wanted:
         if name not in scope:
             refusals.fail("undefined", f"output {name} is not computed by any node", name)
-    return [op for name in wanted if (op := scope.get(name)) is not None]
+    found = [(name, op) for name in wanted if (op := scope.get(name)) is not None]
+    for name, op in found:  # one value repeated has any size while it is read, but an output is written out
+        try:
+            check_size(op.type, limit, f"output {name}", Location(refusals.source, node=name))
+        except DlcError as e:
+            refusals.caught(e, name)
+    return [op for _, op in found]

@@ -44,6 +44,8 @@ _TYPED_FIELD: Final[Mapping[DType, str]] = {
 }
 """Where values lie that are not raw; all other types share int32_data."""
 MAX_RANK: Final = 64
+MAX_COMPUTED: Final = 1 << 24
+"""Elements of a table that the reader computes from a few numbers in the model, like a range."""
 
 
 def dtype_of(code: int) -> DType:
@@ -66,6 +68,17 @@ def check_rank(rank: int) -> None:
     """Refuse a number of dimensions that no model has."""
     if rank > MAX_RANK:
         raise error("bad-shape", f"a tensor with {rank} dimensions; at most {MAX_RANK} are supported")
+
+
+def check_count(count: float, what: str) -> None:
+    """Refuse a table that the reader would compute itself when it is larger than any that models need."""
+    if not 0 <= count <= MAX_COMPUTED:
+        raise error(
+            "too-large",
+            f"{what} would have {count:.0f} elements; tables of at most {MAX_COMPUTED} are computed",
+            help="store the value as an initializer instead, if this size is meant",
+            exit_code=ExitCode.LIMIT,
+        )
 
 
 def check_size(type: Type, limit: int, what: str, location: Location) -> None:

@@ -16,6 +16,7 @@ from dlc.ops.shape import Transpose
 from dlc.types import i64
 from dlc_frontend_onnx.node import Array, Node, cast, constant
 from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.tensors import check_count
 
 
 @onnx("Gather")
@@ -152,6 +153,7 @@ def _resized(
         size = sizes[k] if sizes else int(np.floor(extent * scale))
         if size == extent and scale == 1:
             continue
+        check_count(size * (1 if mode == "nearest" else extent), f"the table to resize dimension {axis}")
         at = _coordinates(transform, size, extent, scale)
         if mode == "nearest":
             near = np.clip(_ROUNDINGS[rounding](at), 0, extent - 1)

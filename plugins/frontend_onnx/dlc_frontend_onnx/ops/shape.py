@@ -6,16 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
-from dlc.graph import Constant, Op, Splat
+from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
-from dlc.types import Type, f32, i64
-from dlc_frontend_onnx.node import Node, constant, cut_axis
+from dlc_frontend_onnx.node import Node, cut_axis
 from dlc_frontend_onnx.rules import Unsupported, onnx
 from dlc_frontend_onnx.tensors import check_rank
+
+MAX_PARTS = 1 << 16
+"""Parts that one node may split a tensor into."""
 
 
 def reshaped(x: Op, to: Sequence[int]) -> Op:
@@ -133,6 +133,8 @@ def _split(node: Node, sizes: tuple[int, ...] | None, parts: int) -> tuple[Op, .
     x, axis = node.x(), node.axis()
     extent = x.shape[axis]
     if sizes is None:
+        if parts < node.outputs or parts > MAX_PARTS:
+            raise ShapeError(f"{parts} parts for {node.outputs} outputs")
         part = -(-extent // max(parts, 1))
         sizes = tuple(max(min(part, extent - k * part), 0) for k in range(parts))
     if sum(sizes) != extent or len(sizes) < node.outputs:
@@ -257,69 +259,3 @@ def space_to_depth(node: Node) -> Op:
     if node.text("mode", "DCR") != "DCR":
         raise Unsupported("blocks in another order than DCR")
     return s.SpaceToDepth(node.x(), block=node.int("blocksize", 1))
-
-
-@onnx("Shape")
-def shape(node: Node) -> Op:
-    """The shape of x, which is known."""
-    extents = node.x().shape
-    rank = len(extents)
-    start, end = node.int("start", 0), node.int("end", rank)
-    return constant(extents[slice(start, end)], i64)
-
-
-@onnx("Size")
-def size(node: Node) -> Op:
-    """The number of elements of x, which is known."""
-    return constant(node.x().type.size, i64)
-
-
-@onnx("Constant")
-def constant_(node: Node) -> Op:
-    """A value in the model."""
-    if (found := node.tensor("value")) is not None:
-        return Constant(found)
-    if node.has("value_float"):
-        return constant(node.float("value_float"), f32)
-    if node.has("value_floats"):
-        return constant(node.floats("value_floats"), f32)
-    if node.has("value_int"):
-        return constant(node.int("value_int"), i64)
-    if node.has("value_ints"):
-        return constant(node.ints("value_ints"), i64)
-    raise Unsupported("a constant that is text or sparse", "supported: tensors of numbers and truth values")
-
-
-@onnx("ConstantOfShape")
-def constant_of_shape(node: Node) -> Op:
-    """One value in a constant shape: never stored, however large."""
-    to = node.numbers(0, "the shape")
-    if any(d < 0 for d in to):
-        raise ShapeError(f"the shape {list(to)} has a negative dimension")
-    check_rank(len(to))
-    found = node.tensor("value")
-    if found is None:
-        return Splat(0.0, Type(f32, to))
-    if found.type.size != 1:
-        raise ShapeError(f"the value has {found.type.size} elements, not 1")
-    return Splat(found.array().reshape(-1)[0].item(), Type(found.type.dtype, to))
-
-
-@onnx("Range")
-def range_(node: Node) -> Op:
-    """start, start + step, … before limit; constant bounds."""
-    start, limit, step = (node.constant(k, "the bounds").reshape(-1)[0] for k in range(3))
-    if step == 0 or abs((float(limit) - float(start)) / float(step)) > 1 << 24:
-        raise ShapeError(f"a range from {start} to {limit} in steps of {step}")
-    count = max(int(np.ceil((limit - start) / step)), 0)
-    return constant(start + np.arange(count).astype(start.dtype) * step, node.x().dtype)
-
-
-@onnx("EyeLike")
-def eye_like(node: Node) -> Op:
-    """Ones on a diagonal, in the shape of x."""
-    x = node.x()
-    if len(x.shape) != 2 or x.type.size > 1 << 24:
-        raise ShapeError(f"{x.type} is not a matrix of a reasonable size")
-    dtype = node.dtype("dtype") if node.has("dtype") else x.dtype
-    return constant(np.eye(*x.shape, k=node.int("k")), dtype)
