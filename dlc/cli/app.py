@@ -9,8 +9,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dlc.cli.help import dress
 from dlc.cli.table import COMMANDS, Command, first_screen
-from dlc.diagnostics import did_you_mean
+from dlc.diagnostics import did_you_mean, render
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -48,7 +49,7 @@ def load_command(row: Command) -> Any:
     if not isinstance(found, typer.Typer):
         function, found = found, _typer()
         found.command(row.name, context_settings=CONTEXT)(function)
-    command = get_command(found)
+    command = dress(get_command(found))
     command.name = row.name
     return command
 
@@ -83,10 +84,14 @@ def _root(
 def _plugin_commands() -> dict[str, Any]:
     """Commands that plugins add, by name."""
     from dlc.plugins import load_registry
+    from dlc.registry import failed_hook
 
     found = _typer()
     for hook in load_registry(kinds=()).commands:
-        hook(app=found)
+        try:
+            hook.call(app=found)
+        except Exception as problem:  # noqa: BLE001  # one plugin's mistake must not hide the commands of others
+            typer.echo(render(failed_hook(hook.plugin, "dlc_commands", problem)), err=True)
     if not found.registered_commands and not found.registered_groups:
         return {}
     found.callback()(lambda: None)  # keeps a single command a group

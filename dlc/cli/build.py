@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli import flags
-from dlc.cli.complete import complete_passes, complete_steps
+from dlc.cli.complete import complete_steps
 from dlc.cli.steps import Dump, explanation, memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, complete
@@ -22,28 +22,52 @@ if TYPE_CHECKING:
     from dlc.plan import Plan
     from dlc.session import StepResult
 
+_TOLD = "What to tell"
+
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; build/<model> by default.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Where to write. By default build/NAME for NAME.onnx."),
 ]
 StopAfter = Annotated[
     str,
-    typer.Option(metavar="STEP", help="Stop behind a step and print what it gave.", autocompletion=complete_steps),
+    typer.Option(
+        metavar="STEP",
+        help="Stop behind a step (parse, a pass, emit) and print what it gave; nothing is installed.",
+        autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
+    ),
 ]
 DumpIr = Annotated[
     str,
     typer.Option(
         "--dump-ir",
         metavar="all|changed|STEP",
-        help="Write the graph behind steps to DIR/ir/NNN-STEP.dlc.",
+        help="Write the graph behind every step, every step that changed it, or one, to DIR/ir/NNN-STEP.dlc.",
         autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
     ),
 ]
-PrintPipeline = Annotated[bool, typer.Option("--print-pipeline", help="Print what would run, and stop.")]
+PrintPipeline = Annotated[
+    bool,
+    typer.Option(
+        "--print-pipeline",
+        help="Print every step with its options and where they come from, and stop.",
+        rich_help_panel=_TOLD,
+    ),
+]
 Explain = Annotated[
     str,
-    typer.Option(metavar="STEP", help="Print what a step did and what it left alone.", autocompletion=complete_passes),
+    typer.Option(
+        metavar="STEP",
+        help="Print what a step did, and what it left alone and why.",
+        autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
+    ),
 ]
-Html = Annotated[bool, typer.Option("--html", help="Write DIR/report.html: steps, memory, kernels.")]
+Html = Annotated[
+    bool,
+    typer.Option("--html", help="Write DIR/report.html: steps, memory over time, kernels.", rich_help_panel=_TOLD),
+]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 Size = Annotated[
-    str, typer.Argument(metavar="[SIZE]", help="512MiB, 2GiB; cache.size of the configuration by default.")
+    str, typer.Argument(metavar="[SIZE]", help="512MiB, 2GiB. By default cache.size of the configuration.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

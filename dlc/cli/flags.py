@@ -11,9 +11,11 @@ import typer
 from dlc.cli.complete import complete_passes, complete_pipelines, complete_targets
 
 CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
+_WHAT = "What to build"
+_CACHE = "Cache and machine"
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table, no notes; errors are still told.")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model's file.")]
 Target = Annotated[
     str,
@@ -21,8 +23,9 @@ Target = Annotated[
         "--target",
         "-t",
         metavar="SPEC",
-        help="Backend with options, or a target of dlc.toml.",
+        help="Backend with options, as c{cpu=generic}, or the name of a target of dlc.toml. By default the backend c.",
         autocompletion=complete_targets,
+        rich_help_panel=_WHAT,
     ),
 ]
 Pipeline = Annotated[
@@ -31,28 +34,77 @@ Pipeline = Annotated[
         "--pipeline",
         "-p",
         metavar="SPEC",
-        help="What to run: steps and names of pipelines.",
+        help="Steps and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
         autocompletion=complete_pipelines,
+        rich_help_panel=_WHAT,
     ),
 ]
-Frontend = Annotated[str, typer.Option("--frontend", metavar="SPEC", help="Reader of the model, with options.")]
+Frontend = Annotated[
+    str,
+    typer.Option(
+        "--frontend",
+        metavar="SPEC",
+        help="Reader of the model, with options. By default the one that knows the file.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Dim = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; may repeat.")
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", rich_help_panel=_WHAT),
 ]
 Input = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME:SHAPE", help="Shape of an input, as x:1x3x224x224; may repeat."),
+    typer.Option(
+        "--input",
+        metavar="NAME:SHAPE",
+        help="Shape of an input, as x:1x3x224x224; may repeat.",
+        rich_help_panel=_WHAT,
+    ),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="One option of a step; may repeat.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="STEP.KEY=VALUE",
+        help="One option of a step, as fuse.max-nests=8; may repeat.",
+        rich_help_panel=_WHAT,
+    ),
 ]
 Without = Annotated[
     list[str] | None,
-    typer.Option("--without", metavar="STEP", help="Leave a step out; may repeat.", autocompletion=complete_passes),
+    typer.Option(
+        "--without",
+        metavar="STEP",
+        help="Leave a step out; may repeat.",
+        autocompletion=complete_passes,
+        rich_help_panel=_WHAT,
+    ),
 ]
-Cache = Annotated[CacheMode | None, typer.Option("--cache", help="How the cache is used.")]
-CacheDir = Annotated[Path | None, typer.Option("--cache-dir", metavar="DIR", help="Directory of the cache.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Sub-steps at once; 0: one per processor.")]
+Cache = Annotated[
+    CacheMode | None,
+    typer.Option(
+        "--cache",
+        metavar="rw|ro|off|require|refresh",
+        help="Read and write; read only; neither; fail with exit code 7 on a miss; build everything again. "
+        "By default cache.mode of the configuration, else rw.",
+        rich_help_panel=_CACHE,
+    ),
+]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Directory of the cache. By default cache.dir of the configuration, else the user's cache directory.",
+        rich_help_panel=_CACHE,
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", metavar="N", min=0, help="Compilers at once; 0: one per processor.", rich_help_panel=_CACHE
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dlc.cli.terminal import Outcome
 What = Annotated[
     str,
     typer.Argument(
-        metavar="passes|ops|frontends|backends|pipelines|FRONTEND",
-        help="What to list; the name of a frontend (onnx) lists the operators it reads.",
+        metavar="KIND",
+        help="passes, ops, frontends, backends or pipelines; the name of a frontend (onnx) lists what it reads.",
         autocompletion=complete_listings,
     ),
 ]

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 Subject = Annotated[str, typer.Argument(metavar="DIR|MODEL", help="A built program, or a model to build first.")]
 Files = Annotated[
-    list[str] | None, typer.Argument(metavar="[INPUT]...", help="file.npy, .npz, .pb, or name=file; others are random.")
+    list[str] | None,
+    typer.Argument(metavar="[INPUT]...", help="FILE.npy, FILE.npz, FILE.pb or NAME=FILE; inputs without are random."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs. [default: 0]")]
 Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
 Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
 Calls = Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes.")]
-Threads = Annotated[int, typer.Option(min=0, help="Threads of the program, if its backend has that option.")]
+Threads = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Threads of the program, if its backend has that option.")
+]
 
 
 def run(

@@ -63,7 +63,7 @@ def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
             lines.append(escape(step.spec))
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
             lines += [f"  {escape(note)}" for note in step.notes]
-            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in step.misses]
+            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in dict.fromkeys(step.misses)]
         return lines
 
     return explain
@@ -109,15 +109,16 @@ class Dump:
 
 
 def memory_line(memory: Mapping[str, int | str]) -> str:
-    """`arena 8,192 B, lower bound 8,192 B, gap 0.00 %`, as far as it is known."""
+    """`arena 8,192 B (lower bound 8,192 B, gap 0.00 %), scratch 0 B, weights 1,024 B`, as far as it is known."""
     arena, bound, gap = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
     if not isinstance(arena, int):
         return ""
-    parts = [f"arena {arena:,} B"]
-    if isinstance(bound, int):
-        parts.append(f"lower bound {bound:,} B")
-    if gap is not None:
-        parts.append(f"gap {gap} %")
+    against = [f"lower bound {bound:,} B"] if isinstance(bound, int) else []
+    against += [f"gap {gap} %"] if gap is not None else []
+    parts = [f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")]
+    for key, word in (("scratch_bytes", "scratch"), ("weights_bytes", "weights")):
+        if isinstance(count := memory.get(key), int):
+            parts.append(f"{word} {count:,} B")
     return ", ".join(parts)
 
 

@@ -21,12 +21,29 @@ Expected = Annotated[
     list[str] | None,
     typer.Option("--expected", "-e", metavar="FILE", help="Expected output: .pb, .npy, .npz or name=file; may repeat."),
 ]
-Ref = Annotated[str, typer.Option("--reference", metavar="auto|onnxruntime|numpy", help="What computes the reference.")]
+Ref = Annotated[
+    str,
+    typer.Option(
+        "--reference",
+        metavar="auto|onnxruntime|numpy",
+        help="What computes the reference; auto takes onnxruntime for .onnx files where it is installed.",
+    ),
+]
 ModelFile = Annotated[
     Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR, for the reference.")
 ]
-Rtol = Annotated[float | None, typer.Option(min=0.0, help="Relative tolerance.")]
-Atol = Annotated[float | None, typer.Option(min=0.0, help="Absolute tolerance.")]
+Rtol = Annotated[
+    float | None,
+    typer.Option(metavar="X", min=0.0, help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3]"),
+]
+Atol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0.0,
+        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element]",
+    ),
+]
 
 
 def verify(
@@ -51,7 +68,11 @@ def verify(
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
-    """Compare outputs with expected files, onnxruntime or the numpy reference; exit 3 if they differ."""
+    """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
+
+    Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
+    the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
+    """
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet

@@ -73,7 +73,8 @@ class Workspace:
         from dlc.state_text import op_classes
 
         context = Context(lambda: op_classes(self.registry), root)
-        return Session(cache, context, (self.registry.step_done,), on_start, jobs or os.cpu_count() or 1)
+        observers = (self.registry.watcher(self.terminal.tell),)
+        return Session(cache, context, observers, on_start, jobs or os.cpu_count() or 1, self.registry.acting)
 
     def source(self, model: str) -> Source:
         """The model's file. Raises DlcError (USAGE) when there is none."""

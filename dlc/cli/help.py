@@ -1,0 +1,161 @@
+"""How the help of a command looks: its flags in groups, one layout whatever version of typer parses them."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any, Final
+
+_WIDEST = 100
+_NAMES = 30
+"""Columns for names of flags; a longer one stands on a line of its own."""
+
+OWN_PANEL: Final = "Options"
+"""Of flags that belong to one command."""
+
+EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "build": (
+        ("dlc build model.onnx -o out", "sources, header, weights and a shared library"),
+        ("dlc build model.onnx --dim batch=1 -t 'c{cpu=generic lib=none}'", "portable C99 sources only"),
+        ("dlc build model.onnx --set fuse.max-nests=8 --explain fuse", "one option changed, one step told"),
+        ("dlc build model.onnx --stop-after simplify", "the graph as text on stdout"),
+    ),
+    "run": (
+        ("dlc run out", "on random inputs"),
+        ("dlc run out image.npy -o result.npz", "on a file, outputs to a file"),
+        ("dlc run model.onnx --time", "built on the way, then timed"),
+    ),
+    "verify": (
+        ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
+        ("dlc verify out x.pb -e y.pb", "against expected outputs"),
+        ("dlc verify out --model model.onnx", "a program against the model it was made of"),
+    ),
+    "opt": (
+        ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
+        ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "what a report of a bug does again"),
+    ),
+    "show": (
+        ("dlc show model.onnx", "inputs, outputs, weights and operators of a model"),
+        ("dlc show out", "what a built program is and needs"),
+        ("dlc show 3f2a91 --text", "a step's result in the cache, by the start of its digest"),
+    ),
+    "list": (
+        ("dlc list passes", "every pass with its options"),
+        ("dlc list onnx", "operators that the frontend onnx reads"),
+    ),
+}
+"""Command → (command line, what it gives)."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One argument or option, told."""
+
+    names: str
+    """`-o, --output DIR`, or the name of an argument."""
+    text: str
+    panel: str
+    is_argument: bool
+
+
+def flags_of(command: Any) -> tuple[Flag, ...]:
+    """Arguments and options of a click command, in the order of declaration; `--help` is left out."""
+    return tuple(_flag(p) for p in command.params if not getattr(p, "hidden", False) and p.name != "help")
+
+
+def subcommands(command: Any) -> tuple[Any, ...]:
+    """What a group has, in the order of declaration."""
+    return tuple(getattr(command, "commands", {}).values())
+
+
+def panels(options: Sequence[Flag]) -> tuple[str, ...]:
+    """Groups of flags that several commands share, in the order of declaration."""
+    return tuple(dict.fromkeys(f.panel for f in options if f.panel not in ("", OWN_PANEL)))
+
+
+def usage(command: Any, path: str) -> str:
+    """`dlc build [OPTIONS] MODEL`."""
+    if subcommands(command):
+        return f"{path} COMMAND [OPTIONS]"
+    arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
+    return " ".join([path, "[OPTIONS]", *arguments])
+
+
+def help_text(command: Any, path: str, width: int = 0) -> str:
+    """What `--help` prints."""
+    width = width or min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
+    lines = [f"Usage: {usage(command, path)}", "", *_wrapped(cleandoc(command.help or ""), width, "  ")]
+    flags = flags_of(command)
+    told = [f for f in flags if f.is_argument]
+    if told:
+        lines += ["", "Arguments:", *_table([(f.names, f.text) for f in told], width)]
+    if below := subcommands(command):
+        lines += ["", "Commands:", *_table([(c.name, _sentence(c.help)) for c in below], width)]
+    options = [f for f in flags if not f.is_argument]
+    own = [(f.names, f.text) for f in options if f.panel == OWN_PANEL]
+    lines += ["", f"{OWN_PANEL}:", *_table([*own, ("-h, --help", "Show this message.")], width)]
+    for panel in panels(options):
+        lines += ["", f"{panel}:", *_table([(f.names, f.text) for f in options if f.panel == panel], width)]
+    if examples := EXAMPLES.get(path.partition(" ")[2]):
+        lines += ["", "Examples:"]
+        for line, meaning in examples:
+            lines += [f"  {line}", f"      {meaning}"]
+    return "\n".join(lines)
+
+
+def dress(command: Any) -> Any:
+    """The command, with this help; and so are those below it."""
+
+    def format_help(ctx: Any, formatter: Any) -> None:
+        formatter.write(help_text(command, ctx.command_path) + "\n")
+
+    command.format_help = format_help
+    for below in subcommands(command):
+        dress(below)
+    return command
+
+
+def _flag(p: Any) -> Flag:
+    if p.param_type_name == "argument":
+        return Flag(_argument(p), p.help or "", "", True)
+    names = ", ".join(sorted(p.opts, key=len)) + (f" {p.metavar}" if p.metavar else "")
+    shown = p.default not in (None, "", (), [], False) and not callable(p.default)
+    text = f"{p.help or ''}" + (f" [default: {p.default}]" if shown else "")
+    return Flag(names, text, getattr(p, "rich_help_panel", None) or OWN_PANEL, False)
+
+
+def _argument(p: Any) -> str:
+    """The metavar as it was written; a bare name if there is none."""
+    return p.metavar or str(p.name).upper()
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join(cleandoc(text or "").partition("\n\n")[0].split())
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    lines: list[str] = []
+    for paragraph in text.split("\n\n"):
+        if lines:
+            lines.append("")
+        words = " ".join(paragraph.split())
+        lines += textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return lines
+
+
+def _table(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Names in a column, texts wrapped beside them."""
+    short = [len(name) for name, _ in rows if len(name) <= _NAMES]
+    wide = max(short, default=_NAMES)
+    pad = " " * (wide + 4)
+    for name, text in rows:
+        lines = textwrap.wrap(text, max(width - len(pad), 24), break_on_hyphens=False) or [""]
+        if len(name) > wide:
+            yield f"  {name}"
+        else:
+            yield f"  {name:{wide}}  {lines.pop(0)}".rstrip()
+        for line in lines:
+            yield pad + line

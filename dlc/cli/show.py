@@ -1,0 +1,181 @@
+"""`dlc show`: what a model, a built program or something in the cache is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.terminal import Outcome, Terminal, columns, size
+from dlc.cli.workspace import Workspace
+from dlc.diagnostics import ExitCode, error, escape, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dlc.graph.graph import Graph
+    from dlc.interfaces import Port
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|DIR|DIGEST",
+        help="A model's file, the directory of a program, or the first digits (four or more) of a digest.",
+    ),
+]
+Text = Annotated[bool, typer.Option("--text", help="Print the graph, the plan or the cached file itself.")]
+Origins = Annotated[
+    bool, typer.Option("--origins", help="With --text: behind each op, the nodes of the model it came from.")
+]
+Raw = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the bytes of a cached file to FILE.")
+]
+_DIGEST = re.compile(r"[0-9a-f]{4,64}")
+
+
+def show(
+    ctx: typer.Context,
+    what: What,
+    text: Text = False,
+    origins: Origins = False,
+    output: Raw = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    frontend: flags.Frontend = "",
+    cache_dir: flags.CacheDir = None,
+    json: flags.Json = False,
+) -> Outcome:
+    """Show a model, a built program, or anything that the cache holds."""
+    del json
+    terminal: Terminal = ctx.obj
+    path = Path(what)
+    if origins and not text:
+        raise _no_effect("--origins", "it belongs to --text")
+    if path.exists() and output:
+        raise _no_effect("--output", f"{what} is a file already")
+    for flag, value in (("--text", text), ("--dim", dim), ("--input", input), ("--frontend", frontend)):
+        if value and (path.is_dir() or (flag != "--text" and not path.exists())):
+            raise _no_effect(flag, f"{what} is {'a program' if path.is_dir() else 'no model'}")
+    if path.is_dir():
+        return _program(path)
+    if path.exists():
+        return _model(terminal, flags.choice(what, "", None, frontend, dim, input, None, None), text, origins)
+    if not _DIGEST.fullmatch(what):
+        raise error(
+            "no-such-thing",
+            f"there is no file and no directory {what}, and no digest looks like this",
+            help="digests have 4 to 64 of the digits 0-9 and a-f; dlc build --json tells those of its steps",
+            exit_code=ExitCode.USAGE,
+        )
+    from dlc.cli.show_cached import show_cached
+
+    return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
+
+
+def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
+    """(rows, table, data): inputs, outputs and constants; how often each op occurs; and all of it for programs."""
+    from collections import Counter
+
+    from dlc.graph.structure import Call, Constant, Input
+
+    constants = [op for op in graph.ops if isinstance(op, Constant)]
+    weights = sum(op.type.nbytes for op in constants)
+    counts = Counter(
+        op.text_name for op in graph.ops if not isinstance(op, Constant | Input) and op.text_name != "item"
+    )
+    kernels = len({op.body.digest for op in graph.ops if isinstance(op, Call)})
+    ops = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    inputs = [(i.name, str(i.type)) for i in graph.inputs]
+    outputs = [(name, str(o.type)) for name, o in zip(graph.names, graph.outputs, strict=True)]
+    rows = [*_port_rows("input", inputs), *_port_rows("output", outputs)]
+    rows.append(("constants", f"{len(constants)} tensors, {size(weights)}"))
+    if kernels:
+        rows.append(("kernels", f"{kernels} different ones in {counts['call']} calls"))
+    rows.append(("ops", f"{sum(counts.values())}"))
+    data = {
+        "inputs": [{"name": n, "type": t} for n, t in inputs],
+        "outputs": [{"name": n, "type": t} for n, t in outputs],
+        "constants": {"tensors": len(constants), "bytes": weights},
+        "ops": dict(ops),
+    }
+    return rows, columns([(f"  {name}", f"{n}") for name, n in ops], right=(1,)), data
+
+
+def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool) -> Outcome:
+    from dlc.report import Report
+
+    space = Workspace.open(terminal)
+    source = space.source(choice.model)
+    frontend, _ = space.reader(source, choice)
+    report = Report()
+    with terminal.progress() as progress:
+        progress.at(str(frontend))
+        graph: Graph = frontend.parse(source, report)
+    rows, table, data = describe_graph(graph)
+    values: dict[str, Any] = {"kind": "model", "name": source.name, "frontend": frontend.name, **data}
+    if text:
+        from dlc.state_text import print_state
+
+        values["text"] = print_state(graph, origins=origins)
+        return Outcome(values["text"], values)
+    bytes_ = source.path.stat().st_size if source.path else 0
+    head = [("model", escape(choice.model)), ("format", f"{frontend.name}, {size(bytes_)}")]
+    return Outcome(f"{columns([*head, *rows])}\n{table}", {**values, "bytes": bytes_})
+
+
+def _program(directory: Path) -> Outcome:
+    """What the manifest says, held against the files that are there."""
+    from dlc.cli.steps import memory_line
+    from dlc.manifest import read_manifest
+
+    manifest = read_manifest(directory)
+    memory: Mapping[str, int | str] = manifest.data.get("memory", {})
+    files = [
+        (name, count, _state(directory / name, manifest.data["files"][name].get("sha256")))
+        for name, count in manifest.files.items()
+    ]
+    rows = [("program", escape(str(directory))), ("target", escape(manifest.target))]
+    rows += _port_rows("input", _ports(manifest.signature.inputs))
+    rows += _port_rows("output", _ports(manifest.signature.outputs))
+    rows += [("memory", line) for line in [memory_line(memory)] if line]
+    listed = columns([(f"  {escape(name)}", size(count), state) for name, count, state in files], right=(1,))
+    data = {
+        "kind": "program",
+        "directory": str(directory),
+        "target": manifest.target,
+        "entry": manifest.data.get("entry", ""),
+        "inputs": [{"name": n, "type": t} for n, t in _ports(manifest.signature.inputs)],
+        "outputs": [{"name": n, "type": t} for n, t in _ports(manifest.signature.outputs)],
+        "memory": dict(memory),
+        "files": [{"name": name, "bytes": count, "state": state} for name, count, state in files],
+    }
+    return Outcome(f"{columns(rows)}\nfiles\n{listed}", data)
+
+
+def _state(path: Path, expected: str | None) -> str:
+    """Whether an installed file is what was installed."""
+    from dlc.cache.store import file_sha256
+
+    if not path.is_file():
+        return "missing"
+    if expected is None:
+        return "not checked"
+    try:
+        return "as built" if file_sha256(path) == expected else "changed"
+    except OSError as problem:
+        return f"not readable: {problem.strerror}"
+
+
+def _ports(ports: Iterable[Port]) -> list[tuple[str, str]]:
+    return [(p.name, str(p.type)) for p in ports]
+
+
+def _port_rows(what: str, ports: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(what, f"{quote(name)}: {type}") for name, type in ports]
+
+
+def _no_effect(flag: str, reason: str) -> Exception:
+    return error("no-effect", f"{flag} has no effect here: {reason}", exit_code=ExitCode.USAGE)
