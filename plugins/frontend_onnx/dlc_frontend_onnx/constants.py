@@ -6,6 +6,7 @@ needs the number behind one, it is evaluated here by the graph's own interpreter
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from dlc.graph import Constant, Input, Op, evaluate_ops, toposort
@@ -13,6 +14,8 @@ from dlc_frontend_onnx.node import Array
 
 LIMIT = 64 << 10
 """Bytes that all intermediate values of one evaluation may take."""
+WORK = 1 << 24
+"""Points that the loops of one evaluation may visit: small tensors can still ask for endless work (einsum, windows)."""
 
 
 @dataclass
@@ -20,7 +23,7 @@ class Constants:
     """Which ops of a model depend on constants only, and their values."""
 
     known: dict[str, bool] = field(default_factory=dict[str, bool])
-    values: dict[str, Array] = field(default_factory=dict[str, Array])
+    values: dict[Op, Array] = field(default_factory=dict[Op, Array])
 
     def is_constant(self, op: Op) -> bool:
         """Whether an op depends on no input; every op of the model is looked at once."""
@@ -37,14 +40,37 @@ class Constants:
 
     def value(self, op: Op) -> Array | None:
         """The value of a constant op whose computation stays below the limit, else None."""
-        if op.digest in self.values:
-            return self.values[op.digest]
+        if op in self.values:
+            return self.values[op]
         if not self.is_constant(op) or op.type.nbytes > LIMIT:
             return None
+        pending, known = self._pending(op)
         if not isinstance(op, Constant):
-            computed = sum(x.type.nbytes for x in toposort((op,)) if not isinstance(x, Constant))
-            if computed > LIMIT:
+            computed = [x for x in pending if not isinstance(x, Constant)]
+            if sum(x.type.nbytes for x in computed) > LIMIT or sum(map(work, computed)) > WORK:
                 return None
-        (found,) = evaluate_ops((op,), {})
-        self.values[op.digest] = found
+        (found,) = evaluate_ops((op,), known)
+        self.values[op] = found
         return found
+
+    def _pending(self, op: Op) -> tuple[list[Op], dict[Op, Array]]:
+        """The ops that have to be computed for one, and the values that they start from."""
+        pending: dict[Op, None] = {}
+        known: dict[Op, Array] = {}
+        stack = [op]
+        while stack:
+            top = stack.pop()
+            if top in self.values:
+                known[top] = self.values[top]
+            elif top not in pending:
+                pending[top] = None
+                stack += top.operands
+        return list(pending), known
+
+
+def work(op: Op) -> int:
+    """Points that the loops of an op visit."""
+    if (whole := op.expansion) is not None:
+        return sum(map(work, toposort((whole,), op.operands)))
+    nests = () if isinstance(op, Constant) else op.kernel.nests
+    return sum(math.prod(a.extent for a in nest.axes) for nest in nests)
