@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, ExitCode, Location, did_you_mean, error
+from dlc.diagnostics import DlcError, ExitCode, Location, did_you_mean, error, quote
 from dlc.interfaces import Port
 from dlc.tensor_proto import read_tensor
+from dlc.types import DTYPES, Type
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_NUMBERED = re.compile(r"arr_\d+")
 
 
 def random_feeds(ports: Sequence[Port], seed: int) -> dict[str, Array]:
@@ -34,8 +37,9 @@ def random_feeds(ports: Sequence[Port], seed: int) -> dict[str, Array]:
 def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input") -> dict[str, Array]:
     """Arrays by port name from `name=file`, `file.npy`, `file.npz` and `file.pb`; not necessarily for every port.
 
-    An .npz names its arrays. A file without a name takes the name that a .pb holds if a port is called so, else the
-    first port that no file has yet. Raises DlcError (USAGE) for names, types and shapes that do not fit.
+    An .npz names its arrays, except for arr_0, arr_1, …, which numpy writes for arrays without names. An array without
+    a name takes the one that its .pb holds if a port is called so, else the first port that has no file yet. Raises
+    DlcError (USAGE) for names, types and shapes that do not fit.
     """
     known = {port.name: port for port in ports}
     found: dict[str, Array] = {}
@@ -43,7 +47,7 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
     for text in files:
         name, path = _split(text)
         for held, array in _read(path):
-            if name or held in known or path.suffix == ".npz":
+            if name or held in known or (path.suffix == ".npz" and not _NUMBERED.fullmatch(held)):
                 _add(found, name or held, array, str(path), known, what)
             else:
                 unnamed.append((str(path), array))
@@ -51,8 +55,8 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
     if len(unnamed) > len(free):
         raise error(
             f"too-many-{what}s",
-            f"{len(files)} files for {len(ports)} {what}s",
-            help=f"{what}s: {', '.join(known)}",
+            f"{len(found) + len(unnamed)} arrays for {len(ports)} {what}{'s' * (len(ports) != 1)}",
+            help=f"{what}s: {', '.join(f'{quote(p.name)} {p.type}' for p in ports) or 'none'}",
             exit_code=ExitCode.USAGE,
         )
     for name, (path, array) in zip(free, unnamed, strict=False):
@@ -116,7 +120,7 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
     if name not in known:
         raise error(
             f"unknown-{what}",
-            f"{path}: there is no {what} {name!r}",
+            f"{path}: there is no {what} {quote(name)}",
             help=did_you_mean(name, known, f"{what}s"),
             exit_code=ExitCode.USAGE,
         )
@@ -124,11 +128,27 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
     if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
         raise error(
             f"wrong-{what}",
-            f"{what} {name!r} is {wanted}, but {path} holds {array.dtype} {list(array.shape)}",
+            f"{what} {quote(name)} is {wanted}, but {path} holds {_told(array)}",
             location=Location(path),
+            help=_remedy(array, wanted),
             exit_code=ExitCode.USAGE,
         )
     found[name] = np.ascontiguousarray(array).reshape(wanted.shape)
+
+
+def _told(array: Array) -> str:
+    """`f32[1,3]`, as types of ports are written."""
+    name = next((d.name for d in DTYPES.values() if d.numpy == array.dtype), str(array.dtype))
+    return f"{name}[{','.join(map(str, array.shape))}]"
+
+
+def _remedy(array: Array, wanted: Type) -> str:
+    """What would make the array fit."""
+    if array.shape == wanted.shape:
+        return f"convert it with numpy: array.astype({str(wanted.dtype.numpy)!r})"
+    if array.size == wanted.size:
+        return f"it has as many elements: reshape it to {list(wanted.shape)}"
+    return "a program has the shapes it was built with; dlc build takes others with --dim and --input"
 
 
 def _unreadable(path: Path, reason: str) -> DlcError:

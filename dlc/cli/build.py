@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from dlc.cli.complete import complete_steps
 from dlc.cli.steps import Dump, explanation, memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, complete
+from dlc.diagnostics import ExitCode, Location, error
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
@@ -128,13 +130,36 @@ def build(
     if print_pipeline:
         return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
     directory = output or Path("build") / Path(model).stem
+    _check_wishes(directory, stop_after, html)
     wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)
     with space.cache() as opened:
         return _build(space, prepared, opened, wishes)
 
 
+def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
+    """What would fail at the end is told at the start."""
+    if html and stop_after not in ("", "build"):
+        raise error(
+            "no-effect",
+            f"--html: a build that stops after {stop_after} has no report",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    there = next((p for p in (directory, *directory.parents) if p.exists()), Path())
+    reason = "" if there.is_dir() else "is not a directory"
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+        reason = "may not be written to"
+    if reason and (html or not stop_after):
+        raise error(
+            "cannot-write",
+            f"{directory} cannot be written: {there} {reason}",
+            location=Location(str(directory)),
+            help="choose another directory with -o",
+        )
+
+
 def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> Outcome:
-    from dlc.driver import install
+    from dlc.install import install
 
     start = time.perf_counter()
     so_far = Progressed()
@@ -193,7 +218,6 @@ def _memory(artifact: Artifact, so_far: Progressed) -> dict[str, int | str]:
 
 def _add_report(artifact: Artifact, so_far: Progressed, prepared: Prepared, directory: Path) -> None:
     from dlc.cache.store import write_atomically
-    from dlc.diagnostics import Location, error
     from dlc.report_html import report_html
 
     plan = so_far.plan.handle.value if so_far.plan else None

@@ -33,15 +33,17 @@ def run(arguments: Sequence[str]) -> int:
             from dlc.cli.listed import list_outcome
 
             terminal = Terminal()
-            return _guarded("list", terminal, lambda: list_outcome(terminal, arguments[1]))
+            return _guarded(arguments, terminal, lambda: list_outcome(terminal, arguments[1]))
     return _typer(list(arguments))
 
 
-def finish(name: str, terminal: Terminal, outcome: Outcome) -> int:
+def finish(arguments: Sequence[str], terminal: Terminal, outcome: Outcome) -> int:
     """Print what a command found; the exit code."""
     if terminal.json:
+        from dlc.cli.table import schema_name
+
         document = {
-            "schema": f"dlc.{name}/1",
+            "schema": f"dlc.{schema_name(arguments)}/1",
             "ok": outcome.code == ExitCode.OK,
             "exit_code": int(outcome.code),
             "diagnostics": [to_json(d) for d in terminal.said],
@@ -57,7 +59,6 @@ def _typer(arguments: list[str]) -> int:
     from dlc.cli.app import root
 
     terminal = Terminal(json="--json" in arguments)
-    name = next((a for a in arguments if not a.startswith("-")), "dlc")
 
     def outcome() -> Outcome:
         try:
@@ -75,19 +76,13 @@ def _typer(arguments: list[str]) -> int:
             raise KeyboardInterrupt
         return Outcome(code=ExitCode(found or 0)) if not terminal.json else Outcome()
 
-    def help_was_shown() -> bool:
-        return any(a in ("-h", "--help", "--version") for a in arguments)
-
-    if help_was_shown():
-        terminal.json = False
-    return _guarded(name, terminal, outcome)
+    if any(a in ("-h", "--help", "--version") for a in arguments):
+        terminal.json = False  # help is for people
+    return _guarded(arguments, terminal, outcome)
 
 
-def _guarded(name: str, terminal: Terminal, command: Callable[[], Outcome]) -> int:
+def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[], Outcome]) -> int:
     """Run a command; every way it can end becomes one exit code and, with --json, one document."""
-    from dlc.cli.table import COMMANDS
-
-    name = name if name in {c.name for c in COMMANDS} else "error"
     try:
         outcome = command()
     except DlcError as problem:
@@ -102,7 +97,7 @@ def _guarded(name: str, terminal: Terminal, command: Callable[[], Outcome]) -> i
     except Exception as bug:  # noqa: BLE001
         terminal.tell(_bug(bug))
         outcome = Outcome(code=ExitCode.BUG)
-    return finish(name, terminal, outcome)
+    return finish(arguments, terminal, outcome)
 
 
 def _bug(bug: Exception) -> Diagnostic:

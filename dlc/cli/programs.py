@@ -14,7 +14,7 @@ import numpy as np
 from dlc.cli.flags import CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Prepared, Workspace
-from dlc.diagnostics import ExitCode, error
+from dlc.diagnostics import ExitCode, error, quote
 from dlc.feeds import random_feeds, read_feeds
 from dlc.interfaces import Program
 
@@ -48,10 +48,17 @@ def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Gener
         yield Opened(load(made, space.registry), Path(made), prepared, space)
 
 
-def gather_feeds(program: Program, files: Sequence[str], seed: int) -> dict[str, Array]:
-    """Inputs from files; the rest random, the same for equal seeds."""
+def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Inputs from files and the rest random, the same for equal seeds; and the names of the random ones."""
     ports = program.signature.inputs
-    return {**random_feeds(ports, seed), **read_feeds(files, ports)}
+    given = read_feeds(files, ports)
+    return {**random_feeds(ports, seed), **given}, tuple(p.name for p in ports if p.name not in given)
+
+
+def tell_random(terminal: Terminal, names: Sequence[str], seed: int) -> None:
+    """Nobody should take results on random inputs for results on data."""
+    if names and not terminal.quiet:
+        terminal.log(f"random, seed {seed}: {', '.join(map(quote, names))}")
 
 
 def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None = None) -> dict[str, Array]:

@@ -10,7 +10,6 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.terminal import Outcome, Terminal, columns
-from dlc.cli.workspace import with_option
 from dlc.diagnostics import escape
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inpu
 Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
 Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
 Calls = Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes.")]
-Threads = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Threads of the program, if its backend has that option.")
-]
 
 
 def run(
@@ -42,7 +38,6 @@ def run(
     output: Outputs = None,
     timed: Time = False,
     calls: Calls = 50,
-    threads: Threads = 0,
     target: flags.Target = "",
     pipeline: flags.Pipeline = None,
     dim: flags.Dim = None,
@@ -57,22 +52,25 @@ def run(
 ) -> Outcome:
     """Run a program, or a model that is built first, on files or random inputs."""
     del json
-    from dlc.cli.programs import call, gather_feeds, open_program
+    from dlc.cli.programs import call, gather_feeds, open_program, tell_random
     from dlc.feeds import write_arrays
 
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
-    if threads:
-        chosen = with_option(chosen, "threads", str(threads))
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
-        feeds = gather_feeds(opened.program, inputs or (), seed)
+        feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        tell_random(terminal, random, seed)
         found = call(opened.program, feeds)
         if output:
             write_arrays(output, found)
         rows = [_summary(name, array) for name, array in found.items()]
         text = columns([("output", "type", "min", "mean", "max", "first"), *(row.cells for row in rows)])
-        data: dict[str, Any] = {"outputs": [row.json() for row in rows], "seed": seed}
+        data: dict[str, Any] = {
+            "inputs": [{"name": name, "source": "random" if name in random else "file"} for name in feeds],
+            "seed": seed,
+            "outputs": [row.json() for row in rows],
+        }
         if timed:
             times = _times(opened.program, feeds, found, calls)
             text += f"\n\n{times}"
@@ -101,9 +99,13 @@ class _Row:
         return escape(self.name), self.type, *shown, first
 
     def json(self) -> dict[str, Any]:
-        finite = [x if x == x and abs(x) != float("inf") else str(x) for x in self.figures or ()]
-        figures = dict(zip(("min", "mean", "max"), finite, strict=False))
-        return {"name": self.name, "type": self.type, **figures}
+        figures = dict(zip(("min", "mean", "max"), map(_finite, self.figures or ()), strict=False))
+        return {"name": self.name, "type": self.type, **figures, "first": [_finite(v) for v in self.first]}
+
+
+def _finite(x: Any) -> Any:
+    """JSON has no NaN and no infinity; they are written as text."""
+    return x if not isinstance(x, float) or (x == x and abs(x) != float("inf")) else str(x)
 
 
 def _summary(name: str, array: Array) -> _Row:

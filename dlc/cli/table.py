@@ -1,5 +1,6 @@
 """The commands as a static table: `dlc --help` is printed from it, and only the command that runs is imported."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -12,6 +13,8 @@ class Command:
     target: str
     """"module:attribute" of a function, or of a typer.Typer with subcommands."""
     panel: str
+    parts: tuple[str, ...] = ()
+    """Names of subcommands."""
 
 
 COMMANDS = (
@@ -21,7 +24,13 @@ COMMANDS = (
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "dlc.cli.opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "dlc.cli.show:show", "Understand"),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "dlc.cli.list:list_", "Understand"),
-    Command("cache", "Look into the cache and tidy it up.", "dlc.cli.cache:app", "Maintain"),
+    Command(
+        "cache",
+        "Look into the cache and tidy it up.",
+        "dlc.cli.cache:app",
+        "Maintain",
+        ("stats", "why", "verify", "trim", "clear"),
+    ),
     Command("plugins", "List installed plugins and what became of them.", "dlc.cli.plugins:plugins", "Maintain"),
     Command("doctor", "Check this machine: compilers, plugins, cache.", "dlc.cli.doctor:doctor", "Maintain"),
 )
@@ -32,6 +41,16 @@ _OPTIONS = (
     ("--show-completion", "Print the completion script of the current shell."),
     ("-h, --help", "Show this message; dlc COMMAND --help shows a command's flags."),
 )
+
+
+def schema_name(arguments: Sequence[str]) -> str:
+    """The word of the JSON schema for a command line: `build`, `cache-stats`; `error` if it names no command."""
+    words = [a for a in arguments if not a.startswith("-")]
+    for command in COMMANDS:
+        if words[:1] == [command.name]:
+            part = next((w for w in words[1:] if w in command.parts), "")
+            return f"{command.name}-{part}" if part else command.name
+    return "error"
 
 
 def first_screen() -> str:

@@ -79,10 +79,11 @@ def verify(
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
     source = None if Path(subject).is_dir() else Path(subject)
     kind = "expected" if expected else _checked(reference, model or source)
-    from dlc.cli.programs import call, gather_feeds, open_program
+    from dlc.cli.programs import call, gather_feeds, open_program, tell_random
 
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
-        feeds = gather_feeds(opened.program, inputs or (), seed)
+        feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        tell_random(terminal, random, seed)
         if expected:
             from dlc.feeds import read_feeds
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from dlc.spec import Spec
 if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.driver import Build
+    from dlc.passes.base import Level
     from dlc.session import Session, StepResult
 
 
@@ -121,6 +122,7 @@ class Workspace:
             settings=choice.settings,
             without=choice.without,
         )
+        check_steps(recipe, None)
         frontend, package = self.reader(source, choice)
         return Prepared(source, frontend, package, recipe)
 
@@ -148,6 +150,8 @@ class Workspace:
         from dlc.driver import compile_source
 
         assert prepared.source.path is not None
+        if not stop_after:
+            check_steps(prepared.recipe, "plan")
         with self.terminal.progress() as progress:
             session = self.session(cache, prepared.source.path.parent, jobs, progress.at)
             return compile_source(
@@ -162,7 +166,7 @@ class Workspace:
 
     def build_into(self, choice: Choice, directory: Path, *, jobs: int = 0) -> Prepared:
         """Build a model into a directory, for commands that only need the program."""
-        from dlc.driver import install
+        from dlc.install import install
 
         prepared = self.prepare(choice)
         with self.cache() as cache:
@@ -177,6 +181,13 @@ def complete(artifact: Artifact) -> Artifact:
     from dlc.manifest import with_manifest
 
     return with_manifest(artifact)
+
+
+def check_steps(recipe: Recipe, end: Level | None) -> None:
+    """Every step gets what the one before it leaves, and the last leaves `end`. Raises DlcError (USAGE)."""
+    from dlc.passes.base import check_chain
+
+    check_chain([step.stage for step in recipe.steps], end=end)
 
 
 def configuration(flags: CacheFlags) -> Config:
@@ -199,12 +210,6 @@ def open_configured(config: Config) -> Cache:
     from dlc.cache import open_cache
 
     return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
-
-
-def with_option(choice: Choice, key: str, value: str) -> Choice:
-    """The choice with one more option of the target."""
-    spec = Spec.parse(choice.target or "c", "--target").with_option(key, value)
-    return replace(choice, target=str(spec))
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:
