@@ -14,7 +14,7 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
-from dlc_frontend_onnx.importer import Importer, Scope
+from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
@@ -70,7 +70,7 @@ class Onnx(Frontend):
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
-        importer.run(nodes, scope, versions)
+        importer.run(nodes, Frame(scope, versions))
         outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes)
         refusals.check()
         report.count("nodes", len(nodes))

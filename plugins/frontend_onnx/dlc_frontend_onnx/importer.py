@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
 import onnx
 
@@ -15,11 +17,13 @@ from dlc_frontend_onnx.functions import Body, body_of
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import Unsupported, find, table
+from dlc_frontend_onnx.rules import MALFORMED, Unsupported, find, table
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
 
 MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""
+MAX_NODES = 1 << 17
+"""Nodes inside functions and branches; a few functions that call each other twice make any number of them."""
 MAX_ORIGINS = 16
 
 Scope = dict[str, Op | None]
@@ -29,6 +33,22 @@ Scope = dict[str, Op | None]
 def domain_of(node: onnx.NodeProto) -> str:
     """The node's domain, the standard one as ""."""
     return "" if node.domain == "ai.onnx" else node.domain
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a list of nodes is imported with: one per function or branch that is being read."""
+
+    scope: Scope
+    """Values by name; gets the nodes' outputs."""
+    versions: Mapping[str, int]
+    """Operator sets in force."""
+    prefix: str = ""
+    """Of the names of nodes inside a branch."""
+    origin: str = ""
+    """The name that all nodes go by; their own when empty."""
+    attributes: Mapping[str, onnx.AttributeProto] | None = None
+    """Values for attributes that refer to those of a calling node."""
 
 
 @dataclass
@@ -45,8 +65,9 @@ class Importer:
     refusals: Refusals
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    depth: int = 0
-    scopes: list[Scope] = field(default_factory=list[Scope])
+    nested: int = 0
+    """Nodes inside functions and branches so far."""
+    frames: list[Frame] = field(default_factory=list["Frame"])
 
     # ---- Values: what rules ask
     def value(self, op: Op) -> Array | None:
@@ -55,46 +76,25 @@ class Importer:
 
     def subgraph(self, graph: onnx.GraphProto, node: Node) -> tuple[Op | None, ...]:
         """The outputs of a branch, which sees the values around its node."""
-        scope = dict(self.scopes[-1])
+        around = self.frames[-1]
+        scope = dict(around.scope)
         for t in graph.initializer:
             scope[t.name] = Constant(memory_tensor(t))
-        with self._nested():
-            self.run(graph.node, scope, prefix=f"{node.name}/", versions=self.versions)
-        return tuple(scope.get(o.name) for o in graph.output)
+        self._enter(graph.node)
+        prefix = "" if around.origin else f"{node.name}/"
+        self.run(graph.node, replace(around, scope=scope, prefix=prefix))
+        return _results(scope, [o.name for o in graph.output], node)
 
     # ---- nodes
-    def run(
-        self,
-        nodes: Sequence[onnx.NodeProto],
-        scope: Scope,
-        versions: Mapping[str, int],
-        prefix: str = "",
-        origin: str = "",
-        attributes: Mapping[str, onnx.AttributeProto] | None = None,
-    ) -> None:
-        """Import nodes, given in topological order, into `scope`.
-
-        Args:
-            nodes: What to import.
-            scope: Values by name; gets the nodes' outputs.
-            versions: Operator sets in force.
-            prefix: Of the names of nodes inside a branch.
-            origin: The name that all nodes go by; their own when empty.
-            attributes: Values for attributes that refer to those of a calling node.
-        """
-        self.scopes.append(scope)
+    def run(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:
+        """Import nodes, given in topological order, into the frame's scope."""
+        self.frames.append(frame)
         for name, proto in zip(node_names(nodes), nodes, strict=True):
-            self._one(proto, origin or prefix + name, scope, versions, attributes)
-        self.scopes.pop()
+            self._one(proto, frame.origin or frame.prefix + name, frame)
+        self.frames.pop()
 
-    def _one(
-        self,
-        proto: onnx.NodeProto,
-        name: str,
-        scope: Scope,
-        versions: Mapping[str, int],
-        caller: Mapping[str, onnx.AttributeProto] | None,
-    ) -> None:
+    def _one(self, proto: onnx.NodeProto, name: str, frame: Frame) -> None:
+        scope = frame.scope
         for output in proto.output:
             if output:
                 scope[output] = None
@@ -106,8 +106,9 @@ class Importer:
         inputs = tuple(scope[i] if i else None for i in proto.input)
         refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
         try:
-            version = versions.get(domain_of(proto), 1)
-            node = Node(proto, name, version, inputs, self, _attributes(proto, caller))
+            version = frame.versions.get(domain_of(proto), 1)
+            _check_counts(proto, version)
+            node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
             results = () if refused and self._known(node) else self._import(node, refused)
             self._bind(node, results, scope)
         except Unsupported as e:
@@ -146,7 +147,7 @@ class Importer:
         result = rule.function(node)
         ignored = sorted(set(node.attributes) - node.seen)
         if ignored:
-            raise Unsupported(f"attribute {', '.join(ignored)} is not understood", "the model may be malformed")
+            raise Unsupported(f"attribute {', '.join(ignored)} is not understood", MALFORMED)
         return (result,) if isinstance(result, Op) else result
 
     def _no_rule(self, node: Node) -> Unsupported:
@@ -163,19 +164,25 @@ class Importer:
     def _call(self, node: Node, body: Body) -> Sequence[Op | None]:
         """A function's nodes, with its formal names bound to the node's operands."""
         function = body.function
+        if len(node.inputs) > len(function.input):
+            raise Unsupported(f"{len(node.inputs)} operands for a function with {len(function.input)}", MALFORMED)
         scope: Scope = {}
         for k, formal in enumerate(function.input):
             scope[formal] = node.inputs[k] if k < len(node.inputs) else None
         absent = {f for k, f in enumerate(function.input) if k >= len(node.inputs) or not node.proto.input[k]}
         nodes = [_without_inputs(n, absent) for n in function.node]
-        with self._nested():
-            versions = {**self.versions, **body.versions}
-            attributes = {**body.defaults, **node.attributes}
-            self.run(nodes, scope, versions, origin=node.name, attributes=attributes)
-        return tuple(scope.get(o) for o in function.output)
+        self._enter(nodes)
+        versions = {**self.versions, **body.versions}
+        self.run(nodes, Frame(scope, versions, origin=node.name, attributes={**body.defaults, **node.attributes}))
+        return _results(scope, function.output[: node.outputs], node)
 
-    def _nested(self) -> _Depth:
-        return _Depth(self)
+    def _enter(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Refuse functions and branches that are too deep or too many."""
+        if len(self.frames) > MAX_DEPTH:
+            raise Unsupported(f"functions or branches nest deeper than {MAX_DEPTH}", "inline them before exporting")
+        self.nested += len(nodes)
+        if self.nested > MAX_NODES:
+            raise Unsupported(f"functions and branches with more than {MAX_NODES} nodes in all", "export them smaller")
 
     def _bind(self, node: Node, results: Sequence[Op | None], scope: Scope) -> None:
         before = [x for x in node.inputs if x is not None]
@@ -208,19 +215,35 @@ class Importer:
             stack += op.operands
 
 
-@dataclass
-class _Depth:
-    """Counts how deep functions and branches nest."""
+def _results(scope: Scope, names: Sequence[str], node: Node) -> tuple[Op | None, ...]:
+    """The results of a function or branch by the names of its outputs."""
+    for k, name in enumerate(names):
+        if name not in scope and node.wants(k):
+            raise Unsupported(f"its result {name} is not computed", MALFORMED)
+    return tuple(scope.get(name) for name in names)
 
-    importer: Importer
 
-    def __enter__(self) -> None:
-        if self.importer.depth >= MAX_DEPTH:
-            raise Unsupported(f"functions or branches nest deeper than {MAX_DEPTH}")
-        self.importer.depth += 1
+@cache
+def _counts(operator: str, domain: str, version: int) -> tuple[int, int, int, int] | None:
+    """Least and greatest number of operands and of results that the standard allows, if it knows the operator."""
+    try:
+        schema: Any = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return schema.min_input, schema.max_input, schema.min_output, schema.max_output
 
-    def __exit__(self, *_: object) -> None:
-        self.importer.depth -= 1
+
+def _check_counts(proto: onnx.NodeProto, version: int) -> None:
+    found = _counts(proto.op_type, domain_of(proto), version)
+    if found is None:
+        return
+    for what, count, low, high in (
+        ("operands", len(proto.input), *found[:2]),
+        ("results", len(proto.output), *found[2:]),
+    ):
+        if not low <= count <= high:
+            wanted = f"{low}" if low == high else f"at least {low}" if count < low else f"at most {high}"
+            raise Unsupported(f"{count} {what}, the operator has {wanted}", MALFORMED)
 
 
 def _attributes(

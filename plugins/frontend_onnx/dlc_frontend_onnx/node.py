@@ -13,7 +13,7 @@ from dlc.graph import Constant, Op, Tensor
 from dlc.ops.elementwise import Cast
 from dlc.ops.pointwise import normalized, scalar
 from dlc.types import DType
-from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.rules import MALFORMED, Unsupported
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,7 +55,7 @@ class Node:
         """Operand `k`, which must be there."""
         found = self.optional(k)
         if found is None:
-            raise Unsupported(f"operand {k} is missing", "the model is malformed: check it with onnx.checker")
+            raise Unsupported(f"operand {k} is missing", MALFORMED)
         return found
 
     def optional(self, k: int) -> Op | None:
@@ -113,7 +113,7 @@ class Node:
         found = self.attributes.get(key)
         if found is not None and found.type not in (kind, Kind.UNDEFINED):
             wanted, got = _TYPE_NAMES[kind], _TYPE_NAMES.get(found.type, str(found.type))
-            raise Unsupported(f"attribute {key} is of type {got}, not {wanted}", "the model is malformed")
+            raise Unsupported(f"attribute {key} is of type {got}, not {wanted}", MALFORMED)
         return found
 
     def int(self, key: str, default: int = 0) -> int:
@@ -154,7 +154,7 @@ class Node:
         """A graph attribute."""
         found = self._attribute(key, Kind.GRAPH)
         if found is None:
-            raise Unsupported(f"attribute {key} is missing", "the model is malformed")
+            raise Unsupported(f"attribute {key} is missing", MALFORMED)
         return found.g
 
     def dtype(self, key: str, default: int = onnx.TensorProto.FLOAT) -> DType:

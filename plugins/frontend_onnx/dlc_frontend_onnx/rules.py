@@ -31,6 +31,7 @@ OLDEST: Final = 6
 """Oldest version of the ONNX operator set that is read: before, shapes and types were attributes of another form."""
 MICROSOFT: Final = "com.microsoft"
 """Domain of onnxruntime's own operators."""
+MALFORMED: Final = "the model is malformed: onnx.checker.check_model(path) tells more"
 
 
 class Unsupported(Exception):
