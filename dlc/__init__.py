@@ -7,13 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location
+    from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+    from dlc.graph import Graph, Op, make_graph
     from dlc.hookspecs import hookimpl
     from dlc.interfaces import (
         Artifact,
         Backend,
         Frontend,
         Job,
+        Level,
         Port,
         Program,
         Reason,
@@ -25,64 +27,95 @@ if TYPE_CHECKING:
     )
     from dlc.lazy import Lazy
     from dlc.loading import load
+    from dlc.passes.base import Pass
+    from dlc.passes.rules.rule import Rule, equation, rule
+    from dlc.plan import Plan
+    from dlc.program import ArrayProgram
     from dlc.report import Report
     from dlc.spec import Bytes, Configurable, Spec, option
+    from dlc.types import DType, Type
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrayProgram",
     "Artifact",
     "Backend",
     "Bytes",
     "Configurable",
+    "DType",
     "Diagnostic",
     "DlcError",
     "ExitCode",
     "Frontend",
+    "Graph",
     "Job",
     "Lazy",
+    "Level",
     "Location",
+    "Op",
+    "Pass",
+    "Plan",
     "Port",
     "Program",
     "Reason",
     "Region",
     "Report",
+    "Rule",
     "Signature",
     "Source",
     "Spec",
     "StepDone",
+    "Type",
     "Workshop",
     "__version__",
+    "equation",
+    "error",
     "hookimpl",
     "load",
+    "make_graph",
     "option",
+    "rule",
 ]
 
 _EXPORTS = {
+    "ArrayProgram": "dlc.program:ArrayProgram",
     "Artifact": "dlc.interfaces:Artifact",
     "Backend": "dlc.interfaces:Backend",
     "Bytes": "dlc.spec:Bytes",
     "Configurable": "dlc.spec:Configurable",
+    "DType": "dlc.types:DType",
     "Diagnostic": "dlc.diagnostics:Diagnostic",
     "DlcError": "dlc.diagnostics:DlcError",
     "ExitCode": "dlc.diagnostics:ExitCode",
     "Frontend": "dlc.interfaces:Frontend",
+    "Graph": "dlc.graph:Graph",
     "Job": "dlc.interfaces:Job",
     "Lazy": "dlc.lazy:Lazy",
+    "Level": "dlc.interfaces:Level",
     "Location": "dlc.diagnostics:Location",
+    "Op": "dlc.graph:Op",
+    "Pass": "dlc.passes.base:Pass",
+    "Plan": "dlc.plan:Plan",
     "Port": "dlc.interfaces:Port",
     "Program": "dlc.interfaces:Program",
     "Reason": "dlc.interfaces:Reason",
     "Region": "dlc.interfaces:Region",
     "Report": "dlc.report:Report",
+    "Rule": "dlc.passes.rules.rule:Rule",
     "Signature": "dlc.interfaces:Signature",
     "Source": "dlc.interfaces:Source",
     "Spec": "dlc.spec:Spec",
     "StepDone": "dlc.interfaces:StepDone",
+    "Type": "dlc.types:Type",
     "Workshop": "dlc.interfaces:Workshop",
+    "equation": "dlc.passes.rules.rule:equation",
+    "error": "dlc.diagnostics:error",
     "hookimpl": "dlc.hookspecs:hookimpl",
     "load": "dlc.loading:load",
+    "make_graph": "dlc.graph:make_graph",
     "option": "dlc.spec:option",
+    "rule": "dlc.passes.rules.rule:rule",
 }
 """Public name → "module:attribute"; extend it together with `__all__` and the imports for type checkers above."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from dlc.diagnostics import ExitCode, Location, error
 from dlc.spec import Configurable
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dlc.graph import Graph, Op
-    from dlc.plan import Plan
     from dlc.report import Report
     from dlc.types import Type
 
-Level = Literal["ops", "kernels"]
-"""What a graph's nodes are: ops with names, or calls of kernels."""
+Level = Literal["ops", "kernels", "plan"]
+"""What a state is: a graph of named ops, a graph of kernel calls, or an ordered and placed plan."""
 
 _BLOCK = 1 << 20
 """Bytes hashed at a time; a model never has to fit into memory to be identified."""
@@ -212,19 +211,23 @@ class Frontend(Configurable, ABC):
 
 
 class Backend(Configurable, ABC):
-    """A writer of programs: Plan → Artifact."""
+    """A writer of programs: what the pipeline leaves → Artifact. The least backend is `name` and `emit`."""
 
-    consumes: ClassVar[Level] = "kernels"
-    """What the pipeline must leave behind."""
-    pipeline: ClassVar[str] = ""
+    consumes: ClassVar[Level] = "plan"
+    """What the pipeline must leave behind, and `emit` gets: a Graph of ops, a Graph of kernel calls, or a Plan."""
+    pipeline: ClassVar[str] = "infer"
     """Default pipeline: a name or spec text."""
 
     def accepts(self, op: "Op") -> bool | Reason:
-        """Whether the target runs `op` whole; False: expand or lower it; a Reason: it cannot be built."""
-        return False
+        """Whether the target runs `op`; a Reason says why not and what would help.
+
+        Asked about every op that depends on an input, just before ops become kernels, or before `emit` when the backend
+        consumes ops. All refused ops are reported at once. True by default: what has a kernel can be built.
+        """
+        return True
 
     def regions(self) -> Mapping[str, Region]:
-        """Memory by name, for plan-memory."""
+        """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
         return {"arena": Region()}
 
     def for_model(self, title: str) -> "Backend":
@@ -236,15 +239,18 @@ class Backend(Configurable, ABC):
         return ""
 
     @abstractmethod
-    def emit(self, plan: "Plan", report: "Report") -> Artifact:
-        """The program as text and data."""
+    def emit(self, state: Any, /, report: "Report") -> Artifact:
+        """The program as text and data; `state` is a Graph or a Plan, as `consumes` says. Must not touch the disk."""
 
     def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
         """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""
         return artifact
 
     def load(self, directory: Path) -> Program:
-        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here."""
+        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here.
+
+        `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
+        """
         raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
 
 

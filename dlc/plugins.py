@@ -14,7 +14,7 @@ from dlc import hookspecs
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.installed import EntryPoint, entry_points
 from dlc.lazy import Lazy
-from dlc.registry import Entry, Kind, Registry
+from dlc.registry import Entry, Kind, Observer, Registry, reason_of
 
 if TYPE_CHECKING:
     from pluggy import HookImpl, PluginManager
@@ -23,6 +23,8 @@ GROUP = "dlc"
 State = Literal["ok", "broken", "incompatible", "blocked"]
 
 KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
+_STRUCTURE = frozenset({"input", "constant", "splat", "call", "item"})
+"""Text names of the ops in `dlc.graph.structure`, which no plugin offers."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
 
 
@@ -120,7 +122,7 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
         if plugin.module == "dlc.builtin":
             raise  # our own bug, not a plugin's
         # Third-party code may raise anything; the reason is shown, and nothing else depends on this plugin.
-        return replace(plugin, state="broken", reason=_reason(problem))
+        return replace(plugin, state="broken", reason=reason_of(problem))
 
 
 def _manager(module: ModuleType) -> "PluginManager":
@@ -156,6 +158,8 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
                 yield Entry(kind, name, plugin.name, plugin.module, text)
         elif kind == "rules":
             for rule in cast("Iterable[Any]", offered):
+                if not isinstance(rule, Lazy) and not callable(getattr(rule, "apply", rule)):
+                    raise TypeError(f"{_HOOKS[kind]} must return rules or dlc.Lazy, not {rule!r}")
                 name = getattr(rule, "name", None) or getattr(rule, "__name__", type(rule).__name__)
                 yield Entry(kind, str(name), plugin.name, plugin.module, rule)
         else:
@@ -164,13 +168,14 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
 
 
 def _class_name(kind: Kind, item: object) -> str:
-    if isinstance(item, Lazy):
-        return item.name
-    if not isinstance(item, type):
+    if not isinstance(item, type | Lazy):
         raise TypeError(f"{_HOOKS[kind]} must return classes or dlc.Lazy, not {item!r}")
-    name: object = getattr(item, "text_name" if kind == "ops" else "name", None)
+    attribute = "text_name" if kind == "ops" and not isinstance(item, Lazy) else "name"
+    name: object = getattr(item, attribute, None)
     if not isinstance(name, str):
-        raise TypeError(f"{_HOOKS[kind]}: {item.__name__} has no name")
+        raise TypeError(f"{_HOOKS[kind]}: {getattr(item, '__name__', item)} has no name")
+    if kind == "ops" and name in _STRUCTURE:
+        raise TypeError(f"{_HOOKS[kind]}: {name} is an op of graphs themselves; choose another name")
     return name
 
 
@@ -190,9 +195,13 @@ def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[K
         plugins=plugins,
         tables=tables,
         problems=tuple(p.problem() for p in plugins if p.state in ("broken", "incompatible")),
-        observers=tuple(h for one in loaded for h in _implementations(one.manager, "dlc_step_done")),
-        commands=tuple(h for one in loaded for h in _implementations(one.manager, "dlc_commands")),
+        observers=_observers(loaded, "dlc_step_done"),
+        commands=_observers(loaded, "dlc_commands"),
     )
+
+
+def _observers(loaded: list[_Loaded], hook: str) -> tuple[Observer, ...]:
+    return tuple(Observer(_title(one.plugin), h) for one in loaded for h in _implementations(one.manager, hook))
 
 
 def _title(plugin: Plugin) -> str:
@@ -210,12 +219,3 @@ def _clash(kind: str, name: str, first: str, second: str, disable: str) -> DlcEr
         help=help,
         exit_code=ExitCode.PLUGIN,
     )
-
-
-def _reason(problem: BaseException) -> str:
-    """Type, message and the last place in the code."""
-    import traceback
-
-    frames = traceback.extract_tb(problem.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(problem).__name__}: {problem}{place}"

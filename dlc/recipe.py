@@ -5,11 +5,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.interfaces import Backend
+from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
 
@@ -18,7 +18,7 @@ from dlc.spec import Spec, fault, parse_setting
 class Step:
     """One stage of the pipeline."""
 
-    stage: Any
+    stage: AnyPass
     """The configured pass."""
     plugin: str
     """Name of the plugin it comes from."""
@@ -44,6 +44,12 @@ class Recipe:
     origin: str
     """Who chose it: "dlc.toml:9", "--pipeline", "backend c"."""
     steps: tuple[Step, ...]
+    specs: Pipeline = ()
+    """What the steps were made from: messages point into their text."""
+
+    def check_end(self) -> None:
+        """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
+        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.consumes)
 
     @property
     def text(self) -> str:
@@ -96,7 +102,9 @@ def resolve(
     text, origin, specs = _chosen(config, pipeline, target_name, backend)
     specs = expand_pipeline(specs, named_pipelines(registry, config))
     steps = resolve_steps(registry, specs, settings=settings, without=without)
-    return Recipe(backend, package, text, origin, steps)
+    specs = tuple(spec for spec in specs if spec.name not in without)
+    check_chain([step.stage for step in steps], specs)
+    return Recipe(backend, package, text, origin, steps, specs)
 
 
 def resolve_steps(

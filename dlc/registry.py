@@ -10,6 +10,7 @@ from dlc.lazy import Lazy
 if TYPE_CHECKING:
     from dlc.declared import Declaration
     from dlc.interfaces import Backend, Frontend, Source, StepDone
+    from dlc.passes.base import AnyPass
     from dlc.plugins import Plugin
     from dlc.spec import Configurable, Spec
 
@@ -36,14 +37,52 @@ class Entry:
         return self.module.partition(".")[0]
 
     def load(self) -> Any:
-        """The class (imported now if it was lazy), the text or the rule."""
-        return self.target.load() if isinstance(self.target, Lazy) else self.target
+        """The class (imported now if it was lazy), the text or the rule.
+
+        Raises DlcError (PLUGIN), naming the plugin, when it cannot be imported or is not what its hook promised.
+        """
+        if not isinstance(self.target, Lazy):
+            return self.target
+        try:
+            found = self.target.load()
+        except (Exception, SystemExit) as problem:
+            if self.package == "dlc":
+                raise  # our own bug, not a plugin's
+            # Third-party code may raise anything; the reason is shown, and what else is installed still works.
+            raise self._unusable(f"cannot be loaded: {reason_of(problem)}") from problem
+        own: object = getattr(found, "text_name" if self.kind == "ops" else "name", self.name)
+        if own != self.name:
+            raise self._unusable(f"calls itself {own}; its hook and its class must agree")
+        return found
 
     def declaration(self) -> "Declaration":
-        """Docstring and options, mostly without importing."""
-        from dlc.declared import declaration
+        """Docstring and options, mostly without importing; of what cannot be loaded, the reason."""
+        from dlc.declared import Declaration, declaration
 
-        return declaration(self.target)
+        try:
+            return declaration(self.target)
+        except (Exception, SystemExit) as problem:
+            if self.package == "dlc":
+                raise
+            # A listing shows what works, and says of the rest why it does not.
+            return Declaration(f"plugin {self.plugin}: cannot be loaded: {reason_of(problem)}", ())
+
+    def _unusable(self, reason: str) -> DlcError:
+        return error(
+            "plugin",
+            f"plugin {self.plugin}: {self.name} {reason}",
+            help=f'update the plugin, or disable it in dlc.toml: [plugins] disable = ["{self.plugin}"]',
+            exit_code=ExitCode.PLUGIN,
+        )
+
+
+@dataclass(frozen=True)
+class Observer:
+    """A plugin's `dlc_step_done`."""
+
+    plugin: str
+    """The plugin, for messages: "timer (dlc-timer 1.2)"."""
+    call: Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -56,8 +95,9 @@ class Registry:
     """Only the kinds that were asked for."""
     problems: tuple[Diagnostic, ...] = ()
     """One warning per plugin that does not work."""
-    observers: tuple[Callable[..., object], ...] = field(default=(), repr=False)
-    commands: tuple[Callable[..., object], ...] = field(default=(), repr=False)
+    observers: tuple[Observer, ...] = field(default=(), repr=False)
+    commands: tuple[Observer, ...] = field(default=(), repr=False)
+    """Every plugin's `dlc_commands`."""
 
     @property
     def frontends(self) -> Mapping[str, Entry]:
@@ -115,17 +155,31 @@ class Registry:
 
         return self._create("backends", spec, Backend)
 
-    def stage(self, spec: "Spec") -> Any:
-        """The configured pass; raises DlcError."""
-        from dlc.spec import Configurable
+    def stage(self, spec: "Spec") -> "AnyPass":
+        """The configured pass, with the plugins' rules if it takes any; raises DlcError."""
+        from dlc.passes.base import Pass
 
-        return self._create("passes", spec, Configurable)
+        stage = self._create("passes", spec, Pass)
+        rules = self.tables.get("rules")
+        return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
+
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """Packages of plugins whose code may act in any step, because their ops or rules may occur there."""
+        found = {e.package for kind in ("ops", "rules") if kind in self.tables for e in self.tables[kind].values()}
+        return tuple(sorted(found - {"dlc"}))
 
     def frontend_for(self, source: "Source") -> Entry:
         """The reader of `source`, by its suffix, else by its content; raises DlcError when there is none."""
-        classes: dict[str, type[Frontend]] = {name: entry.load() for name, entry in self.frontends.items()}
+        broken: list[str] = []
+        classes: dict[str, type[Frontend]] = {}
+        for name, entry in self.frontends.items():
+            try:
+                classes[name] = entry.load()
+            except DlcError as problem:
+                broken += [d.message for d in problem.diagnostics]
         by_suffix = [name for name, kind in classes.items() if source.suffix in kind.suffixes]
-        candidates = by_suffix or [name for name, kind in classes.items() if kind().sniff(source)]
+        candidates = by_suffix or [name for name, kind in classes.items() if _sniffs(name, kind, source, broken)]
         if len(candidates) == 1:
             return self.frontends[candidates[0]]
         if candidates:
@@ -135,12 +189,22 @@ class Registry:
         help = (
             f"known formats: {' '.join(suffixes)}" if suffixes else "install a frontend: pip install dlc-frontend-onnx"
         )
-        raise error("unknown-format", f"{source.name}: no installed frontend reads this file", help=help)
+        message = f"{source.name}: no installed frontend reads this file"
+        raise error("unknown-format", message, notes=tuple(broken), help=help)
 
-    def step_done(self, event: "StepDone") -> None:
-        """Tell every observer."""
-        for observer in self.observers:
-            observer(event=event)
+    def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepDone"], None]:
+        """A function that tells every observer of a step; one that raises is told to the user and not asked again."""
+        working = list(self.observers)
+
+        def step_done(event: "StepDone") -> None:
+            for observer in tuple(working):
+                try:
+                    observer.call(event=event)
+                except Exception as problem:  # noqa: BLE001  # a viewer's failure must not cost the build
+                    working.remove(observer)
+                    tell(failed_hook(observer.plugin, "dlc_step_done", problem))
+
+        return step_done
 
     def _create(self, kind: Kind, spec: "Spec", base: type[Any]) -> Any:
         entry = self.find(kind, spec)
@@ -152,6 +216,31 @@ class Registry:
                 exit_code=ExitCode.PLUGIN,
             )
         return cast("type[Configurable]", found).from_spec(spec)
+
+
+def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[str]) -> bool:
+    try:
+        return kind().sniff(source)
+    except DlcError:
+        raise  # the file cannot be read
+    except Exception as problem:  # noqa: BLE001  # one frontend's mistake must not keep others from reading the file
+        broken.append(f"frontend {name} cannot tell: {reason_of(problem)}")
+        return False
+
+
+def failed_hook(plugin: str, hook: str, problem: BaseException) -> Diagnostic:
+    """The warning for a hook that raised and is not called again."""
+    message = f"plugin {plugin}: {hook} failed and is not called again: {reason_of(problem)}"
+    return Diagnostic("broken-plugin", message, severity="warning")
+
+
+def reason_of(problem: BaseException) -> str:
+    """Type, message and the last place in the code."""
+    import traceback
+
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {problem}{place}"
 
 
 _SINGULAR: Mapping[Kind, str] = {

@@ -122,7 +122,8 @@ class Op:
         return self.type.dtype
 
     # ---- what a subclass declares: exactly one of the two ----
-    def define(self, *params: Any) -> Comp | Sequence[Comp]:
+    # The keywords are there for type checkers only: they let a subclass write `define(self, x, b)`.
+    def define(self, *params: Any, **_: Any) -> Comp | Sequence[Comp]:
         """The op as comprehensions over one `Param` per operand field (None where absent, a tuple where variadic)."""
         raise TypeError(f"{type(self).__name__} has no definition")
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from dlc.interfaces import Level
 from dlc.spec import Configurable, Spec, fault
 
 if TYPE_CHECKING:
@@ -27,21 +28,25 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-Level = Literal["ops", "kernels", "plan"]
-"""What a state is: a graph of named ops, a graph of kernel calls, or an ordered and placed plan."""
-
 
 class Pass(Configurable, ABC, Generic[S, T]):
     """A step of a pipeline. Subclasses are frozen dataclasses whose fields are options."""
 
-    level_in: ClassVar[Level]
+    level_in: ClassVar[Level] = "ops"
     """What `run` takes."""
-    level_out: ClassVar[Level]
+    level_out: ClassVar[Level] = "ops"
     """What `run` returns."""
+    idempotent: ClassVar[bool] = False
+    """Whether a second run right after the first changes nothing; tests hold it to that."""
 
     @abstractmethod
     def run(self, state: S, report: Report) -> T:
         """The rewritten state: a pure function of the fields and `state`. `report` only collects what happened."""
+
+    def with_rules(self, rules: Iterable[object]) -> AnyPass:
+        """The pass with the rules that plugins add; itself when it applies none."""
+        del rules
+        return self
 
 
 AnyPass = Pass[Any, Any]
@@ -76,7 +81,7 @@ def check_chain(
     if end is not None and level != end:
         span = placed[-1].span if placed else None
         message = f"the pipeline ends with {_words(level)}, but {_words(end)} is needed"
-        raise fault("pipeline-level", message, span, _route(level, end))
+        raise fault("pipeline-level", message, span, _route(level, end, "at the end"))
     return level
 
 
@@ -95,9 +100,9 @@ def _words(level: Level) -> str:
     return {"ops": "a graph of ops", "kernels": "a graph of kernels", "plan": "a plan"}[level]
 
 
-def _route(have: Level, want: Level) -> str:
+def _route(have: Level, want: Level, where: str = "before it") -> str:
     """What to write between two levels."""
     at, to = _ORDER.index(have), _ORDER.index(want)
     if at < to:
-        return "put " + ",".join(_STEPS[level] for level in _ORDER[at + 1 : to + 1]) + " before it"
+        return "put " + ",".join(_STEPS[level] for level in _ORDER[at + 1 : to + 1]) + f" {where}"
     return f"move it before {_STEPS[_ORDER[to + 1]]}"

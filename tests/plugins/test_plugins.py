@@ -8,7 +8,7 @@ import pytest
 
 from dlc.builtin import dlc_passes
 from dlc.code_digest import code_digest
-from dlc.diagnostics import DlcError, ExitCode
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode
 from dlc.interfaces import StepDone
 from dlc.plugins import Plugin, list_plugins, load_registry
 from dlc.registry import Kind, Registry
@@ -19,13 +19,15 @@ KINDS: tuple[Kind, ...] = ("passes", "pipelines", "backends")
 
 GOOD = """
 from dataclasses import dataclass
-from dlc import Configurable, hookimpl, option
+from dlc import Pass, hookimpl, option
 
 @dataclass(frozen=True)
-class Count(Configurable):
+class Count(Pass):
     '''Count things.'''
     name = "NAME-count"
     start: int = option(0, "first number")
+    def run(self, state, report):
+        return state
 
 @hookimpl
 def dlc_passes():
@@ -78,7 +80,9 @@ def test_a_plugin_adds_passes_pipelines_and_observers(install: Install) -> None:
     assert [doc.key for doc in entry.declaration().options] == ["start"]
     assert registry.pipelines["good-all"].target == "good-count{start=3}"
     assert str(registry.stage(Spec.parse("good-count{start=2}"))) == "good-count{start=2}"
-    registry.step_done(StepDone("fuse", "a", "b", 1.0, False, {}))
+    told: list[Diagnostic] = []
+    registry.watcher(told.append)(StepDone("fuse", "a", "b", 1.0, False, {}))
+    assert not told
     assert sys.modules["dlc_test_good"].seen == ["fuse"]
 
 

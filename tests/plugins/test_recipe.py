@@ -14,17 +14,21 @@ from dlc.registry import Registry
 
 PLUGIN = """
 from dataclasses import dataclass
-from dlc import Backend, Configurable, hookimpl, option
+from dlc import Backend, Pass, hookimpl, option
 
 @dataclass(frozen=True)
-class First(Configurable):
+class First(Pass):
     name = "first"
     size: int = option(1, "size")
+    def run(self, state, report):
+        return state
 
 @dataclass(frozen=True)
-class Second(Configurable):
+class Second(Pass):
     name = "second"
     fast: bool = option(False, "hurry")
+    def run(self, state, report):
+        return state
 
 @dataclass(frozen=True)
 class Paper(Backend):

@@ -10,7 +10,6 @@ from dlc.diagnostics import error
 from dlc_backend_c.names import default_prefix, prefix_problem
 
 if TYPE_CHECKING:
-    from dlc.interfaces import Level
     from dlc.plan import Plan
     from dlc_backend_c.runtime import Model
 
@@ -20,8 +19,6 @@ class C(Backend):
     """C99 sources with a header, and a shared or static library made of them."""
 
     name: ClassVar[str] = "c"
-    consumes: ClassVar["Level"] = "kernels"
-    pipeline: ClassVar[str] = "infer"
     cc: str = option("", "compiler; by default gcc, else clang, from PATH")
     cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
         "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"

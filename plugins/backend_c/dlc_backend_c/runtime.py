@@ -4,12 +4,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from dlc import ExitCode, Port, Signature
-from dlc.diagnostics import DlcError, did_you_mean, error, quote
+from dlc.calling import input_array, named_inputs, output_buffers
+from dlc.diagnostics import DlcError, error
 from dlc.manifest import read_manifest
 from dlc.types import Type
 from dlc_backend_c import manifest
@@ -90,47 +91,15 @@ class Model:
         Raises:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
-        given = self._named(args, inputs)
-        read = [_input_array(p, given[p.name]) for p in self.signature.inputs]
-        written = self._outputs(out or {}, read)
+        given = named_inputs(self.signature.inputs, args, inputs)
+        read = [input_array(p, given[p.name]) for p in self.signature.inputs]
+        buffers = output_buffers(self.signature.outputs, out or {}, read)
+        written = [_new(p.type) if b is None else b for p, b in zip(self.signature.outputs, buffers, strict=True)]
         ffi = self._ffi
         sources = ffi.new("void *[]", [ffi.cast("void *", _address(a)) for a in read] or 1)
         sinks = ffi.new("void *[]", [ffi.cast("void *", _address(a)) for a in written] or 1)
         _succeed(self._run(sources, sinks, ffi.cast("void *", self._arena())))
         return dict(zip((p.name for p in self.signature.outputs), written, strict=True))
-
-    def _named(self, args: tuple[object, ...], inputs: Mapping[str, object]) -> Mapping[str, object]:
-        ports = self.signature.inputs
-        given = dict(inputs)
-        if len(args) > 1:
-            raise _wrong(f"{len(args)} positional arguments; pass inputs by name: {_names(ports)}")
-        for argument in args:
-            if isinstance(argument, Mapping):
-                given |= cast("Mapping[str, object]", argument)
-            elif len(ports) == 1:
-                given[ports[0].name] = argument
-            else:
-                raise _wrong(f"the model has {len(ports)} inputs; pass them by name: {_names(ports)}")
-        _check_names("input", given, ports)
-        missing = [p for p in ports if p.name not in given]
-        if missing:
-            raise _wrong(f"missing: {', '.join(f'{quote(p.name)} ({p.type})' for p in missing)}")
-        return given
-
-    def _outputs(self, out: Mapping[str, Array], read: list[Array]) -> list[Array]:
-        ports = self.signature.outputs
-        _check_names("output", out, ports)
-        written: list[Array] = []
-        for port in ports:
-            if port.name not in out:
-                written.append(_new(port.type))
-                continue
-            array = out[port.name]
-            _check_buffer(port, array)
-            if any(np.may_share_memory(array, other) for other in (*read, *written)):
-                raise _wrong(f"output {quote(port.name)}: its buffer overlaps another one")
-            written.append(array)
-        return written
 
     def _arena(self) -> int:
         """Address of this thread's working memory."""
@@ -144,48 +113,6 @@ class Model:
 
 def _arguments(ports: tuple[Port, ...]) -> tuple[Argument, ...]:
     return tuple(Argument(p.name, p.type.dtype.numpy, p.type.shape) for p in ports)
-
-
-def _names(ports: tuple[Port, ...]) -> str:
-    return ", ".join(quote(p.name) for p in ports)
-
-
-def _check_names(what: str, given: Mapping[str, object], ports: tuple[Port, ...]) -> None:
-    known = [p.name for p in ports]
-    for name in given:
-        if name not in known:
-            raise _wrong(f"there is no {what} {quote(str(name))}", did_you_mean(str(name), known, f"{what}s"))
-
-
-def _input_array(port: Port, value: object) -> Array:
-    array = cast("Array", value) if isinstance(value, np.ndarray) else _imported(port, value)
-    _check_type("input", port, array)
-    # A copy only where the library could not read the elements in place.
-    return np.require(array, requirements=("C", "A"))
-
-
-def _imported(port: Port, value: object) -> Array:
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(cast("Any", value))
-        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise _wrong(f"input {quote(port.name)}: its memory cannot be read here: {problem}") from None
-    return np.asarray(value)
-
-
-def _check_type(what: str, port: Port, array: Array) -> None:
-    if array.dtype != port.type.dtype.numpy or array.shape != port.type.shape:
-        found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        expected = f"{port.type.dtype.numpy}[{','.join(map(str, port.type.shape))}]"
-        raise _wrong(f"{what} {quote(port.name)}: expected {expected}, found {found}")
-
-
-def _check_buffer(port: Port, array: object) -> None:
-    if not isinstance(array, np.ndarray):
-        raise _wrong(f"output {quote(port.name)}: expected a numpy array, found {type(array).__name__}")
-    _check_type("output", port, cast("Array", array))
-    if not array.flags.c_contiguous or not array.flags.aligned or not array.flags.writeable:
-        raise _wrong(f"output {quote(port.name)}: its buffer must be C-contiguous, aligned and writable")
 
 
 def _address(array: Array) -> int:
@@ -257,7 +184,3 @@ def _damaged(directory: Path, reason: str) -> DlcError:
         help="build the model again",
         exit_code=ExitCode.USAGE,
     )
-
-
-def _wrong(message: str, help: str = "") -> DlcError:
-    return error("wrong-argument", message, help=help, exit_code=ExitCode.USAGE)
