@@ -119,20 +119,32 @@ def _rewrite_once(graph: Graph, rule: Rule, fixed: Mapping[Op, Op] = MappingProx
     """Every op on its operands' replacements, then replaced by `rule`; ops of the old graph in `fixed` by those."""
     new: dict[str, Op] = {}
     origins = dict(graph.origins)
+    known = {op.digest for op in graph.ops}
     for op in graph.ops:
         moved = op.with_operands([new[x.digest] for x in op.operands])
         result = fixed.get(op) or rule(moved) or moved
         new[op.digest] = result
         if result.digest != op.digest:
-            _inherit(origins, op, moved, result)
+            _inherit(origins, op, moved, result, _brought(result, known))
     outputs = tuple(new[o.digest] for o in graph.outputs)
     return with_live_origins(replace(graph, outputs=outputs, origins=origins))
 
 
-def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op) -> None:
+def _brought(result: Op, known: set[str]) -> list[Op]:
+    """The ops that a replacement brings along, which are known from then on."""
+    waiting, found = [result], list[Op]()
+    while waiting:
+        x = waiting.pop()
+        if x.digest not in known:
+            known.add(x.digest)
+            found.append(x)
+            waiting += x.operands
+    return found
+
+
+def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op, fresh: list[Op]) -> None:
     """Every new op comes from what it replaced, and from the ops that the replacement absorbed."""
     names: dict[str, None] = dict.fromkeys(origins.get(op.digest, ()))
-    fresh = [x for x in _near(result) if x.digest not in origins]
     kept = {x.digest for x in _near(result)}
     if result.digest != moved.digest:
         for gone in _near(moved):
@@ -143,7 +155,7 @@ def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op)
     told = tuple(names)[:MAX_ORIGINS]
     for x in fresh:
         if not isinstance(x, Input):
-            origins[x.digest] = told
+            origins.setdefault(x.digest, told)
     if result.digest in origins:
         merged = dict.fromkeys((*origins[result.digest], *told))
         origins[result.digest] = tuple(merged)[:MAX_ORIGINS]
