@@ -29,6 +29,7 @@ class Expand(Pass[Graph, Graph]):
     name: ClassVar[str] = "expand"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    idempotent: ClassVar[bool] = True
     keep: tuple[str, ...] = option((), "names of composite ops that the target runs whole: softmax,layer_norm")
     only: tuple[str, ...] = option((), "names of the composite ops to expand; () means all")
 

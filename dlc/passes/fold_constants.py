@@ -4,10 +4,11 @@
     mul(splat a, splat b)        → splat a·b           never materialised
     expand(constant v) to=large  → stays               a constant expression, evaluated when the weights are written
 
-One traversal is enough: operands come first, so what becomes constant makes its readers constant in turn. The limits
-are those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are
-not copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a
-very long computation.
+One traversal is enough for chains: operands come first, so what becomes constant makes its readers constant in turn.
+Another one follows only where a constant lost readers, and the last of them may now take its place. The limits are
+those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are not
+copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a very
+long computation.
 """
 
 from __future__ import annotations
@@ -36,13 +37,22 @@ class FoldConstants(Pass[Graph, Graph]):
     name: ClassVar[str] = "fold-constants"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    idempotent: ClassVar[bool] = True
     max_bytes: Bytes = option(64 * 1024, "largest result that may make the model grow", low=0)
     large: Bytes = option(1 << 20, "results above this size stay expressions even if the model would shrink", low=0)
     budget: int = option(1 << 28, "elementary operations spent on folding one model", low=0)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is told in `report`."""
-        return state.rewrite(_Folding(self, state, report))
+        left = self.budget
+        while True:
+            folding = _Folding(self, state, report, left)
+            new = state.rewrite(folding)
+            if new.digest == state.digest or not folding.misses:
+                for subject, reason in folding.misses:
+                    report.missed(subject, reason)
+                return new
+            state, left = new, folding.left
 
 
 @dataclass
@@ -52,12 +62,13 @@ class _Folding:
     options: FoldConstants
     graph: Graph
     report: Report
-    left: int = field(init=False)
+    left: int
+    """What the options' budget still allows."""
+    misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     order: Iterator[Op] = field(init=False)
     readers: dict[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
-        self.left = self.options.budget
         self.order = iter(self.graph.ops)
 
     def __call__(self, op: Op) -> Op | None:
@@ -79,11 +90,11 @@ class _Folding:
         if not all(isinstance(x, (Constant, Splat)) for x in op.operands):
             return None
         if (reason := self._objection(op)) is not None:
-            self.report.missed(f"{op.text_name}: {op.type}", reason)
+            self.misses.append((f"{op.text_name}: {op.type}", reason))
             return None
         value = evaluate_exactly(op, [array_of(x) for x in op.operands])
         if value is None:
-            self.report.missed(f"{op.text_name}: {op.type}", "its integers overflow, or it divides by zero")
+            self.misses.append((f"{op.text_name}: {op.type}", "its integers overflow, or it divides by zero"))
             return None
         folded = Constant(Tensor.of(value, op.dtype))
         return uniform(folded) or folded

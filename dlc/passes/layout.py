@@ -15,7 +15,7 @@ from typing import ClassVar
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
-from dlc.graph.structure import Call
+from dlc.graph.structure import Call, Constant, Input, Splat
 from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads, map_loads
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes
@@ -65,10 +65,18 @@ class _Rewriter:
                 self.new[op.digest] = self._call(op, op.digest in fixed)
             else:
                 self.new[op.digest] = op.with_operands([self._plain(x) for x in op.operands])
-            if names := self.source.origin(op):
-                origins.setdefault(self.new[op.digest].digest, names)
+            self._tell(self.new[op.digest], self.source.origin(op), origins)
         outputs = tuple(self.new[o.digest] for o in self.source.outputs)
         return with_live_origins(replace(self.source, outputs=outputs, origins=origins))
+
+    def _tell(self, op: Op, names: tuple[str, ...], origins: dict[str, tuple[str, ...]]) -> None:
+        """Everything that was made for an op comes from what the op came from: panels of weights too."""
+        waiting = [op] if names else []
+        while waiting:
+            made = waiting.pop()
+            if made.digest not in origins and not isinstance(made, (Input, Constant, Splat)):
+                origins[made.digest] = names
+                waiting += made.operands
 
     def _plain(self, op: Op) -> Op:
         assert op.digest not in self.order, "calls with several results are made by fusion, which comes later"

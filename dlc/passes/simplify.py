@@ -40,6 +40,7 @@ class Simplify(Pass[Graph, Graph]):
     name: ClassVar[str] = "simplify"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    idempotent: ClassVar[bool] = True
     extra: ClassVar[tuple[Rule, ...]] = ()
     compose: bool = option(True, "make composite ops of their parts; no after expand")
     fast: bool = option(False, "allow rules that change NaN, infinities or the sign of zero")
