@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
 
+T = TypeVar("T")
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
@@ -112,13 +116,39 @@ class Tokens:
             raise self.fail(f"expected {what}, found {value}", start)
         return value
 
-    def unexpected(self, what: str) -> DlcError:
+    def items_ahead(self) -> list[tuple[Token, ...]]:
+        """What stands between commas in the brackets behind the current token; nothing is consumed."""
+        items: list[tuple[Token, ...]] = []
+        item: list[Token] = []
+        depth = 0
+        for token in itertools.islice(self._tokens, self._at + 1, None):
+            depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+            if depth == 0 or token.kind == "end":
+                return [*items, tuple(item)]
+            if token.text == "," and depth == 1:
+                items.append(tuple(item))
+                item = []
+            elif depth > 1 or token.text != "[":
+                item.append(token)
+        return items
+
+    def listed(self, opening: str, closing: str, item: Callable[[], T]) -> list[T]:
+        """Consume items, read by `item`, with commas between them, inside brackets."""
+        self.expect(opening)
+        out: list[T] = []
+        while not self.accept(closing):
+            out.append(item())
+            if not self.peek(closing):
+                self.expect(",")
+        return out
+
+    def unexpected(self, what: str, help: str = "") -> DlcError:
         """The error that something else was expected here."""
         found = "the end of the text" if self.current.kind == "end" else f"'{self.current.text}'"
-        return self.fail(f"expected {what}, found {found}", self.current.offset)
+        return self.fail(f"expected {what}, found {found}", self.current.offset, help)
 
-    def fail(self, message: str, offset: int | None = None) -> DlcError:
-        """An error at an offset (default: the current token)."""
+    def fail(self, message: str, offset: int | None = None, help: str = "") -> DlcError:
+        """An error at an offset (default: the current token), perhaps with what to do."""
         at = self.current.offset if offset is None else offset
         before = self.text[:at]
         line = before.count("\n") + 1
@@ -126,5 +156,6 @@ class Tokens:
         end = self.text.find("\n", at)
         text = self.text[start : end if end >= 0 else len(self.text)]
         location = Location(self.source, line=line, column=at - start + 1)
-        found = Diagnostic("syntax", message, location=location, source_line=text[:200])
+        # As much of the line as the caret needs: a hostile line may be as long as the file.
+        found = Diagnostic("syntax", message, location=location, help=help, source_line=text[: at - start + 200])
         return DlcError(found)

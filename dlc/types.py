@@ -36,6 +36,20 @@ class DType:
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type; (0, 1) for bool.
+
+        Raises:
+            ValueError: the type is floating point.
+        """
+        if self.is_float:
+            raise ValueError(f"{self.name} is no integer type")
+        if self.kind == "bool":
+            return 0, 1
+        bits = self.itemsize * 8
+        return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.kind == "int" else (0, (1 << bits) - 1)
+
     def __str__(self) -> str:
         return self.name
 
@@ -62,6 +76,17 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
         if candidate.numpy == dtype:
             return candidate
     return None
+
+
+def shortest(value: bool | int | float, dtype: DType) -> bool | int | float:
+    """The literal with the fewest digits that makes the same element: 0.1 for the f32 0.10000000149011612."""
+    if not dtype.is_float:
+        return value
+    with np.errstate(over="ignore"):
+        element = dtype.numpy.type(value)
+        short = float(str(element))
+        # Decimal to f64 to f32 rounds twice: once in a very long while the shortest digits name a neighbour.
+        return short if np.isnan(element) or dtype.numpy.type(short) == element else float(value)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import apply
 from dlc.kernel.nest import Kernel
-from dlc.types import Type
+from dlc.types import DType, Type, shortest
 
 Role = Literal["data", "weight", "state", "label"]
 
@@ -49,6 +49,11 @@ class Splat(Op):
     value: bool | int | float
     of: Type
 
+    def __post_init__(self) -> None:
+        # Equal elements are equal ops, and text and code show 0.1, not the f64 digits of the nearest f32.
+        object.__setattr__(self, "value", _element(self.value, self.of.dtype))
+        super().__post_init__()
+
     def derive_types(self) -> tuple[Type, ...]:
         return (self.of,)
 
@@ -57,6 +62,16 @@ class Splat(Op):
 
     def evaluate(self, *args: Array) -> Any:
         return np.broadcast_to(np.asarray(self.value, self.of.dtype.numpy), self.of.shape)
+
+
+def _element(value: bool | int | float, dtype: DType) -> bool | int | float:
+    """The literal of an element. Raises ShapeError when the type has no such value."""
+    if dtype.is_float:
+        return shortest(float(value), dtype)
+    low, high = dtype.limits
+    if not low <= value <= high or value != int(value):
+        raise ShapeError(f"{value} is not a value of {dtype}")
+    return int(value) if dtype.is_integer else bool(value)
 
 
 class Call(Op):

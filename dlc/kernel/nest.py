@@ -34,8 +34,7 @@ def identity(reduce: str | None, dtype: DType) -> bool | int | float:
         return sign * math.inf
     if dtype is bool_:
         return reduce == "min"
-    bits = dtype.itemsize * 8
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.kind == "int" else (0, (1 << bits) - 1)
+    low, high = dtype.limits
     return low if reduce == "max" else high
 
 

@@ -1,19 +1,27 @@
 """Kernels as text, printed and parsed: `print_kernel` and `parse_kernel` are inverse on canonical kernels.
 
-kernel(p0: f32[2,3], p1: f32[3]) -> (r0: f32[2]) {
-  i0<2 i1<3: r0[i0] += p0[i0,i1]*p1[i1] if i0+i1<4
+kernel(f32[2,3], f32[3]) -> (f32[2]) {
+  k<3: r0[i] += p0[i,k]*p1[k] if i+k < 4
 }
+
+Names mean nothing: parameters are p0…, results r0…, locals t0…, the axes of a nest i, j, k… by position. Text from
+elsewhere may name them as it likes, `(a: f32[2,3])`; what is read has the canonical names.
+
+An axis that is a subscript of the left side by itself runs over that dimension (`i` above); the others stand in front
+with their extents. Axes that stand nowhere in front are the outer ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
+from dlc.diagnostics import did_you_mean
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, apply, axes_in
 from dlc.kernel.nest import Kernel, Nest, Param, Reduce
 from dlc.kernel.scalar import SCALARS
-from dlc.lexer import MAX_DEPTH, Tokens
+from dlc.lexer import MAX_DEPTH, Token, Tokens
 from dlc.types import DTYPES, Type
 
 _PRECEDENCE: Mapping[str, int] = {
@@ -22,6 +30,8 @@ _PRECEDENCE: Mapping[str, int] = {
     "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5,
 }  # fmt: skip
 _BY_INFIX = {s.infix: s.name for s in SCALARS.values() if s.infix}
+# Without l and o, which look like digits.
+_AXES = "ijkmnuvwxyz"
 _ASSIGN: Mapping[str | None, str] = {None: "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 
 
@@ -34,46 +44,68 @@ def print_literal(value: bool | int | float) -> str:
     return repr(value)
 
 
-def print_expr(e: Expr, outer: int = 0) -> str:
+_LITERALS: Mapping[str, Number] = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
+Names = Mapping[str | Axis, str]
+"""How tensors (by name) and axes are spelled; what is missing stands as itself."""
+
+
+def print_expr(e: Expr, outer: int = 0, names: Names = MappingProxyType({})) -> str:
     """An expression, parenthesised where its operator binds more loosely than the surrounding one."""
     match e:
         case Const(value):
             text = print_literal(value)
             return f"({text})" if text.startswith("-") and outer > 0 else text
         case Axis(name, _):
-            return name
+            return names.get(e, name)
         case Load(param, index):
-            return f"{param}[{','.join(print_expr(i) for i in index)}]"
+            return f"{names.get(param, param)}[{','.join(print_expr(i, 0, names) for i in index)}]"
+        case Apply("add", (x, Const(int() as value))) if value < 0 and type(value) is int:
+            return _infix("-", (x, Const(-value)), outer, names)  # `apply` knows no other form of x-2
         case Apply(fn, args):
             infix = SCALARS[fn].infix
-            if not infix:
-                return f"{fn}({', '.join(print_expr(a) for a in args)})"
-            level = _PRECEDENCE[infix]
-            space = " " if infix.isalpha() or level == 3 or infix == "%" else ""
-            text = f"{print_expr(args[0], level)}{space}{infix}{space}{print_expr(args[1], level + 1)}"
-            return f"({text})" if level < outer else text
+            if infix:
+                return _infix(infix, args, outer, names)
+            return f"{fn}({', '.join(print_expr(a, 0, names) for a in args)})"
         case _:
             raise AssertionError(e)
 
 
-def print_nest(nest: Nest) -> str:
-    """A nest on one line."""
-    axes = " ".join(f"{a.name}<{a.extent}" for a in nest.axes)
-    out = f"{nest.out}[{','.join(print_expr(i) for i in nest.index)}]"
-    guard = "" if nest.where is None else f" if {print_expr(nest.where)}"
-    return f"{axes}{':' if not axes else ': '}{out} {_ASSIGN[nest.reduce]} {print_expr(nest.body)}{guard}"
+def _infix(infix: str, args: tuple[Expr, ...], outer: int, names: Names) -> str:
+    level = _PRECEDENCE[infix]
+    space = " " if infix.isalpha() or level == 3 or infix == "%" else ""
+    text = f"{print_expr(args[0], level, names)}{space}{infix}{space}{print_expr(args[1], level + 1, names)}"
+    return f"({text})" if level < outer else text
 
 
-def print_kernel(kernel: Kernel, indent: str = "") -> str:
-    """A kernel, one nest a line."""
+def _print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
+    """A nest on one line, tensors spelled as told; `shape` is that of what it writes."""
+    spelled = {a: _AXES[k] if k < len(_AXES) else f"i{k}" for k, a in enumerate(nest.axes)}
+    names: Names = {**tensors, **spelled}
+    shown = nest.axes[_implied(nest, shape) :]
+    front = " ".join(f"{names[a]}<{a.extent}" for a in shown) + (": " if shown else "")
+    out = print_expr(Load(nest.out, nest.index), 0, names)
+    guard = "" if nest.where is None else f" if {print_expr(nest.where, 0, names)}"
+    return f"{front}{out} {_ASSIGN[nest.reduce]} {print_expr(nest.body, 0, names)}{guard}"
 
-    def params(ps: tuple[Param, ...]) -> str:
-        return "(" + ", ".join(f"{p.name}: {p.type}" for p in ps) + ")"
 
-    local = f" local {params(kernel.locals)}" if kernel.locals else ""
-    lines = [f"{indent}kernel{params(kernel.params)} -> {params(kernel.results)}{local} {{"]
-    lines += [f"{indent}  {print_nest(n)}" for n in kernel.nests]
-    return "\n".join([*lines, f"{indent}}}"])
+def _implied(nest: Nest, shape: tuple[int, ...]) -> int:
+    """How many of the outermost axes the left side tells: all its plain subscripts, over whole dimensions, or none."""
+    plain = tuple(i for i in nest.index if isinstance(i, Axis))
+    whole = all(not isinstance(i, Axis) or i.extent == d for i, d in zip(nest.index, shape, strict=False))
+    others = axes_in(*(i for i in nest.index if not isinstance(i, Axis)))
+    first = plain == nest.axes[: len(plain)] and len(set(plain)) == len(plain) and len(nest.index) == len(shape)
+    return len(plain) if whole and first and not set(plain) & set(others) else 0
+
+
+def print_kernel(kernel: Kernel, name: str = "") -> str:
+    """A kernel, one nest a line; a `name` like `@k0` stands behind the word `kernel`."""
+    groups = (("p", kernel.params), ("r", kernel.results), ("t", kernel.locals))
+    names = {p.name: f"{letter}{k}" for letter, ps in groups for k, p in enumerate(ps)}
+    params, results, locals_ = (f"({', '.join(str(p.type) for p in ps)})" for _, ps in groups)
+    local = f" local {locals_}" if kernel.locals else ""
+    head = f"kernel{name and ' '}{name}{params} -> {results}{local} {{"
+    shapes = {p.name: p.shape for _, ps in groups for p in ps}
+    return "\n".join([head, *(f"  {_print_nest(n, shapes.get(n.out, ()), names)}" for n in kernel.nests), "}"])
 
 
 def parse_kernel(text: str, source: str = "<text>") -> Kernel:
@@ -92,13 +124,11 @@ def read_kernel(tokens: Tokens, after_keyword: bool = False) -> Kernel:
     """Read one kernel from a token stream (the word `kernel` may be consumed already)."""
     if not after_keyword:
         tokens.expect("kernel")
-    params = _read_params(tokens)
+    tensors: dict[str, Param] = {}
+    params = _read_params(tokens, "p", tensors)
     tokens.expect("->")
-    results = _read_params(tokens)
-    locals_ = _read_params(tokens) if tokens.accept("local") else ()
-    tensors = {p.name: p for p in (*params, *results, *locals_)}
-    if len(tensors) < len(params) + len(results) + len(locals_):
-        raise tokens.fail("two tensors of the kernel have one name")
+    results = _read_params(tokens, "r", tensors)
+    locals_ = _read_params(tokens, "t", tensors) if tokens.accept("local") else ()
     tokens.expect("{")
     nests: list[Nest] = []
     while not tokens.accept("}"):
@@ -110,37 +140,42 @@ def read_type(tokens: Tokens) -> Type:
     """Read `f32[2,3]`."""
     word = tokens.kind("word", "an element type")
     if word.text not in DTYPES:
-        raise tokens.fail(f"unknown element type '{word.text}'", word.offset)
-    tokens.expect("[")
-    shape: list[int] = []
-    while not tokens.accept("]"):
-        shape.append(tokens.extent("a dimension"))
-        if not tokens.peek("]"):
-            tokens.expect(",")
-    return Type(DTYPES[word.text], tuple(shape))
+        help = did_you_mean(word.text, DTYPES, "element types")
+        raise tokens.fail(f"unknown element type '{word.text}'", word.offset, help)
+    return Type(DTYPES[word.text], tuple(tokens.listed("[", "]", lambda: tokens.extent("a dimension"))))
 
 
-def _read_params(tokens: Tokens) -> tuple[Param, ...]:
-    tokens.expect("(")
+def _read_params(tokens: Tokens, letter: str, tensors: dict[str, Param]) -> tuple[Param, ...]:
+    """Types in parentheses, perhaps with names: added to `tensors` under the name the text uses."""
     out: list[Param] = []
-    while not tokens.accept(")"):
-        name = tokens.kind("word", "a parameter name").text
-        tokens.expect(":")
+
+    def read() -> None:
+        start = tokens.current
+        spelled = name = f"{letter}{len(out)}"
+        if tokens.ahead == ":":
+            spelled = tokens.kind("word", "a parameter name").text
+            tokens.expect(":")
         out.append(Param(name, read_type(tokens)))
-        if not tokens.peek(")"):
-            tokens.expect(",")
+        if spelled in tensors:
+            raise tokens.fail("two tensors of the kernel have one name", start.offset)
+        tensors[spelled] = out[-1]
+
+    tokens.listed("(", ")", read)
     return tuple(out)
 
 
 def _read_nest(tokens: Tokens, tensors: Mapping[str, Param]) -> Nest:
-    axes: dict[str, Axis] = {}
-    while not tokens.accept(":"):
-        word = tokens.kind("word", "an axis or ':'")
-        name = word.text
-        if name in axes or name in tensors:
-            raise tokens.fail(f"the name {name} is taken", word.offset)
+    extents: dict[str, int] = {}
+    while tokens.current.kind == "word" and tokens.ahead == "<":
+        word = tokens.take()
+        if word.text in extents or word.text in tensors:
+            raise tokens.fail(f"the name {word.text} is taken", word.offset)
         tokens.expect("<")
-        axes[name] = Axis(name, tokens.extent("an extent"))
+        extents[word.text] = tokens.extent("an extent")
+    if extents or tokens.peek(":"):
+        tokens.expect(":")
+    extents = _implied_extents(tokens, tensors, extents) | extents
+    axes = {name: Axis(f"i{k}", extent) for k, (name, extent) in enumerate(extents.items())}
     reader = _ExprReader(tokens, axes, tensors)
     target = reader.atom(0)
     if not isinstance(target, Load):
@@ -149,6 +184,19 @@ def _read_nest(tokens: Tokens, tensors: Mapping[str, Param]) -> Nest:
     body = reader.expr()
     where = reader.expr() if tokens.accept("if") else None
     return Nest(target.param, target.index, tuple(axes.values()), body, reduce, where)
+
+
+def _implied_extents(tokens: Tokens, tensors: Mapping[str, Param], known: Mapping[str, int]) -> dict[str, int]:
+    """Extents of the axes that nothing but the left side, which comes next, tells."""
+    target = tensors.get(tokens.current.text)
+    found: dict[str, int] = {}
+    for extent, subscript in zip(target.shape if target else (), tokens.items_ahead(), strict=False):
+        match subscript:
+            case (Token("word", name, _),) if name not in (*known, *tensors, *_LITERALS):
+                found.setdefault(name, extent)
+            case _:
+                pass
+    return found
 
 
 def _read_assign(tokens: Tokens) -> Reduce | None:
@@ -196,13 +244,13 @@ class _ExprReader:
             return Const(_number(tokens))
         word = tokens.kind("word", "an expression")
         name = word.text
-        literals = {"true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
-        if name in literals:
-            return Const(literals[name])
+        if name in _LITERALS:
+            return Const(_LITERALS[name])
         if name in self._axes:
             return self._axes[name]
         if name in self._tensors:
-            return Load(name, self._list("[", "]", depth, self._tensors[name].type.rank, name))
+            of = self._tensors[name]
+            return Load(of.name, self._list("[", "]", depth, of.type.rank, name))
         if name in SCALARS and tokens.peek("("):
             return apply(name, *self._list("(", ")", depth, SCALARS[name].arity, name))
         raise tokens.fail(f"'{name}' is neither an axis, a tensor nor a function", word.offset)
@@ -210,6 +258,7 @@ class _ExprReader:
     def _list(self, opening: str, closing: str, depth: int, count: int, name: str) -> tuple[Expr, ...]:
         start = self._tokens.expect(opening)
         out: list[Expr] = []
+        # Not `Tokens.listed`: every level of nesting would take more of the interpreter's stack.
         while not self._tokens.accept(closing):
             out.append(self.expr(1, depth))
             if not self._tokens.peek(closing):

@@ -18,10 +18,10 @@ from dlc.kernel.text import parse_kernel, print_expr, print_kernel
 from dlc.types import Type, f32, i64
 from tests.kernel.random_kernels import random_kernel
 
-TEXT = """kernel(p0: f32[2,3], p1: f32[3]) -> (r0: f32[2]) local (t0: i32[]) {
-  : t0[] = 3
-  i0<2 i1<3: r0[i0] += p0[i0,i1]*p1[i1] if i0+i1 < 4
-  i0<2: r0[i0] max= select(i0 % 2 == 0 and i0 > 1, -inf, 1.5e-07)
+TEXT = """kernel(f32[2,3], f32[3]) -> (f32[2]) local (i32[]) {
+  t0[] = 3
+  j<3: r0[i] += p0[i,j]*p1[j] if i+j < 4
+  r0[i] max= select(i % 2 == 0 and i > 1, -inf, 1.5e-07)
 }"""
 
 
@@ -174,7 +174,7 @@ def test_the_deepest_nesting_that_is_accepted_works() -> None:
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] ~ 1 }", "unexpected character '~'"),
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] <= 1 }", "expected an assignment"),
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] = " + "9" * 5000 + " }", "a number of 5000 characters"),
-        ("kernel() -> (r0: f32[2]) {", "expected an axis or ':', found the end of the text"),
+        ("kernel() -> (r0: f32[2]) {", "expected an expression, found the end of the text"),
     ],
 )
 def test_messages(text: str, message: str) -> None:
@@ -198,5 +198,6 @@ def test_precedence_and_spacing() -> None:
     i = Axis("i", 4)
     assert print_expr(i - (i - 1.0)) == "i-(i-1.0)"
     assert print_expr((i + 1) * 2 % 3) == "(i+1)*2 % 3"
-    assert print_expr(apply("mul", Const(-1), i) + -2) == "(-1)*i+(-2)"
+    assert print_expr(apply("mul", Const(-1), i) + -2) == "(-1)*i-2"
+    assert print_expr(i + -2.0) == "i+(-2.0)"
     assert print_expr(apply("and", i < 1, apply("or", i > 2, i > 3))) == "i < 1 and (i > 2 or i > 3)"

@@ -1,0 +1,142 @@
+"""The reader of graphs in `.dlc` text; `text.py` describes the form and holds the printer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from dlc.diagnostics import did_you_mean
+from dlc.graph.attributes import AttributeReader, Lookup
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Role
+from dlc.kernel.nest import Kernel
+from dlc.kernel.text import read_kernel, read_type
+from dlc.lexer import Token, Tokens
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+class GraphReader:
+    """Recursive descent over the tokens of one graph."""
+
+    def __init__(self, tokens: Tokens, ops: Mapping[str, type[Op]], tensors: Lookup) -> None:
+        self._tokens, self._ops = tokens, ops
+        self._values: dict[str, Op] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._origins: dict[str, tuple[str, ...]] = {}
+        self._attributes = AttributeReader(tokens, self._kernels, tensors)
+
+    def graph(self) -> Graph:
+        """The whole text."""
+        tokens = self._tokens
+        while tokens.accept("kernel"):
+            self._kernel()
+        tokens.expect("graph")
+        inputs = tokens.listed("(", ")", self._input)
+        tokens.expect("{")
+        while not tokens.accept("return"):
+            self._statement()
+        outputs: list[tuple[Op, str]] = []
+        while tokens.current.kind == "value" or outputs:
+            outputs.append((self._operand(), self._attributes.string()))
+            if not tokens.accept(","):
+                break
+        aliases: list[tuple[int, int]] = []
+        while tokens.accept("alias"):
+            aliases.append((tokens.extent("an output"), tokens.extent("an input")))
+        tokens.expect("}")
+        tokens.kind("end", "the end of the text")
+        values, names = tuple(o for o, _ in outputs), tuple(n for _, n in outputs)
+        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins)
+
+    def _kernel(self) -> None:
+        # The name stands between `kernel` and its parameters; the reader of kernels knows no names.
+        name = self._tokens.kind("kernel", "a kernel's name")
+        if name.text in self._kernels:
+            raise self._tokens.fail(f"kernel {name.text} is defined twice", name.offset)
+        self._kernels[name.text] = read_kernel(self._tokens, after_keyword=True)
+
+    def _input(self) -> Input:
+        tokens = self._tokens
+        name = self._new_value("an input")
+        title = self._attributes.string()
+        tokens.expect(":")
+        of = read_type(tokens)
+        role = ROLES[0]
+        if tokens.current.kind == "word":
+            word = tokens.take()
+            if word.text not in ROLES:
+                raise tokens.fail(f"unknown role '{word.text}'", word.offset, did_you_mean(word.text, ROLES, "roles"))
+            role = ROLES[ROLES.index(word.text)]
+        self._values[name] = made = Input(title, of, role)
+        return made
+
+    def _statement(self) -> None:
+        tokens = self._tokens
+        name = self._new_value("a value or 'return'")
+        tokens.expect("=")
+        op = self._values[name] = self._call() if tokens.current.kind == "kernel" else self._op()
+        if tokens.accept("|"):
+            told: list[str] = []
+            while tokens.current.kind == "string":
+                told.append(self._attributes.string())
+            self._origins[op.digest] = tuple(told)
+
+    def _call(self) -> Op:
+        word = self._tokens.current
+        kernel = self._attributes.kernel()
+        return self._made(Call, (), {"body": kernel, "args": tuple(self._tokens.listed("(", ")", self._operand))}, word)
+
+    def _op(self) -> Op:
+        tokens = self._tokens
+        word = tokens.kind("word", "an op or a kernel's name")
+        if word.text not in self._ops:
+            help = did_you_mean(word.text, self._ops, "ops")
+            raise tokens.fail(f"unknown op '{word.text}'", word.offset, help)
+        cls = self._ops[word.text]
+        operands = tokens.listed("(", ")", self._operand_field)
+        attrs: dict[str, Any] = {}
+        while tokens.current.kind == "word" and tokens.ahead == "=":
+            key = tokens.take()
+            if key.text not in cls.attr_names:
+                help = did_you_mean(key.text, cls.attr_names, f"attributes of {word.text}")
+                raise tokens.fail(f"{word.text} has no attribute '{key.text}'", key.offset, help)
+            if key.text in attrs:
+                raise tokens.fail(f"attribute '{key.text}' is given twice", key.offset)
+            tokens.expect("=")
+            attrs[key.text] = self._attributes.value()
+        return self._made(cls, operands, attrs, word)
+
+    def _made(self, cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any], word: Token) -> Op:
+        if len(operands) > len(cls.operand_names):
+            wanted = ", ".join(cls.operand_names) or "none"
+            message = f"{word.text} has {len(cls.operand_names)} operands, found {len(operands)}"
+            raise self._tokens.fail(message, word.offset, f"operands of {word.text}: {wanted}")
+        try:
+            return cls(**dict(zip(cls.operand_names, operands, strict=False)), **attrs)
+        # An op may expect any property of its operands and attributes; text may hold anything in their place.
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError) as e:
+            raise self._tokens.fail(f"{word.text}: {e}", word.offset) from e
+
+    def _new_value(self, what: str) -> str:
+        token = self._tokens.kind("value", what)
+        if token.text in self._values:
+            raise self._tokens.fail(f"{token.text} is defined twice", token.offset, "every value has a name of its own")
+        return token.text
+
+    def _operand_field(self) -> Any:
+        """A value, `none`, or `[values]`."""
+        if self._tokens.accept("none"):
+            return None
+        if self._tokens.peek("["):
+            return tuple(self._tokens.listed("[", "]", self._operand))
+        return self._operand()
+
+    def _operand(self) -> Op:
+        token = self._tokens.kind("value", "a value")
+        if token.text not in self._values:
+            # A large graph defines thousands: only a near one is worth telling.
+            help = did_you_mean(token.text, self._values, "values above") if len(self._values) <= 16 else ""
+            raise self._tokens.fail(f"{token.text} is not defined above", token.offset, help)
+        return self._values[token.text]
