@@ -45,7 +45,7 @@ _TEXT: Final[dict[Trouble, str]] = {
 }
 _HELP: Final[dict[Trouble, str]] = {
     "corrupt": "`dlc cache verify` examines the whole cache",
-    "full": "`dlc cache trim --max-size SIZE` makes room, `--cache-dir` moves the cache",
+    "full": "`dlc cache trim SIZE` makes room, `--cache-dir` moves the cache",
     "read-only": "`--cache ro` says that this is meant",
     "locked": "look for a stopped dlc process",
 }
