@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +19,7 @@ from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import OLDEST, Unsupported
+from dlc_frontend_onnx.rules import OLDEST, Unsupported, support
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
 from dlc_frontend_onnx.wire import Place, WireError, strip
 
@@ -55,6 +55,13 @@ class Onnx(Frontend):
                 entries = {e.key: e.value for e in t.external_data}
                 names.add(external_file(source, entries.get("location", ""), t.name)[1])
         return tuple(Source((source.path or Path()).parent / name) for name in sorted(names))
+
+    @classmethod
+    def supported(cls) -> Iterable[tuple[str, str]]:
+        """(operator, operator sets) of all that has a rule; functions of the standard are read beside them."""
+        for domain, operator, since in support():
+            name, oldest = (f"{domain}.{operator}", 1) if domain else (operator, OLDEST)
+            yield name, f"version {max(since[0], oldest)} and later"
 
     def parse(self, source: Source, report: Report) -> Graph:
         """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported."""
