@@ -47,8 +47,9 @@ def dlc_ops() -> "Iterable[type[Op]]":
     """Every op that a module of `dlc.ops` declares."""
     from dlc.graph import Op
 
-    for path in sorted((_HERE / "ops").glob("*.py")):
-        module = import_module(f"dlc.ops.{path.stem}" if path.stem != "__init__" else "dlc.ops")
+    for path in sorted((_HERE / "ops").rglob("*.py")):
+        parts = path.relative_to(_HERE).with_suffix("").parts
+        module = import_module(".".join(("dlc", *parts)).removesuffix(".__init__"))
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__:
                 op: type[Op] = value

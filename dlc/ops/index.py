@@ -106,7 +106,7 @@ class GatherNd(Op):
 
     def evaluate(self, *args: Array) -> Any:
         x, indices = args
-        outer: tuple[Array, ...] = np.indices(indices.shape[:-1], sparse=True)[: self.batch]
+        outer = np.ogrid[tuple(slice(0, n) for n in indices.shape[:-1])][: self.batch]
         places = tuple(_valid(indices[..., k], x.shape[self.batch + k]) for k in range(indices.shape[-1]))
         return x[(*outer, *places)]
 

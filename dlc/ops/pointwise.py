@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,11 +63,16 @@ def normalized(axis: int, rank: int) -> int:
 
 
 class Pointwise(Op, abstract=True):
-    """Base of the ops that compute every element from the elements at its place; operands broadcast."""
+    """Base of the ops that compute every element from the elements at its place; operands broadcast.
+
+    A subclass names its scalar function as `fn`, or composes several in `scalar`.
+    """
+
+    fn: ClassVar[str]
 
     def scalar(self, *values: Expr) -> Expr:
         """One element of the result from one element of each operand."""
-        raise AssertionError(f"{type(self).__name__} declares no scalar function")
+        return apply(self.fn, *values)
 
     def define(self, *params: Any) -> Comp:
         i = grid(broadcast(*(p.shape for p in params)))
@@ -79,6 +84,19 @@ class Pointwise(Op, abstract=True):
         body = self.scalar(*(Load(n, ()) for n in names))
         got = _value(body, Kernel(params, (), (), ()), dict(zip(names, args, strict=True)), None)
         return np.broadcast_to(got, self.shape)
+
+
+class Unary(Pointwise, abstract=True):
+    """Base of the element-wise ops of one operand."""
+
+    x: Op
+
+
+class Binary(Pointwise, abstract=True):
+    """Base of the element-wise ops of two operands of one type."""
+
+    a: Op
+    b: Op
 
 
 def _value(e: Expr, kernel: Kernel, env: Mapping[str, Array], like: DType | None) -> Array:

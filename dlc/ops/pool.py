@@ -15,9 +15,9 @@ from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
 from dlc.kernel.expr import Expr, apply
 from dlc.ops.elementwise import Div
-from dlc.ops.linear import defaulted, sliding, window_size
 from dlc.ops.pointwise import ceil_div, scalar
 from dlc.ops.reduce import ReduceMax, ReduceMean
+from dlc.ops.window import defaulted, sliding, window_size
 from dlc.types import DType
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dlc.graph import Op
 from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
-from dlc.ops.linear import window_size
 from dlc.ops.shape import Reshape
+from dlc.ops.window import window_size
 from dlc_frontend_onnx.node import Node, cut_axis, number
 from dlc_frontend_onnx.rules import Unsupported, onnx
 

@@ -1,0 +1,153 @@
+"""Activation functions of neural networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from dlc.graph.op import Op
+from dlc.kernel.expr import Expr, apply, select
+from dlc.ops.pointwise import Pointwise, Unary, literal
+
+
+class PRelu(Pointwise):
+    """y = x where x >= 0, else slope · x; slope broadcasts. He et al. 2015, "Delving Deep into Rectifiers"."""
+
+    x: Op
+    slope: Op
+
+    def scalar(self, *values: Expr) -> Expr:
+        x, slope = values
+        return select(x < literal(0, self.x.dtype), slope * x, x)
+
+
+class Relu(Unary):
+    """y = max(x, 0)."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        return apply("max", values[0], literal(0, self.x.dtype))
+
+
+class LeakyRelu(Unary):
+    """y = x where x >= 0, else alpha · x."""
+
+    alpha: float = 0.01
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return select(x < 0.0, x * self.alpha, x)
+
+
+class Sigmoid(Unary):
+    """y = 1 / (1 + e⁻ˣ)."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        return _sigmoid(values[0])
+
+
+class Softplus(Unary):
+    """y = ln(1 + eˣ), computed as max(x, 0) + ln(1 + e^-|x|) so that it never overflows."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        return _softplus(values[0])
+
+
+class Softsign(Unary):
+    """y = x / (1 + |x|)."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return x / (1.0 + apply("abs", x))
+
+
+class Elu(Unary):
+    """y = x where x >= 0, else alpha · (eˣ - 1). Clevert et al. 2015."""
+
+    alpha: float = 1.0
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return select(x < 0.0, (apply("exp", x) - 1.0) * self.alpha, x)
+
+
+class Selu(Unary):
+    """y = gamma · x where x > 0, else gamma · (alpha · eˣ - alpha). Klambauer et al. 2017."""
+
+    alpha: float = 1.67326319217681884765625
+    gamma: float = 1.05070102214813232421875
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return select(x > 0.0, x, apply("exp", x) * self.alpha - self.alpha) * self.gamma
+
+
+class Celu(Unary):
+    """y = max(0, x) + min(0, alpha · (e^(x/alpha) - 1)). Barron 2017."""
+
+    alpha: float = 1.0
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        negative = (apply("exp", x / self.alpha) - 1.0) * self.alpha
+        return apply("max", x, 0.0) + apply("min", negative, 0.0)
+
+
+class HardSigmoid(Unary):
+    """y = max(0, min(1, alpha · x + beta))."""
+
+    alpha: float = 0.2
+    beta: float = 0.5
+
+    def scalar(self, *values: Expr) -> Expr:
+        return _unit(values[0] * self.alpha + self.beta)
+
+
+class HardSwish(Unary):
+    """y = x · max(0, min(1, x/6 + 1/2)). Howard et al. 2019, MobileNetV3."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return x * _unit(x * (1 / 6) + 0.5)
+
+
+class Mish(Unary):
+    """y = x · tanh(softplus(x)). Misra 2019."""
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return x * apply("tanh", _softplus(x))
+
+
+class ThresholdedRelu(Unary):
+    """y = x where x > alpha, else 0."""
+
+    alpha: float = 1.0
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        return select(x > self.alpha, x, 0.0)
+
+
+class Gelu(Unary):
+    """y = x · Φ(x) with Φ exact (by erf), or approximated by tanh. Hendrycks and Gimpel 2016."""
+
+    approximate: Literal["none", "tanh"] = "none"
+
+    def scalar(self, *values: Expr) -> Expr:
+        (x,) = values
+        if self.approximate == "tanh":
+            inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+            return x * 0.5 * (apply("tanh", inner) + 1.0)
+        return x * 0.5 * (apply("erf", x * math.sqrt(0.5)) + 1.0)
+
+
+def _sigmoid(x: Expr) -> Expr:
+    return 1.0 / (1.0 + apply("exp", -x))
+
+
+def _softplus(x: Expr) -> Expr:
+    return apply("max", x, 0.0) + apply("log1p", apply("exp", -apply("abs", x)))
+
+
+def _unit(x: Expr) -> Expr:
+    return apply("max", apply("min", x, 1.0), 0.0)
