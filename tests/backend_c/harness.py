@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,20 @@ class Compiled:
 
     def __call__(self, n: int, args: Sequence[Array]) -> tuple[Array, ...]:
         """Results of kernel `n`; they and the scratch memory start as garbage."""
-        kernel = self.kernels[n]
         call, results = self._bound(n, args)
         call()
+        return self._taken(n, results)
+
+    def over(self, n: int, args: Sequence[Array], place: int) -> Array:
+        """The result of kernel `n` written over its argument number `place`."""
+        kernel = self.kernels[n]
+        inputs = [np.array(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
+        call, _ = self._bound(n, inputs, {0: inputs[place].reshape(-1).view(np.uint8)})
+        call()
+        return inputs[place]
+
+    def _taken(self, n: int, results: Sequence[Array]) -> tuple[Array, ...]:
+        kernel = self.kernels[n]
         return tuple(
             raw[: r.type.nbytes].view(r.dtype.numpy).reshape(r.shape)
             for raw, r in zip(results, kernel.results, strict=True)
@@ -48,16 +60,19 @@ class Compiled:
         """A call of kernel `n` on these arrays, to be timed."""
         return self._bound(n, args)[0]
 
-    def _bound(self, n: int, args: Sequence[Array]) -> tuple[Callable[[], None], list[Array]]:
+    def _bound(
+        self, n: int, args: Sequence[Array], given: Mapping[int, Array] = MappingProxyType({})
+    ) -> tuple[Callable[[], None], list[Array]]:
         kernel, function = self.kernels[n], self.functions[n]
-        results = [np.full(max(r.type.nbytes, 1), 0xA5, np.uint8) for r in kernel.results]
+        made = (np.full(max(r.type.nbytes, 1), 0xA5, np.uint8) for r in kernel.results)
+        results = [given.get(k, raw) for k, raw in enumerate(made)]
         inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
         pointers = [a.ctypes.data for a in (*inputs, *results)]
         if function.scratch:
             raw = np.full(function.scratch + 64, 0xA5, np.uint8)
             inputs.append(raw)
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
-        keep = (inputs, results, pointers)
+        keep = [*inputs, *results]
         native = getattr(self.library, function.name)
         arguments = tuple(ctypes.c_void_p(p) for p in pointers)
 

@@ -80,8 +80,9 @@ def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | Non
     for vectors in _widths(plan, machine):
         body = _panels(plan, vectors, machine)
         if body is not None:
-            tile_size = max(row_limit(vectors, machine.registers), 1) * vectors * plan.tile.lanes
-            buffers = (*o.buffers, Param("tile", kernel.tensors[plan.tile.product.out].type.with_shape((tile_size,))))
+            # All accumulators of a tile are in registers, whatever its shape.
+            held = (machine.registers * plan.tile.lanes,)
+            buffers = (*o.buffers, Param("tile", kernel.tensors[plan.tile.product.out].type.with_shape(held)))
             return Scheduled(wrap(plan.outer, body), buffers)
     return None
 
@@ -94,6 +95,7 @@ class Plan:
         outer: Loops outside of everything: batches, and rows that no block divides.
         block: Axis that row blocks divide; `size` of its values make a block.
         between: Row axes inside the panel loop, outside of tiles.
+        once: No element may be computed twice, because a follower may overwrite what it reads.
     """
 
     operands: Operands
@@ -102,6 +104,7 @@ class Plan:
     between: tuple[Axis, ...]
     block: Axis | None
     size: int
+    once: bool
 
 
 def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
@@ -132,7 +135,10 @@ def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: se
         size = _rows_per_block(o, block, machine) if block else 0
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
-    return Plan(o, tiling, outer, tuple(within), block, size)
+    read = {name for n in followers for name in n.reads()}
+    results = {r.type for r in kernel.results}
+    once = any(p.name in read and p.type in results for p in kernel.params)
+    return Plan(o, tiling, outer, tuple(within), block, size, once)
 
 
 def _is_row(product: Nest, axis: Axis) -> bool:
@@ -200,7 +206,7 @@ def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] |
     lanes, extent = plan.tile.lanes, plan.tile.column.extent
     vectors = -(-rest // lanes)
     width = vectors * lanes
-    if width != rest and extent >= width:
+    if width != rest and extent >= width and not plan.once:
         again = _rows(plan, Const(extent - width), vectors, width, machine)
         if again is not None:
             return again

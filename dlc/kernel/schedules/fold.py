@@ -22,13 +22,13 @@ from dlc.types import DType, f32, f64
 
 PARTIAL = 4
 STAGE = "stage"
-# Elements evaluated at a time: a few vectors of the widest kind, small enough to stay in registers or the nearest cache.
+# Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache.
 CHUNK = 64
 
 
 @dataclass(frozen=True)
 class Row:
-    """One contiguous reduction: nest, the axis along it, the axes around it, its variable, and the lanes of a vector."""
+    """One contiguous reduction: nest, the axis along it, the axes around it, its variable, lanes of a vector."""
 
     nest: Nest
     axis: Axis

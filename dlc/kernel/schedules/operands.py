@@ -98,8 +98,7 @@ def _product(
             return None
     panel_axis, width, copied = Axis("cb", 1), 0, None
     if packed:
-        lanes = machine.lanes(itemsize)
-        width = lanes * (2 if machine.registers <= 16 or column.extent <= 2 * lanes else 2)
+        width = machine.lanes(itemsize) * 2
         panel_axis = Axis("cb", -(-column.extent // width))
         reduced = [x for x in nest.axes if x in nest.reduction_axes]
         tensors = {**kernel.tensors, **{p.name: p for p in buffers}}

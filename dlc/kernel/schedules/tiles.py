@@ -15,7 +15,7 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.loops import For, Lanes, Let, Local, Set, Stmt, Store, loop
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
-from dlc.kernel.schedules.flat import at
+from dlc.kernel.schedules.flat import at, axis_inside
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.types import DType
 
@@ -93,6 +93,8 @@ def _columns(t: Tile, s: Spot, v: int, lane: Axis) -> Expr:
 
 def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
     if t.product.where is not None or not t.reduced:
+        if t.product.where is not None and axis_inside(t.product.where, t.column):
+            return None  # one test cannot stand for all lanes
         step = _step(t, s, sums, {}, 0)
         guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
         return None if step is None else guarded(t.reduced, guard, step)

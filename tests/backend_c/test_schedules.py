@@ -1,0 +1,118 @@
+"""What schedules must not get wrong: kernels of the shapes that they tell apart, against the reference."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
+
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import STRICT, Compiled, close, samples
+
+TARGETS = [GENERIC, *([X86_64_V3] if target_for("native").vector_bytes >= 32 else [])]
+COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
+
+
+def conv(h: int, c: int, f: int, k: int, stride: int = 1, pad: int = 0, dilation: int = 1) -> str:
+    """Channels last, weights in blocks of 16, bias and ReLU behind."""
+    o = (h + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+    blocks = -(-f // 16)
+    y, x = (f"i{n}*{stride}+i{n + 3}*{dilation}-{pad}" for n in (0, 1))
+    where = f" if {y} >= 0 and {y} < {h} and {x} >= 0 and {x} < {h}" if pad else ""
+    return f"""kernel(p0: f32[{h},{h},{c}], p1: f32[{blocks},{k},{k},{c},16], p2: f32[{f}]) -> (r0: f32[{o},{o},{f}])
+ local (t0: f32[{o},{o},{f}]) {{
+ i0<{o} i1<{o} i2<{f} i3<{k} i4<{k} i5<{c}: t0[i0,i1,i2] += p0[{y},{x},i5]*p1[i2//16,i3,i4,i5,i2 % 16]{where}
+ i0<{o} i1<{o} i2<{f}: r0[i0,i1,i2] = max(t0[i0,i1,i2]+p2[i2], 0.0)
+}}"""
+
+
+def grouped(h: int, groups: int, c: int, f: int) -> str:
+    """3x3 convolution in groups, channels last, padded."""
+    where = f"i0+i4 >= 1 and i0+i4 < {h + 1} and i1+i5 >= 1 and i1+i5 < {h + 1}"
+    return f"""kernel(p0: f32[{h},{h},{groups},{c}], p1: f32[{groups},3,3,{c},{f}])
+ -> (r0: f32[{h},{h},{groups},{f}]) {{
+ i0<{h} i1<{h} i2<{groups} i3<{f} i4<3 i5<3 i6<{c}:
+   r0[i0,i1,i2,i3] += p0[i0+i4-1,i1+i5-1,i2,i6]*p1[i2,i4,i5,i6,i3] if {where}
+}}"""
+
+
+def depthwise(h: int, c: int, stride: int) -> str:
+    o = (h - 1) // stride + 1
+    y, x = f"i0*{stride}+i3-1", f"i1*{stride}+i4-1"
+    return f"""kernel(p0: f32[{h},{h},{c}], p1: f32[3,3,{c}]) -> (r0: f32[{o},{o},{c}]) {{
+ i0<{o} i1<{o} i2<{c} i3<3 i4<3: r0[i0,i1,i2] += p0[{y},{x},i2]*p1[i3,i4,i2]
+   if {y} >= 0 and {y} < {h} and {x} >= 0 and {x} < {h}
+}}"""
+
+
+def planes(h: int, c: int, k: int) -> str:
+    """Maximum over windows, channels first: the window slides along the lanes."""
+    return f"""kernel(p0: f32[{c},{h},{h}]) -> (r0: f32[{c},{h},{h}]) {{
+ i0<{c} i1<{h} i2<{h} i3<{k} i4<{k}: r0[i0,i1,i2] max= p0[i0,i1+i3-1,i2+i4-1]
+   if i1+i3 >= 1 and i1+i3 < {h + 1} and i2+i4 >= 1 and i2+i4 < {h + 1}
+}}"""
+
+
+def matmul(m: int, n: int, k: int, turned: bool) -> str:
+    shape, read = (f"{n},{k}", "p1[i1,i2]") if turned else (f"{k},{n}", "p1[i2,i1]")
+    return f"""kernel(p0: f32[{m},{k}], p1: f32[{shape}], p2: f32[{m},{n}]) -> (r0: f32[{m},{n}])
+ local (t0: f32[{m},{n}]) {{
+ i0<{m} i1<{n} i2<{k}: t0[i0,i1] += p0[i0,i2]*{read}
+ i0<{m} i1<{n}: r0[i0,i1] = t0[i0,i1]+p2[i0,i1]
+}}"""
+
+
+def softmax(rows: int, columns: int) -> str:
+    s = f"f32[{rows},{columns}]"
+    return f"""kernel(p0: {s}) -> (r0: {s}) local (t0: f32[{rows}], t1: {s}, t2: f32[{rows}]) {{
+ i0<{rows} i1<{columns}: t0[i0] max= p0[i0,i1]
+ i0<{rows} i1<{columns}: t1[i0,i1] = exp(p0[i0,i1]-t0[i0])
+ i0<{rows} i1<{columns}: t2[i0] += t1[i0,i1]
+ i0<{rows} i1<{columns}: r0[i0,i1] = t1[i0,i1]/t2[i0]
+}}"""
+
+
+KERNELS = (
+    *(conv(h, c, f, 1) for h, c, f in ((1, 1, 1), (5, 3, 7), (7, 16, 16), (4, 5, 33), (9, 8, 24), (14, 40, 48))),
+    *(conv(h, c, f, 3, pad=1) for h, c, f in ((3, 1, 1), (5, 3, 7), (8, 16, 16), (13, 5, 33), (14, 40, 48))),
+    *(conv(11, 6, 20, 3, stride, pad) for stride in (1, 2, 3) for pad in (0, 1, 2)),
+    *(conv(13, 6, 20, 3, 1, pad, 2) for pad in (0, 2, 3)),
+    conv(15, 3, 40, 7, 2, 3),
+    conv(9, 4, 12, 5, 2, 2),
+    grouped(6, 2, 3, 5),
+    grouped(7, 4, 8, 16),
+    grouped(5, 3, 4, 8),
+    *(depthwise(h, c, stride) for h, c in ((5, 3), (8, 16), (9, 37)) for stride in (1, 2)),
+    *(planes(h, c, k) for h, c, k in ((33, 17, 3), (40, 2, 2), (9, 3, 3))),
+    *(
+        matmul(m, n, k, t)
+        for m, n, k in ((1, 1, 1), (1, 40, 33), (6, 16, 64), (7, 17, 9), (33, 50, 65))
+        for t in (False, True)
+    ),
+    *(softmax(r, c) for r, c in ((1, 1), (3, 7), (2, 130), (5, 64), (17, 33))),
+)
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_shapes_that_schedules_tell_apart(target: CTarget, cc: str, tmp_path: Path) -> None:
+    kernels = [parse_kernel(text) for text in KERNELS]
+    # What is tested is the text; optimising it well takes most of the time.
+    compiled = Compiled(kernels, target, tmp_path, cc, (*STRICT, "-O0"))
+    for n, kernel in enumerate(kernels):
+        args = samples(kernel)
+        for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
+            assert close(got, want), f"{KERNELS[n]}\n{compiled.functions[n].text}"
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_path: Path) -> None:
+    kernels = [parse_kernel(matmul(m, n, 9, False)) for m in (1, 7) for n in (3, 8, 17, 39)]
+    # As the backend compiles such calls: without the promise that buffers are disjoint.
+    compiled = Compiled(kernels, target, tmp_path, flags=(*STRICT, "-O1", "-Drestrict="))
+    for n, kernel in enumerate(kernels):
+        args = samples(kernel)
+        assert close(compiled.over(n, args, 2), run_kernel(kernel, args)[0]), compiled.functions[n].text
