@@ -5,13 +5,15 @@ Everything that comes from the model passes through the template's escaping; dra
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from dlc.diagnostics import escape
-from dlc.graph.structure import Call
+from dlc.graph.graph import Graph
+from dlc.graph.structure import Call, Constant, Input, Item
 from dlc.kernel.expr import Apply, Expr
 from dlc.kernel.nest import Kernel
 from dlc.plan import Plan, results_of
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 1000, 420
 """Of the drawing, in its own units; the page scales it."""
+_KINDS = 8
+"""Kinds of ops that are counted apart."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,20 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class GraphRow:
+    """The graph behind one step, counted."""
+
+    step: str
+    ops: int
+    """Everything but inputs and constants."""
+    constants: int
+    bytes: int
+    """Of the constants."""
+    kinds: str
+    """The most frequent ops, with how often they occur."""
+
+
+@dataclass(frozen=True)
 class KernelRow:
     """One step of the program."""
 
@@ -81,6 +99,8 @@ def report_html(
         pipeline=str(recipe),
         target=artifact.target,
         steps=[_step(step) for step in steps],
+        hits=sum(step.cached for step in steps),
+        graphs=[row for step in steps for row in graph_rows(step)],
         inputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.inputs],
         outputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.outputs],
         facts={str(k): v for k, v in artifact.facts.items()},
@@ -133,6 +153,20 @@ def memory(plan: Plan) -> Memory:
         (peak + 0.5) * WIDTH / count,
         tuple(held[:12]),
     )
+
+
+def graph_rows(step: StepResult[Any]) -> tuple[GraphRow, ...]:
+    """What the graph or plan behind a step consists of; nothing for artifacts."""
+    if step.handle.kind not in ("graph", "plan"):
+        return ()
+    state = step.handle.value
+    graph: Graph = state.graph if isinstance(state, Plan) else state
+    counts = Counter(op.text_name for op in graph.ops if not isinstance(op, Constant | Input | Item))
+    sizes = [op.type.nbytes for op in graph.ops if isinstance(op, Constant)]
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    more = [f"{len(most) - _KINDS} more kinds"] if len(most) > _KINDS else []
+    kinds = ", ".join([*(f"{name} {n:,}" for name, n in most[:_KINDS]), *more])
+    return (GraphRow(escape(step.spec.partition("{")[0]), sum(counts.values()), len(sizes), sum(sizes), kinds),)
 
 
 def kernels(plan: Plan) -> tuple[KernelRow, ...]:

@@ -7,4 +7,8 @@ def main() -> None:
 
     from dlc.cli.frame import run
 
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before any command could answer it
+        code = 130
+    sys.exit(code)

@@ -65,6 +65,8 @@ def _typer(arguments: list[str]) -> int:
             found: Any = root().main(arguments, prog_name="dlc", standalone_mode=False, obj=terminal)
         except typer.Exit as request:
             found = request.exit_code
+        except typer.Abort:
+            raise KeyboardInterrupt from None
         except Exception as problem:
             told = _usage(problem)
             if told is None:
@@ -72,9 +74,9 @@ def _typer(arguments: list[str]) -> int:
             raise told from None
         if isinstance(found, Outcome):
             return found
-        if terminal.json and found == 130:
+        if found == ExitCode.INTERRUPTED:  # what typer makes of a KeyboardInterrupt
             raise KeyboardInterrupt
-        return Outcome(code=ExitCode(found or 0)) if not terminal.json else Outcome()
+        return Outcome(code=found if isinstance(found, int) else 0)  # a command of a plugin may return anything
 
     if any(a in ("-h", "--help", "--version") for a in arguments):
         terminal.json = False  # help is for people
@@ -89,7 +91,7 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
         terminal.tell(*problem.diagnostics)
         outcome = Outcome(code=problem.exit_code)
     except KeyboardInterrupt:
-        terminal.tell(Diagnostic("interrupted", "interrupted; nothing was written"))
+        terminal.tell(Diagnostic("interrupted", "interrupted; no output was written"))
         outcome = Outcome(code=ExitCode.INTERRUPTED)
     except BrokenPipeError:
         return _quiet_pipe()

@@ -20,7 +20,7 @@ class Outcome:
     """For people, on stdout."""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """For programs, with --json."""
-    code: ExitCode = ExitCode.OK
+    code: int = ExitCode.OK
 
 
 @dataclass
