@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
+from dlc.interfaces import Port, Signature
 from dlc.types import Type
 
 T = TypeVar("T")
@@ -63,6 +64,14 @@ class Plan:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """How the program is called."""
+        outputs = zip(self.graph.names, self.graph.outputs, strict=True)
+        return Signature(
+            tuple(Port(i.name, i.type) for i in self.graph.inputs), tuple(Port(name, op.type) for name, op in outputs)
+        )
 
     @cached_property
     def constants(self) -> tuple[Op, ...]:

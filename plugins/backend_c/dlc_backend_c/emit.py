@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dlc import Artifact, ExitCode, Port, Report, Signature
+from dlc import Artifact, ExitCode, Report, Signature
 from dlc.diagnostics import error
 from dlc.kernel.nest import Kernel
 from dlc.plan import Plan, results_of
@@ -30,15 +30,17 @@ def emit(plan: Plan, options: "C", report: Report) -> Artifact:
     _check(plan)
     prefix = options.prefix or "model"
     target = target_for(options.cpu)
-    signature = Signature(
-        tuple(Port(i.name, i.type) for i in plan.graph.inputs),
-        tuple(Port(n, o.type) for n, o in zip(plan.graph.names, plan.graph.outputs, strict=True)),
-    )
     # A view of an intermediate value is no step, yet no constant either: it has a place.
     constants = [c for c in plan.constants if c.digest not in plan.slots]
     blob = write_weights(constants, f"{prefix}_weights.bin")
     program = Program(
-        plan, options, prefix, target, _functions(plan, target), blob, *c_ports(signature.inputs, signature.outputs)
+        plan,
+        options,
+        prefix,
+        target,
+        _functions(plan, target),
+        blob,
+        *c_ports(plan.signature.inputs, plan.signature.outputs),
     )
     report.count("kernels", len(program.functions))
     report.count("calls", len(plan.steps))
@@ -53,8 +55,8 @@ def emit(plan: Plan, options: "C", report: Report) -> Artifact:
         "kernels": len(program.functions),
         "calls": len(plan.steps),
     }
-    files[manifest.NAME] = manifest.to_bytes(_manifest(program, signature, facts), files)
-    return Artifact(manifest.public_options(options), files, f"{prefix}.h", signature, facts)
+    files[manifest.NAME] = manifest.to_bytes(_manifest(program, plan.signature, facts), files)
+    return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
 def _check(plan: Plan) -> None:
