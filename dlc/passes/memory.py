@@ -67,11 +67,13 @@ def in_place_pairs(call: Call, storage: dict[str, int], sizes: Sequence[int]) ->
         return ()
     written = storage[call.digest]
     found: list[tuple[int, int]] = []
+    names: dict[int, list[str]] = {}
     for p, a in zip(call.body.params, call.args, strict=True):
-        read = storage.get(a.digest)
-        if read is None or sizes[read] != sizes[written] or not reads_before_writing(call.body, p.name):
-            continue
-        if sum(storage.get(x.digest) == read for x in call.args) == 1:
+        if (read := storage.get(a.digest)) is not None:
+            names.setdefault(read, []).append(p.name)
+    for read, params in names.items():
+        # A value may be several arguments, or beside views of itself: then each of them has to allow it.
+        if sizes[read] == sizes[written] and all(reads_before_writing(call.body, name) for name in params):
             found.append((read, written))
     return tuple(found)
 
