@@ -18,6 +18,7 @@ from dlc.graph.tensor import Data, FileData, LazyData, Tensor
 from dlc.graph.text import is_inline, parse_graph, print_graph
 from dlc.interfaces import Artifact, Port, Signature
 from dlc.plan import Plan, parse_plan, plan_text
+from dlc.story import Damaged
 from dlc.types import Type
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ class Context:
     """Op classes by text name; called only when a graph is decoded."""
     root: Path
     """Directory of the model: weights that lie in its files are found from here."""
-
-
-class Damaged(Exception):
-    """A cached state that cannot be decoded; its step runs again."""
 
 
 def kind_of(state: State) -> str:

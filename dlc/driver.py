@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.interfaces import Artifact, Backend, Frontend, Source
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
-    from dlc.plan import Plan
     from dlc.recipe import Recipe, Step
 
 
@@ -51,11 +46,27 @@ def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
     return session.step(Stage(str(step.stage), step.package, run), given)
 
 
-def emit(backend: Backend, package: str, given: Handle[Plan], session: Session, title: str) -> StepResult[Artifact]:
-    """Plan → program text and data. The title (a file name without suffix) is what generated names start from."""
+def accept(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
+    """The same graph, once the backend has said of every op that it can build it."""
+    from dlc.legality import check_ops
 
-    def run(plan: Plan, report: Report) -> Artifact:
-        return backend.for_model(title).emit(plan, report)
+    def run(graph: Graph, report: Report) -> Graph:
+        check_ops(graph, backend)
+        report.count("nodes", len(graph.ops))
+        return graph
+
+    return session.step(Stage(f"accept {backend}", package, run), given)
+
+
+def emit(backend: Backend, package: str, given: Handle[Any], session: Session, title: str) -> StepResult[Artifact]:
+    """What the pipeline left → program text and data. Generated names start from the title, a file's name."""
+
+    def run(state: Any, report: Report) -> Artifact:
+        from dlc.legality import check_regions
+
+        if backend.consumes == "plan":
+            check_regions(state, backend)
+        return backend.for_model(title).emit(state, report)
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
     return session.step(Stage(f"emit {backend}", package, run, extra), given)
@@ -103,14 +114,21 @@ def compile_source(
     title = source.path.stem if source.path else Path(source.name).stem
 
     def stages() -> Iterator[tuple[str, Callable[[], StepResult[Any]]]]:
-        yield "parse", lambda: parse(source, frontend, frontend_package, session)
-        for step in recipe.steps:
-            yield step.name, lambda step=step: apply(step, done[-1].handle, session)
         backend, package = recipe.backend, recipe.backend_package
+        last = last_of_ops(recipe)
+        yield "parse", lambda: parse(source, frontend, frontend_package, session)
+        for number, step in enumerate(recipe.steps):
+            if number == last:
+                yield "accept", lambda: accept(backend, package, done[-1].handle, session)
+            yield step.name, lambda step=step: apply(step, done[-1].handle, session)
+        if last == len(recipe.steps):
+            yield "accept", lambda: accept(backend, package, done[-1].handle, session)
         yield "emit", lambda: emit(backend, package, done[-1].handle, session, title)
         yield "build", lambda: compile_artifact(backend, package, done[-1].handle, session)
 
     names = ["parse", *(s.name for s in recipe.steps), "emit", "build"]
+    if stop_after in ("", "emit", "build"):
+        recipe.check_end()
     if stop_after and stop_after not in names:
         raise error(
             "unknown-step",
@@ -127,84 +145,14 @@ def compile_source(
     return Build(tuple(done))
 
 
-def install(artifact: Artifact, directory: Path) -> list[Path]:
-    """Write an artifact's files: all of them, or none and an error that leaves the directory as it was.
+def last_of_ops(recipe: Recipe) -> int:
+    """How many steps run before the backend is asked whether it accepts the ops; -1 if it has nothing to say."""
+    from dlc.legality import asks_about_ops
 
-    Raises:
-        DlcError: the directory cannot be written, the disk is full, or a file's name leads out of the directory.
-    """
-    for name in artifact.files:
-        if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise error("bad-file-name", f"{artifact.target} names a file {name!r}", exit_code=ExitCode.PLUGIN)
-    undo: list[Callable[[], object]] = []
-    try:
-        _make_directory(directory, undo)
-        stage = Path(tempfile.mkdtemp(prefix=".dlc-", dir=directory))
-        undo.append(lambda: shutil.rmtree(stage, ignore_errors=True))
-        try:
-            for name, content in artifact.files.items():
-                _write(stage / "new" / name, content)
-            written = [_replace(stage, name, directory, undo) for name in artifact.files]
-        except BaseException:
-            _unwind(undo)
-            raise
-    except OSError as problem:
-        _unwind(undo)
-        raise error(
-            "cannot-write",
-            f"{directory} cannot be written: {problem.strerror or problem}",
-            location=Location(str(directory)),
-            help="choose another directory with -o, or free space and check its permissions",
-        ) from problem
-    shutil.rmtree(stage, ignore_errors=True)
-    return written
-
-
-def _make_directory(directory: Path, undo: list[Callable[[], object]]) -> None:
-    """Make a directory and those above it; undoing removes what was made."""
-    missing = [d for d in (directory, *directory.parents) if not d.exists()]
-    for made in reversed(missing):
-        made.mkdir(exist_ok=True)
-        undo.append(made.rmdir)
-    if not missing:
-        directory.mkdir(exist_ok=True)  # says so if it is something else
-
-
-def _replace(stage: Path, name: str, directory: Path, undo: list[Callable[[], object]]) -> Path:
-    """Move one staged file to its place; undoing brings back what was there."""
-    target, new, old = directory / name, stage / "new" / name, stage / "old" / name
-    _make_directory(target.parent, undo)
-    if target.exists() or target.is_symlink():
-        old.parent.mkdir(parents=True, exist_ok=True)
-        _keep(target, old)
-        os.replace(new, target)
-        undo.append(lambda: os.replace(old, target))
-    else:
-        os.replace(new, target)
-        undo.append(target.unlink)
-    return target
-
-
-def _keep(target: Path, old: Path) -> None:
-    """A second name for a file, so that at no moment its place is empty; a copy where there are no links."""
-    try:
-        os.link(target, old, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(target, old, follow_symlinks=False)
-
-
-def _unwind(undo: list[Callable[[], object]]) -> None:
-    while undo:
-        with suppress(OSError):  # what cannot be undone must not keep the rest from it
-            undo.pop()()
-
-
-def _write(path: Path, content: bytes | memoryview | Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, Path):
-        shutil.copyfile(content, path)
-    else:
-        path.write_bytes(content)
+    if not asks_about_ops(recipe.backend):
+        return -1
+    leaving = (k for k, step in enumerate(recipe.steps) if step.stage.level_out != "ops")
+    return next(leaving, len(recipe.steps))
 
 
 def _check(graph: Graph, level: str) -> None:

@@ -6,7 +6,6 @@ a chain of digests and loads nothing but the artifact at its end.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from dlc.code_digest import code_digest
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Artifact, Job, StepDone
 from dlc.report import Report
+from dlc.story import Damaged, Story
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key, Record
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
-# Misses are kept with the result so that `--explain` works on a warm build; more than this would only be noise.
-MAX_MISSES = 1000
 
 
 @dataclass
@@ -112,20 +110,20 @@ class Session:
     """Told the spec text of every step that is about to run."""
     jobs: int = 2
     """Sub-steps that run at once."""
+    acting: tuple[str, ...] = ()
+    """Packages of plugins whose ops and rules may occur in any step: their code is part of every key."""
 
     def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
         """The key of a step on an input `kind digest`."""
         from dlc.cache import Key
 
         lines = [("step", spec), ("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
-        if package != "dlc":
-            lines.append(("code", f"{package} {code_digest(package)[:32]}"))
+        packages = dict.fromkeys((package, *self.acting))
+        lines += [("code", f"{p} {code_digest(p)[:32]}") for p in packages if p != "dlc"]
         return Key((*lines, *extra, ("input", given)))
 
     def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
         """The stage's result on an input, from the cache if its key is known there."""
-        from dlc.codec import Damaged
-
         key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", stage.extra)
         start = time.perf_counter()
         with self.cache.flight(key):
@@ -152,9 +150,7 @@ class Session:
         state = cast("State", value)
         outputs = encode(state)
         kind, digest = kind_of(state), _digest(state, outputs)
-        story = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
-        meta = {"ms": f"{elapsed:.3f}", "kind": kind, "digest": digest, "report": json.dumps(story)}
-        self.cache.save(key, outputs, meta)
+        self.cache.save(key, outputs, Story(kind, digest, elapsed, report).to_meta())
         return _Made(value, kind, digest, outputs, report, elapsed)
 
     def _run(self, stage: Stage[S, T], value: S, report: Report) -> T:
@@ -167,9 +163,7 @@ class Session:
             raise StepFailed(stage.spec, _readable(value)) from bug
 
     def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
-        from dlc.codec import Damaged, decode
-
-        kind, digest, report = _story(record)
+        story = Story.of(record)
         objects = dict(record.outputs)
         remade: list[_Made[T]] = []
         lock = threading.Lock()
@@ -188,13 +182,16 @@ class Session:
             return _view(again().outputs[name]) if found is None else found
 
         def load() -> T:
+            from dlc.codec import decode
+
             try:
-                return cast("T", decode(kind, read, tuple(objects), self.context))
+                return cast("T", decode(story.kind, read, tuple(objects), self.context))
             except Damaged:
                 return again().value
 
         elapsed = (time.perf_counter() - start) * 1000
-        return self._done(key, stage.spec, given.digest, Handle(kind, digest, load), True, elapsed, report)
+        handle = Handle(story.kind, story.digest, load)
+        return self._done(key, stage.spec, given.digest, handle, True, elapsed, story.report)
 
     def _done(
         self, key: Key, spec: str, given: str, handle: Handle[T], cached: bool, ms: float, report: Report
@@ -257,19 +254,6 @@ class SessionWorkshop:
     def cached(self, jobs: Sequence[Job]) -> list[bytes]:
         """See `Workshop.cached`."""
         return self.session.run_jobs(jobs, self.package, self.report) if jobs else []
-
-
-def _story(record: Record) -> tuple[str, str, Report]:
-    """Kind and digest of the state that a record names, and what its step reported."""
-    from dlc.codec import Damaged
-
-    meta = dict(record.meta)
-    try:
-        told = json.loads(meta["report"])
-        report = Report(dict(told["counts"]), [(s, r) for s, r in told["misses"]], list(told["notes"]))
-        return meta["kind"], meta["digest"], report
-    except (KeyError, ValueError, TypeError) as e:
-        raise Damaged("record without its story") from e
 
 
 def _digest(state: State, outputs: Mapping[str, Payload]) -> str:

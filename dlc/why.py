@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from dlc.cache import Cache, Key, Record, Store, diff_keys
 from dlc.cache.key import equal_lines
 from dlc.cache.upkeep import complete, records
-from dlc.codec import Damaged
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Artifact, Job
 from dlc.report import Report
+from dlc.story import Damaged
 
 if TYPE_CHECKING:
     from dlc.recipe import Recipe

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from dlc.cache.counts import Counts, merge_counts
 from dlc.cache.envelope import Damaged
+from dlc.cache.files import file_digest, remember_file
 from dlc.cache.key import Key
 from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
@@ -140,9 +141,44 @@ class Cache:
             self.store.put(key.digest, record.to_bytes(), "record")
         return record
 
+    def recall(self, digests: Sequence[str]) -> tuple[Record, ...] | None:
+        """The records of steps that ran one after another, by digests of their keys; None unless all are there and the
+        last one's outputs are. They count as hits only then."""
+        found = [] if self.mode in ("off", "refresh") else [self.peek(digest) for digest in digests]
+        known = tuple(record for record in found if record is not None)
+        if not known or len(known) < len(digests) or not complete(self.store, known[-1]):
+            return None
+        self._count(Counts(hits=len(known), ms_saved=sum(record.milliseconds for record in known)))
+        return known
+
+    def peek(self, digest: str) -> Record | None:
+        """The record under the digest of a key, without counting and without asking for its outputs."""
+        payload = None if self.mode in ("off", "refresh") else self.store.get(digest, "record")
+        try:
+            record = None if payload is None else Record.from_bytes(payload)
+        except Damaged:  # sealed well, so written by another version of dlc
+            return None
+        return record if record is not None and record.key.digest == digest else None
+
+    def file_digest(self, path: Path) -> str:
+        """SHA-256 of a file on disk; one that has not changed since it was last asked for is not read. OSError."""
+        if self.mode in ("off", "refresh"):
+            return file_sha256(path)
+        return file_digest(self.store, path, writes=self.mode == "rw")
+
+    def remember_file(self, path: Path, digest: str) -> None:
+        """Note the SHA-256 of a file on disk for `file_digest`. OSError if it is not there."""
+        if self.mode in ("rw", "refresh"):
+            remember_file(self.store, path, digest)
+
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
         return why(self.store, key)
+
+    @property
+    def counts(self) -> Counts:
+        """Counts since the cache was opened."""
+        return self._session()
 
     def statistics(self) -> Statistics:
         """Counts of this process and of all, and what the store holds."""
@@ -175,14 +211,8 @@ class Cache:
         self.store.close()
 
     def _record(self, key: Key) -> Record | None:
-        payload = self.store.get(key.digest, "record")
-        if payload is None:
-            return None
-        try:
-            record = Record.from_bytes(payload)
-        except Damaged:  # sealed well, so written by another version of dlc
-            return None
-        return record if record.key_text == key.text else None
+        record = self.peek(key.digest)
+        return record if record is not None and record.key_text == key.text else None
 
     def _lost(self, digest: str) -> None:
         """An output that a record promised is not to be had."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +12,18 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.complete import complete_steps
-from dlc.cli.steps import Dump, explanation, memory_line, step_json, step_table
-from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.cli.workspace import Workspace, complete
+from dlc.cli.quick import default_output
+from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
+from dlc.cli.steps import Dump, explanation, step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.workspace import Workspace, complete, configuration, opened_cache
 from dlc.diagnostics import ExitCode, Location, error
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.cli.workspace import Prepared
+    from dlc.config import Config
+    from dlc.driver import Build
     from dlc.interfaces import Artifact
     from dlc.plan import Plan
     from dlc.session import StepResult
@@ -83,6 +87,11 @@ class Wishes:
     html: bool = False
     jobs: int = 0
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but the program is asked for."""
+        return not (self.stop_after or self.dump_ir or self.explain or self.html)
+
 
 @dataclass
 class Progressed:
@@ -124,16 +133,29 @@ def build(
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
     chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without)
+    directory = output or default_output(model)
+    _check_wishes(directory, stop_after, html)
+    wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)
+    config = configuration(flags.CacheFlags(cache, cache_dir))
+    if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
+        return found
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
     prepared = space.prepare(chosen)
     if print_pipeline:
         return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
-    directory = output or Path("build") / Path(model).stem
-    _check_wishes(directory, stop_after, html)
-    wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)
     with space.cache() as opened:
-        return _build(space, prepared, opened, wishes)
+        done, build = _build(space, prepared, opened, wishes)
+        if wishes.plain:
+            remember_build(space, prepared, chosen, opened, build, directory)
+        return done
+
+
+def _built_before(terminal: Terminal, config: Config, chosen: flags.Choice, directory: Path) -> Outcome | None:
+    if config.cache_mode in ("off", "refresh"):
+        return None
+    with opened_cache(terminal, config) as cache:
+        return rebuild(terminal, config, cache, chosen, directory)
 
 
 def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
@@ -158,7 +180,7 @@ def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
         )
 
 
-def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> Outcome:
+def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> tuple[Outcome, Build]:
     from dlc.install import install
 
     start = time.perf_counter()
@@ -175,31 +197,17 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     finally:
         if so_far.steps and not space.terminal.quiet:
             space.terminal.log(step_table(so_far.steps))
-    common = {
-        "target": str(prepared.recipe.backend),
-        "pipeline": prepared.recipe.text,
-        "steps": [step_json(step) for step in so_far.steps],
-    }
+    target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
-        return _stopped(build.last.value, so_far, explained, common)
+        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in so_far.steps]}
+        return _stopped(build.last.value, so_far, explained, common), build
     artifact = complete(build.last.value)
     if wishes.html:
         _add_report(artifact, so_far, prepared, wishes.directory)
     written = install(artifact, wishes.directory)
-    memory = _memory(artifact, so_far)
-    total = sum(path.stat().st_size for path in written)
-    lines = [f"{wishes.directory}: {len(written)} files, {size(total)}", memory_line(memory)]
-    counts = cache.statistics().session if space.config.cache_mode != "off" else None
-    data = {
-        **common,
-        "output": str(wishes.directory),
-        "entry": artifact.entry,
-        "files": [{"name": str(p.relative_to(wishes.directory)), "bytes": p.stat().st_size} for p in written],
-        "memory": memory,
-        "cache": {"hits": counts.hits, "misses": counts.misses} if counts else {"hits": 0, "misses": 0},
-        "milliseconds": round((time.perf_counter() - start) * 1000, 1),
-    }
-    return Outcome("\n".join([*explained(so_far.steps), *(line for line in lines if line)]), data)
+    told = Told(target, pipeline, so_far.steps, artifact.entry, _memory(artifact, so_far))
+    done = outcome(cache, wishes.directory, written, told, start)
+    return replace(done, text="\n".join([*explained(so_far.steps), done.text])), build
 
 
 def _stopped(state: object, so_far: Progressed, explained: Any, common: dict[str, Any]) -> Outcome:

@@ -1,13 +1,13 @@
-"""Flags that several commands share, as types; and what they say, as one value."""
+"""Flags that several commands share, as types; what they say is a value of `dlc.cli.choice`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from dlc.cli.choice import CacheFlags, Choice, choice
 from dlc.cli.complete import complete_passes, complete_pipelines, complete_targets
 
 CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
@@ -106,47 +106,5 @@ Jobs = Annotated[
     ),
 ]
 
-
-@dataclass(frozen=True)
-class CacheFlags:
-    """Which cache, and how."""
-
-    mode: str | None = None
-    directory: Path | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Everything that says what to build."""
-
-    model: str
-    target: str = ""
-    pipeline: str | None = None
-    frontend: str = ""
-    dims: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-
-
-def choice(
-    model: str,
-    target: str,
-    pipeline: str | None,
-    frontend: str,
-    dim: list[str] | None,
-    input: list[str] | None,
-    set: list[str] | None,
-    without: list[str] | None,
-) -> Choice:
-    """The flags of a command as a value."""
-    return Choice(
-        model,
-        target,
-        pipeline,
-        frontend,
-        tuple(dim or ()),
-        tuple(input or ()),
-        tuple(set or ()),
-        tuple(without or ()),
-    )
+__all__ = ["CacheFlags", "Choice", "choice"]
+"""The values live in `dlc.cli.choice`, which imports no typer."""

@@ -119,8 +119,9 @@ def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: 
 
 def _state(space: Workspace, cache: Cache, record: Record) -> object:
     """The graph, plan or program that a record holds; None if it is something else or some of it is gone."""
-    from dlc.codec import Context, Damaged, decode
+    from dlc.codec import Context, decode
     from dlc.state_text import op_classes
+    from dlc.story import Damaged
 
     kind = dict(record.meta).get("kind")
     if kind is None:

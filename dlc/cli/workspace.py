@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc.cli.flags import CacheFlags, Choice
+from dlc.cli.choice import CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.config import Config
 from dlc.config_file import load_config
@@ -26,7 +26,6 @@ from dlc.spec import Spec
 if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.driver import Build
-    from dlc.passes.base import Level
     from dlc.session import Session, StepResult
 
 
@@ -59,13 +58,9 @@ class Workspace:
 
     @contextmanager
     def cache(self) -> Generator[Cache]:
-        """The cache, closed in the end; what is wrong with it is told, and work goes on without."""
-        cache = open_configured(self.config)
-        try:
+        """See `opened_cache`."""
+        with opened_cache(self.terminal, self.config) as cache:
             yield cache
-        finally:
-            cache.close()
-            self.terminal.tell(*cache.warnings)
 
     def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[str], None]) -> Session:
         """A session on a model in directory `root`."""
@@ -122,7 +117,6 @@ class Workspace:
             settings=choice.settings,
             without=choice.without,
         )
-        check_steps(recipe, None)
         frontend, package = self.reader(source, choice)
         return Prepared(source, frontend, package, recipe)
 
@@ -150,8 +144,6 @@ class Workspace:
         from dlc.driver import compile_source
 
         assert prepared.source.path is not None
-        if not stop_after:
-            check_steps(prepared.recipe, "plan")
         with self.terminal.progress() as progress:
             session = self.session(cache, prepared.source.path.parent, jobs, progress.at)
             return compile_source(
@@ -176,18 +168,22 @@ class Workspace:
         return prepared
 
 
+@contextmanager
+def opened_cache(terminal: Terminal, config: Config) -> Generator[Cache]:
+    """The cache, closed in the end; what is wrong with it is told, and work goes on without."""
+    cache = open_configured(config)
+    try:
+        yield cache
+    finally:
+        cache.close()
+        terminal.tell(*cache.warnings)
+
+
 def complete(artifact: Artifact) -> Artifact:
     """The artifact with a manifest."""
     from dlc.manifest import with_manifest
 
     return with_manifest(artifact)
-
-
-def check_steps(recipe: Recipe, end: Level | None) -> None:
-    """Every step gets what the one before it leaves, and the last leaves `end`. Raises DlcError (USAGE)."""
-    from dlc.passes.base import check_chain
-
-    check_chain([step.stage for step in recipe.steps], end=end)
 
 
 def configuration(flags: CacheFlags) -> Config:

@@ -9,7 +9,7 @@ import pytest
 from dlc_backend_c.backend import C
 
 from dlc import Artifact, Report, Spec
-from dlc.driver import install
+from dlc.install import install
 from dlc.graph import Graph
 from tests.backend_c.models import Bench, plan_of
 

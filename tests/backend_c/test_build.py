@@ -15,7 +15,7 @@ from dlc_backend_c.sections import join, split, units
 
 from dlc import DlcError, ExitCode, Report, Spec
 from dlc.diagnostics import render
-from dlc.driver import install
+from dlc.install import install
 from dlc.graph import Call, Input, evaluate, make_graph
 from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Exp, Relu
@@ -194,7 +194,7 @@ import sys
 from pathlib import Path
 from dlc_backend_c.backend import C
 from dlc import Report, Spec
-from dlc.driver import install
+from dlc.install import install
 from tests.backend_c.models import Bench, plan_of, small_net
 backend = C.from_spec(Spec.parse(sys.argv[1]))
 install(backend.build(backend.emit(plan_of(small_net()), Report()), Bench()), Path(sys.argv[2]))

@@ -23,7 +23,7 @@ from tests.backend_c.models import Array, Bench, numbers, small_net, sums
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from dlc import Report
-    from dlc.driver import install
+    from dlc.install import install
     from tests.backend_c.models import plan_of
 
     place = tmp_path_factory.mktemp("sums")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dlc.kernel.schedules import Machine
+if TYPE_CHECKING:
+    from dlc.kernel.schedules import Machine
+
 
 Cpu = Literal["native", "generic", "x86-64-v3", "x86-64-v4"]
 
@@ -42,6 +44,8 @@ class CTarget:
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
+        from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
+
         return Machine(self.vector_bytes, self.registers, self.l1, self.l2)
 
 

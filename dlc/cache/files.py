@@ -1,0 +1,69 @@
+"""Digests of files on disk, remembered by what the file system says of them: a large model is hashed once.
+
+As in git's index, a file is taken to be unchanged while device, inode, size and both times are the same. A program
+cannot set the change time, so only a file that was written within the clock's resolution of being hashed could differ
+unnoticed; such a file is hashed again next time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from dlc.cache.envelope import Damaged
+from dlc.cache.key import Key
+from dlc.cache.record import Record
+from dlc.cache.store import Store, file_sha256
+
+_SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
+_SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds
+_SECOND: Final = 1_000_000_000
+
+
+def file_digest(store: Store, path: Path, *, writes: bool) -> str:
+    """SHA-256 of a file's content, from the memo if the file is the one it was made of. OSError as usual."""
+    before = _key(path)
+    known = _known(store, before)
+    if known:
+        return known
+    digest = file_sha256(path)
+    if writes:
+        remember_file(store, path, digest, before)
+    return digest
+
+
+def remember_file(store: Store, path: Path, digest: str, expected: Key | None = None) -> None:
+    """Note the SHA-256 of a file, unless it was written so lately that its times could hide another change.
+
+    `expected` is the key it had before it was read. OSError if it is not there.
+    """
+    key = _key(path)
+    if _settled(path) and expected in (None, key):
+        store.put(key.digest, Record(key.text, (), (("sha256", digest),)).to_bytes(), "record")
+
+
+def _known(store: Store, key: Key) -> str:
+    """The digest noted under a key, or ""."""
+    payload = store.get(key.digest, "record")
+    if payload is None:
+        return ""
+    try:
+        record = Record.from_bytes(payload)
+    except Damaged:  # sealed well, so written by another version of dlc
+        return ""
+    return dict(record.meta).get("sha256", "") if record.key_text == key.text else ""
+
+
+def _key(path: Path) -> Key:
+    found = path.stat()
+    facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return Key.of(step="file", path=os.path.realpath(path), stat=" ".join(map(str, facts)))
+
+
+def _settled(path: Path) -> bool:
+    found = path.stat()
+    newest = max(found.st_mtime_ns, found.st_ctime_ns)
+    coarse = found.st_mtime_ns % _SECOND == 0
+    return time.time_ns() - newest > (_SETTLED_COARSE if coarse else _SETTLED)

@@ -1,0 +1,90 @@
+"""The plain forms of `dlc build`, read without typer, whose import takes longer than a build that the cache has.
+
+This is no second command line: it only answers when the build is in the cache and nothing is wrong. Whatever it does
+not know (a flag, a form of a flag, an argument too many) it leaves to typer, which also words every complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dlc.cli.choice import CacheFlags, Choice
+from dlc.diagnostics import DlcError
+
+if TYPE_CHECKING:
+    from dlc.cli.terminal import Outcome, Terminal
+
+VALUES: Final = {
+    "--target": "target",
+    "-t": "target",
+    "--output": "output",
+    "-o": "output",
+    "--pipeline": "pipeline",
+    "-p": "pipeline",
+    "--frontend": "frontend",
+    "--dim": "dims",
+    "--input": "inputs",
+    "--set": "settings",
+    "--without": "without",
+    "--cache": "cache",
+    "--cache-dir": "cache_dir",
+}
+"""Flags that take a value, by what they mean."""
+
+SWITCHES: Final = {"--quiet": "quiet", "-q": "quiet", "--json": "json"}
+_MANY: Final = ("dims", "inputs", "settings", "without")
+_READING: Final = (None, "rw", "ro", "require")
+
+
+def quick_build(terminal: Terminal, arguments: Sequence[str]) -> Outcome | None:
+    """The outcome of `dlc build ARGUMENTS` if the cache has it all; None for anything else."""
+    read = parse(arguments)
+    if read is None:
+        return None
+    chosen, cache, output, switches = read
+    terminal.json, terminal.quiet = "json" in switches, "quiet" in switches
+    from dlc.cli.rebuild import rebuild
+    from dlc.cli.workspace import configuration, opened_cache
+
+    try:
+        config = configuration(cache)
+        if config.cache_mode not in _READING:
+            return None
+        with opened_cache(terminal, config) as opened:
+            return rebuild(terminal, config, opened, chosen, output or default_output(chosen.model))
+    except DlcError:
+        return None  # typer's way meets the same problem and tells it
+
+
+def default_output(model: str) -> Path:
+    """Where a model is built to when nobody says otherwise."""
+    return Path("build") / Path(model).stem
+
+
+def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, frozenset[str]] | None:
+    """What plain arguments say: choice, cache, output directory, switches; None if they are not all plain."""
+    one: dict[str, str] = {}
+    many: dict[str, tuple[str, ...]] = dict.fromkeys(_MANY, ())
+    switches: set[str] = set()
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name = VALUES.get(word)
+        if word in SWITCHES:
+            switches.add(SWITCHES[word])
+        elif name and rest and name in _MANY:
+            many[name] += (rest.pop(0),)
+        elif name and rest:
+            one[name] = rest.pop(0)
+        elif word.startswith("-") or "model" in one:
+            return None
+        else:
+            one["model"] = word
+    if "model" not in one or one.get("cache") not in _READING:
+        return None
+    chosen = Choice(one["model"], one.get("target", ""), one.get("pipeline"), one.get("frontend", ""), **many)
+    directory = Path(one["cache_dir"]) if "cache_dir" in one else None
+    output = Path(one["output"]) if "output" in one else None
+    return chosen, CacheFlags(one.get("cache"), directory), output, frozenset(switches)

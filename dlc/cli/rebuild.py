@@ -1,0 +1,130 @@
+"""`dlc build` of what was built before: the step records and the files, without importing passes, ops or frontends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.steps import memory_line, step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal, size
+from dlc.plugins import list_plugins, load_registry
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache, Key
+    from dlc.cli.choice import Choice
+    from dlc.cli.workspace import Prepared, Workspace
+    from dlc.config import Config
+    from dlc.driver import Build
+    from dlc.session import StepResult
+
+
+def request(cache: Cache, config: Config, chosen: Choice) -> Key:
+    """The key of what the flags and the configuration ask for. OSError if the model cannot be read."""
+    from dlc.replay import request_key
+
+    model = Path(chosen.model)
+    settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
+    asked: dict[str, object] = {
+        "target": chosen.target,
+        "pipeline": chosen.pipeline,
+        "frontend": chosen.frontend,
+        "dims": chosen.dims,
+        "inputs": chosen.inputs,
+        "settings": chosen.settings,
+        "without": chosen.without,
+        "config": settings,
+    }
+    return request_key(model, cache.file_digest(model), asked, list_plugins(config.disabled))
+
+
+def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, directory: Path) -> Outcome | None:
+    """Install what an earlier build of the same request made; None if there was none, or the cache lacks some of it."""
+    from dlc.install import Lost, install_stored
+    from dlc.interfaces import StepDone
+    from dlc.manifest import NAME
+    from dlc.replay import recall
+    from dlc.spec import Spec
+
+    start = time.perf_counter()
+    registry = load_registry(config.disabled, kinds=("backends",))
+
+    def toolchain(target: str) -> str:
+        return registry.backend(Spec.parse(target)).toolchain()
+
+    try:
+        key = request(cache, config, chosen)
+    except OSError:
+        return None
+    found = recall(cache, key, Path(chosen.model).parent, toolchain)
+    if found is None or NAME not in found.files:
+        return None
+    try:
+        written = install_stored(cache, found.files, directory)
+    except Lost:
+        return None
+    watch = registry.watcher(terminal.tell)
+    before = ""
+    for step in found.steps:
+        watch(StepDone(step.spec, before, step.handle.digest, 0.0, True, dict(step.counts)))
+        before = step.handle.digest
+    if not terminal.quiet:
+        terminal.log(step_table(found.steps))
+    given = found.circumstances
+    return outcome(
+        cache, directory, written, Told(given.target, given.pipeline, found.steps, found.entry, found.facts), start
+    )
+
+
+def remember_build(
+    space: Workspace, prepared: Prepared, chosen: Choice, cache: Cache, build: Build, directory: Path
+) -> None:
+    """Keep what `rebuild` needs. Nothing is kept while a plugin is broken, so that every build tells of it."""
+    from dlc.install import remember_installed
+    from dlc.replay import Circumstances, remember
+
+    source = prepared.source
+    if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None:
+        return
+    root, backend = source.path.parent, prepared.recipe.backend
+    companions = tuple(
+        (str(c.path.relative_to(root)), c.digest) for c in prepared.frontend.companions(source) if c.path is not None
+    )
+    told = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
+    remember(cache, request(cache, space.config, chosen), told, build.steps)
+    record = cache.peek(build.steps[-1].key.digest)
+    if record is not None:
+        stored = {name.removeprefix("file/"): d for name, d in record.outputs if name.startswith("file/")}
+        remember_installed(cache, stored, directory)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a build says of itself, wherever it came from."""
+
+    target: str
+    pipeline: str
+    steps: Sequence[StepResult[Any]]
+    entry: str
+    memory: Mapping[str, int | str]
+
+
+def outcome(cache: Cache, directory: Path, written: Sequence[Path], told: Told, start: float) -> Outcome:
+    """What `dlc build` prints in the end."""
+    total = sum(path.stat().st_size for path in written)
+    counts = cache.counts
+    data = {
+        "target": told.target,
+        "pipeline": told.pipeline,
+        "steps": [step_json(step) for step in told.steps],
+        "output": str(directory),
+        "entry": told.entry,
+        "files": [{"name": str(p.relative_to(directory)), "bytes": p.stat().st_size} for p in written],
+        "memory": dict(told.memory),
+        "cache": {"hits": counts.hits, "misses": counts.misses},
+        "milliseconds": round((time.perf_counter() - start) * 1000, 1),
+    }
+    lines = [f"{directory}: {len(written)} files, {size(total)}", memory_line(told.memory)]
+    return Outcome("\n".join(line for line in lines if line), data)
