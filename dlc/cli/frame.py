@@ -34,6 +34,16 @@ def run(arguments: Sequence[str]) -> int:
 
             terminal = Terminal()
             return _guarded(arguments, terminal, lambda: list_outcome(terminal, arguments[1]))
+        if list(arguments[:1]) == ["build"]:
+            from dlc.cli.quick import quick_build
+
+            terminal = Terminal()
+            try:
+                done = quick_build(terminal, arguments[1:])
+            except KeyboardInterrupt:
+                done = _interrupted(terminal)
+            if done is not None:
+                return finish(arguments, terminal, done)
     return _typer(list(arguments))
 
 
@@ -91,8 +101,7 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
         terminal.tell(*problem.diagnostics)
         outcome = Outcome(code=problem.exit_code)
     except KeyboardInterrupt:
-        terminal.tell(Diagnostic("interrupted", "interrupted; no output was written"))
-        outcome = Outcome(code=ExitCode.INTERRUPTED)
+        outcome = _interrupted(terminal)
     except BrokenPipeError:
         return _quiet_pipe()
     # Whatever else a command raises is a bug, to be reported with what reproduces it, never shown as a bare traceback.
@@ -100,6 +109,11 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
         terminal.tell(_bug(bug))
         outcome = Outcome(code=ExitCode.BUG)
     return finish(arguments, terminal, outcome)
+
+
+def _interrupted(terminal: Terminal) -> Outcome:
+    terminal.tell(Diagnostic("interrupted", "interrupted; no output was written"))
+    return Outcome(code=ExitCode.INTERRUPTED)
 
 
 def _bug(bug: Exception) -> Diagnostic:
