@@ -20,7 +20,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         path = Path(request.path).parent / "golden" / name
         text = text if text.endswith("\n") else text + "\n"
         if request.config.getoption("--update"):
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path} does not exist; run pytest --update and read it before committing"
         assert text == path.read_text(encoding="utf-8")

@@ -66,7 +66,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="STEP.KEY=VALUE",
-        help="One option of a step, as fuse.max-nests=8; may repeat.",
+        help="One option of a step or of the frontend, as fuse.max-nests=8; may repeat.",
         rich_help_panel=_WHAT,
     ),
 ]

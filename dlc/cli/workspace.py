@@ -21,7 +21,7 @@ from dlc.interfaces import Artifact, Frontend, Source
 from dlc.plugins import load_registry
 from dlc.recipe import Recipe, resolve
 from dlc.registry import Registry
-from dlc.spec import Spec
+from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
@@ -81,7 +81,7 @@ class Workspace:
         return Source(path)
 
     def reader(self, source: Source, choice: Choice) -> tuple[Frontend, str]:
-        """The frontend for a source with the shapes that flags give, and the package it comes from."""
+        """The frontend for a source with the shapes and options that flags give, and the package it comes from."""
         if choice.frontend:
             spec = Spec.parse(choice.frontend, "--frontend")
             entry = self.registry.find("frontends", spec)
@@ -104,20 +104,24 @@ class Workspace:
                     exit_code=ExitCode.USAGE,
                 )
             spec = spec.with_option(key, value)
+        for text in choice.settings:
+            name, option, setting, span = parse_setting(text)
+            if name == entry.name:
+                spec = spec.with_option(option, setting, span)
         return self.registry.frontend(spec), entry.package
 
     def prepare(self, choice: Choice) -> Prepared:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
         source = self.source(choice.model)
+        frontend, package = self.reader(source, choice)
         recipe = resolve(
             self.registry,
             self.config,
             choice.target or self.default_target(),
             pipeline=choice.pipeline,
-            settings=choice.settings,
+            settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
             without=choice.without,
         )
-        frontend, package = self.reader(source, choice)
         return Prepared(source, frontend, package, recipe)
 
     def default_target(self) -> str:

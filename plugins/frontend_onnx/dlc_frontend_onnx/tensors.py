@@ -86,9 +86,9 @@ def check_size(type: Type, limit: int, what: str, location: Location) -> None:
     if type.nbytes > limit:
         raise error(
             "too-large",
-            f"{what} of type {type} takes {type.nbytes} bytes; the limit is {limit}",
+            f"{what} of type {type} takes {type.nbytes:,} bytes; the limit is {limit:,}",
             location=location,
-            help="raise the limit with --set onnx.max-tensor-bytes=… if this size is meant",
+            help="if this size is meant, raise the limit: --set onnx.max-tensor-bytes=64GiB",
             exit_code=ExitCode.LIMIT,
         )
 
