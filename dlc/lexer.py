@@ -51,7 +51,8 @@ class Tokens:
         while at < len(self.text):
             m = _TOKEN.match(self.text, at)
             if m is None:
-                raise self.fail(f"unexpected character {self.text[at]!r}", at)
+                help = "names of models stand in double quotes; a comment starts with #"
+                raise self.fail(f"unexpected character {self.text[at]!r}", at, help)
             kind = m.lastgroup or ""
             if kind == "number" and len(m[0]) > MAX_DIGITS:
                 raise self.fail(f"a number of {len(m[0])} characters", at)
@@ -113,7 +114,7 @@ class Tokens:
         start = self.current.offset
         value = self.integer(what)
         if value < 0:
-            raise self.fail(f"expected {what}, found {value}", start)
+            raise self.fail(f"expected {what}, found {value}", start, "it is a whole number from 0 up")
         return value
 
     def items_ahead(self) -> list[tuple[Token, ...]]:
@@ -147,8 +148,8 @@ class Tokens:
         found = "the end of the text" if self.current.kind == "end" else f"'{self.current.text}'"
         return self.fail(f"expected {what}, found {found}", self.current.offset, help)
 
-    def fail(self, message: str, offset: int | None = None, help: str = "") -> DlcError:
-        """An error at an offset (default: the current token), perhaps with what to do."""
+    def fail(self, message: str, offset: int | None = None, help: str = "", notes: tuple[str, ...] = ()) -> DlcError:
+        """An error at an offset (default: the current token), perhaps with further facts and what to do."""
         at = self.current.offset if offset is None else offset
         before = self.text[:at]
         line = before.count("\n") + 1
@@ -157,5 +158,5 @@ class Tokens:
         text = self.text[start : end if end >= 0 else len(self.text)]
         location = Location(self.source, line=line, column=at - start + 1)
         # As much of the line as the caret needs: a hostile line may be as long as the file.
-        found = Diagnostic("syntax", message, location=location, help=help, source_line=text[: at - start + 200])
-        return DlcError(found)
+        text = text[: at - start + 200]
+        return DlcError(Diagnostic("syntax", message, "error", location, notes, help, text))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from dlc.diagnostics import did_you_mean
 from dlc.graph.attributes import AttributeReader, Lookup
+from dlc.graph.fit import misfit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Role
@@ -109,15 +110,14 @@ class GraphReader:
         return self._made(cls, operands, attrs, word)
 
     def _made(self, cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any], word: Token) -> Op:
-        if len(operands) > len(cls.operand_names):
-            wanted = ", ".join(cls.operand_names) or "none"
-            message = f"{word.text} has {len(cls.operand_names)} operands, found {len(operands)}"
-            raise self._tokens.fail(message, word.offset, f"operands of {word.text}: {wanted}")
+        if problem := misfit(cls, operands, attrs):
+            raise self._tokens.fail(f"{word.text} {problem}", word.offset)
         try:
             return cls(**dict(zip(cls.operand_names, operands, strict=False)), **attrs)
-        # An op may expect any property of its operands and attributes; text may hold anything in their place.
+        # Shapes and types that do not fit; an op of a plugin may also expect what no annotation tells.
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError) as e:
-            raise self._tokens.fail(f"{word.text}: {e}", word.offset) from e
+            notes = _operand_types((*operands, *attrs.get("args", ())))
+            raise self._tokens.fail(f"{word.text}: {e}", word.offset, notes=notes) from e
 
     def _new_value(self, what: str) -> str:
         token = self._tokens.kind("value", what)
@@ -140,3 +140,9 @@ class GraphReader:
             help = did_you_mean(token.text, self._values, "values above") if len(self._values) <= 16 else ""
             raise self._tokens.fail(f"{token.text} is not defined above", token.offset, help)
         return self._values[token.text]
+
+
+def _operand_types(operands: Sequence[Any]) -> tuple[str, ...]:
+    flat = [x for o in operands for x in (cast("tuple[object, ...]", o) if isinstance(o, tuple) else (o,))]
+    types = [str(x.types[0]) for x in flat if isinstance(x, Op) and x.types]
+    return (f"operands are {', '.join(types[:8])}{', …' if len(types) > 8 else ''}",) if types else ()

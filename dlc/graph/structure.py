@@ -104,6 +104,8 @@ class Item(Op):
     index: int
 
     def derive_types(self) -> tuple[Type, ...]:
+        if not 0 <= self.index < len(self.of.types):
+            raise ShapeError(f"result {self.index} of an op that has {len(self.of.types)}")
         return (self.of.types[self.index],)
 
     def evaluate(self, *args: Any) -> Any:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dlc.diagnostics import did_you_mean
+from dlc.diagnostics import did_you_mean, nearest
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, apply, axes_in
 from dlc.kernel.nest import Kernel, Nest, Param, Reduce
 from dlc.kernel.scalar import SCALARS
@@ -253,7 +253,11 @@ class _ExprReader:
             return Load(of.name, self._list("[", "]", depth, of.type.rank, name))
         if name in SCALARS and tokens.peek("("):
             return apply(name, *self._list("(", ")", depth, SCALARS[name].arity, name))
-        raise tokens.fail(f"'{name}' is neither an axis, a tensor nor a function", word.offset)
+        known = (*self._axes, *self._tensors)
+        help = f"axes and tensors here: {', '.join(known)}" if len(known) <= 24 else ""
+        close = nearest(name, SCALARS)
+        message = f"'{name}' is neither an axis, a tensor nor a function"
+        raise tokens.fail(message, word.offset, f"did you mean {close}?" if close else help)
 
     def _list(self, opening: str, closing: str, depth: int, count: int, name: str) -> tuple[Expr, ...]:
         start = self._tokens.expect(opening)
@@ -264,7 +268,8 @@ class _ExprReader:
             if not self._tokens.peek(closing):
                 self._tokens.expect(",")
         if len(out) != count:
-            raise self._tokens.fail(f"{name} takes {count}, found {len(out)}", start.offset)
+            what = "subscripts" if opening == "[" else "arguments"
+            raise self._tokens.fail(f"{name} takes {count} {what}, found {len(out)}", start.offset)
         return tuple(out)
 
 

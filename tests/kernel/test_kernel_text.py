@@ -169,7 +169,7 @@ def test_the_deepest_nesting_that_is_accepted_works() -> None:
         ("kernel() -> (r0: f32[2]) { i<2 i<3: r0[i] = 1 }", "the name i is taken"),
         ("kernel() -> (r0: f32[2]) { i<-2: r0[i] = 1 }", "expected an extent, found -2"),
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] = j }", "'j' is neither an axis, a tensor nor a function"),
-        ("kernel() -> (r0: f32[2]) { i<2: r0[i,i] = 1 }", "r0 takes 1, found 2"),
+        ("kernel() -> (r0: f32[2]) { i<2: r0[i,i] = 1 }", "r0 takes 1 subscripts, found 2"),
         ("kernel() -> (r0: f32[2]) { i<2: i = 1 }", "the left side of a nest is a tensor element"),
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] ~ 1 }", "unexpected character '~'"),
         ("kernel() -> (r0: f32[2]) { i<2: r0[i] <= 1 }", "expected an assignment"),
@@ -189,8 +189,9 @@ def test_a_message_points_at_its_place() -> None:
     assert str(refused.value).splitlines() == [
         "error[syntax]: 'frob' is neither an axis, a tensor nor a function",
         "    i<2: r0[i] = frob(i)",
-        "                 ^".replace(" " * 17, " " * 17),
+        "                 ^",
         "  from  k.dlc:2:16",
+        "  help  axes and tensors here: i, r0",
     ]
 
 
