@@ -1,9 +1,10 @@
 """Identity of the code that computes a result, so that a changed compiler never reads a stale cache entry."""
 
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
 
 
 @lru_cache(maxsize=64)
@@ -17,21 +18,29 @@ def code_digest(package: str) -> str:
     assert spec is not None, f"{package} is not importable"
     digest = hashlib.sha256()
     for name, path in sorted(_files(spec.submodule_search_locations, spec.origin)):
-        content = path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
         # Both lengths are hashed, so no two different sets of files share one stream of bytes.
         digest.update(f"{len(name.encode())} {len(content)}\n{name}".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def _files(roots: list[str] | None, origin: str | None) -> list[tuple[str, Path]]:
+def _files(roots: list[str] | None, origin: str | None) -> Iterator[tuple[str, str]]:
     """(relative POSIX name, path) of everything a package holds except bytecode."""
     if roots is None:
         assert origin is not None
-        return [(Path(origin).name, Path(origin))]
-    return [
-        (path.relative_to(root).as_posix(), path)
-        for root in roots
-        for path in Path(root).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
-    ]
+        yield os.path.basename(origin), origin
+    for root in roots or ():
+        yield from _below(root, "")
+
+
+def _below(directory: str, prefix: str) -> Iterator[tuple[str, str]]:
+    # Not Path.rglob: this runs at the start of every build, and one call per entry is what it should cost.
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _below(entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file() and not entry.name.endswith(".pyc"):
+                yield prefix + entry.name, entry.path

@@ -57,7 +57,7 @@ def install_stored(cache: Cache, files: Mapping[str, str], directory: Path) -> l
         return write
 
     _install({name: writer(digest) for name, digest in files.items() if name not in there}, directory)
-    remember_installed(cache, files, directory)
+    remember_installed(cache, {name: digest for name, digest in files.items() if name not in there}, directory)
     return [directory / name for name in files]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import itemgetter
@@ -204,6 +203,8 @@ class Session:
     # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], package: str, report: Report) -> list[bytes]:
         """The results of jobs, from the cache or made, several at once, in the order given."""
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
             futures = [pool.submit(self._job, job, package) for job in jobs]
             try:

@@ -1,5 +1,6 @@
 """Libraries: right numbers from every compiler and option, only the interface exported, equal bytes each time."""
 
+import hashlib
 import json
 import os
 import re
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 from dlc_backend_c.backend import C
 from dlc_backend_c.sections import join, split, units
+from dlc_backend_c.toolchain import fingerprint
 
 from dlc import DlcError, ExitCode, Report, Spec
 from dlc.diagnostics import render
-from dlc.install import install
 from dlc.graph import Call, Input, evaluate, make_graph
+from dlc.install import install
 from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Exp, Relu
 from dlc.types import Type, f32
@@ -273,8 +275,16 @@ def test_a_plan_without_places_is_refused() -> None:
         C().emit(type(plan)(plan.graph, plan.steps), Report())
 
 
+def test_a_program_without_a_build_id_is_named_by_its_digest(tmp_path: Path) -> None:
+    script = tmp_path / "cc"
+    script.write_text("#!/bin/sh\n")
+    assert fingerprint(str(script)) == f"sha256 {hashlib.sha256(script.read_bytes()).hexdigest()}"
+    assert fingerprint(shutil.which("gcc") or "") != fingerprint(shutil.which("clang") or "")
+
+
 def test_the_toolchain_names_the_compiler_by_content() -> None:
     text = C.from_spec(Spec.parse("c{cc=gcc cpu=x86-64-v3}")).toolchain()
-    assert re.search(r"^cc sha256 [0-9a-f]{64}$", text, re.MULTILINE)
+    assert re.search(r"^cc (build-id [0-9a-f]{40} \d+|sha256 [0-9a-f]{64})$", text, re.MULTILINE)
+    assert re.search(r"^cc1 (build-id|sha256) ", text, re.MULTILINE) and re.search(r"^version .*\d", text, re.MULTILINE)
     assert "-march=x86-64-v3" in text and "/" not in text
     assert text != C.from_spec(Spec.parse("c{cc=clang cpu=x86-64-v3}")).toolchain()

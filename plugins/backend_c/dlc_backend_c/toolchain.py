@@ -67,42 +67,66 @@ def _stamp(path: str) -> tuple[int, int]:
 def _identity(command: tuple[str, ...], size: int, mtime_ns: int) -> str:
     """Size and time belong to the memo's key: a compiler that is updated while we run is identified again."""
     del size, mtime_ns
-    facts = [
-        f"cc {' '.join((Path(command[0]).name, *command[1:]))}",
-        f"cc sha256 {_sha256(command[0])}",
-        f"version {_output((*command, '--version')).splitlines()[0]}",
-        f"machine {_output((*command, '-dumpmachine'))}",
-    ]
+    # One start of the driver says it all: with -### it names the programs that it would run, and runs none.
+    lines = _said(command).splitlines()
+    version = next((x.strip() for x in lines if re.search(r"\bversion \d", x)), lines[0] if lines else "unknown")
+    machine = next((x.partition(":")[2].strip() for x in lines if x.startswith("Target:")), "unknown")
+    facts = [f"cc {' '.join((Path(command[0]).name, *command[1:]))}", f"version {version}", f"machine {machine}"]
     # gcc's driver is small: the compiler proper and the binary utilities are programs of their own.
-    for name in ("cc1", "as", "ld"):
-        found = shutil.which(_output((*command, f"-print-prog-name={name}")))
-        if found:
-            facts.append(f"{name} sha256 {_sha256(found)}")
-    return "\n".join(facts)
+    programs = [command[0], *_programs(lines), *filter(None, (shutil.which("ld"),))]
+    named = {Path(p).name if k else "cc": p for k, p in enumerate(dict.fromkeys(programs))}
+    return "\n".join([*facts, *(f"{name} {fingerprint(path)}" for name, path in named.items())])
 
 
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
+def _programs(lines: Sequence[str]) -> list[str]:
+    """Paths of the programs in the commands that a driver printed: indented, the first word quoted or not."""
+    words = [line.split()[0].strip('"') for line in lines if re.match(r" \S", line)]
+    return [found for word in words if (found := shutil.which(word))]
+
+
+def fingerprint(path: str) -> str:
+    """What identifies a program by its content: the build ID that its linker made of it, else its SHA-256."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+        # The note: 4 bytes of name, n bytes of ID, type 3, "GNU". It lies in front, where the loader maps it.
+        note = re.search(rb"\x04\0\0\0(.)\0\0\0\x03\0\0\0GNU\0", head, re.DOTALL)
+        if head.startswith(b"\x7fELF") and note and len(found := head[note.end() : note.end() + note[1][0]]) >= 16:
+            return f"build-id {found.hex()} {os.fstat(file.fileno()).st_size}"
+        digest = hashlib.sha256(head)
         while block := file.read(1 << 20):
             digest.update(block)
-    return digest.hexdigest()
+    return f"sha256 {digest.hexdigest()}"
+
+
+def _said(command: tuple[str, ...]) -> str:
+    """What a compiler tells of itself; of one that does not know gcc's options, its version."""
+    try:
+        done = _run((*command, "-v", "-###", "-x", "c", "-c", os.devnull), Path.cwd())
+        if done.returncode == 0:
+            return done.stderr + done.stdout
+    except OSError:
+        pass  # told below
+    return _output((*command, "--version"))
 
 
 def _output(command: Sequence[str]) -> str:
     return run(command, Path.cwd(), "asking the compiler about itself").strip()
 
 
-def run(command: Sequence[str], directory: Path, doing: str) -> str:
-    """Standard output of a tool run in `directory`; raises DlcError (TOOL) when it fails."""
+def _run(command: Sequence[str], directory: Path) -> subprocess.CompletedProcess[str]:
     # Variables such as CPATH or LIBRARY_PATH change results without a trace in any cache key, so only what a tool needs
     # to be found passes.
     kept = {k: v for k in ("PATH", "TMPDIR", "SYSTEMROOT") if (v := os.environ.get(k))}
     environment = {**kept, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    return subprocess.run(
+        list(command), cwd=directory, env=environment, capture_output=True, text=True, errors="replace", check=False
+    )
+
+
+def run(command: Sequence[str], directory: Path, doing: str) -> str:
+    """Standard output of a tool run in `directory`; raises DlcError (TOOL) when it fails."""
     try:
-        done = subprocess.run(
-            list(command), cwd=directory, env=environment, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = _run(command, directory)
     except OSError as problem:
         raise error(
             "tool-failed",
