@@ -1,0 +1,70 @@
+"""The example's op and backend from within: what a plugin's own unit tests look like."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dlc_example import prelude, spell
+from dlc_example.swish import Swish, unit_beta
+
+from dlc import Op, Report, make_graph
+from dlc.define import SCALARS, ShapeError
+from dlc.graph import Input, Splat, evaluate, parse_graph, print_graph, verify
+from dlc.kernel.evaluate import run_kernel
+from dlc.passes.simplify import Simplify
+from dlc.types import Type, f32, i32
+from tests.kernel.random_kernels import random_kernel
+
+X, BETA = Input("x", Type(f32, (2, 3))), Input("beta", Type(f32, (3,)))
+FEEDS = {"x": np.linspace(-4, 4, 6, dtype=np.float32).reshape(2, 3), "beta": np.array([1.0, 0.5, -2.0], np.float32)}
+
+
+@pytest.mark.parametrize("op", [Swish(X), Swish(X, BETA)])
+def test_shape_values_and_text_follow_from_the_definition(op: Swish) -> None:
+    graph = make_graph([X, BETA], {"y": op})
+    beta = 1 if op.beta is None else FEEDS["beta"]
+    assert op.type == X.type
+    assert not verify(graph)
+    np.testing.assert_allclose(evaluate(graph, FEEDS)["y"], FEEDS["x"] / (1 + np.exp(-beta * FEEDS["x"])), rtol=1e-6)
+    classes: dict[str, type[Op]] = {"swish": Swish, "input": Input}
+    assert parse_graph(print_graph(graph), classes) == graph
+
+
+@pytest.mark.parametrize(
+    ("x", "beta", "message"),
+    [
+        (Type(f32, (2, 3)), Type(f32, (2,)), "last dimension of x differ: 2 and 3"),
+        (Type(f32, (2, 3)), Type(f32, (1, 3)), "a vector over the channels"),
+        (Type(i32, (2,)), None, "exp is defined for floating point, not i32"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_it_is_written(x: Type, beta: Type | None, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Swish(Input("x", x), None if beta is None else Input("beta", beta))
+
+
+def test_the_rule_is_applied_by_simplify() -> None:
+    graph = make_graph([X], {"y": Swish(X, Splat(1.0, Type(f32, (3,))))})
+    report = Report()
+    assert Simplify().with_rules([unit_beta]).run(graph, report).outputs == (Swish(X),)
+    assert report.counts["unit_beta"] == 1
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_every_scalar_function_has_a_spelling(name: str) -> None:
+    spelled = spell.numpy_name(name)
+    known = hasattr(np, spelled.removeprefix("np.")) if spelled.startswith("np.") else hasattr(prelude, spelled)
+    assert known or SCALARS[name].rule == "cast"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spelled_kernels_compute_what_the_interpreter_does(seed: int, tmp_path: Path) -> None:
+    kernel = random_kernel(seed)
+    random = np.random.default_rng(seed)
+    arguments = [random.integers(-3, 4, p.shape).astype(p.dtype.numpy) for p in kernel.params]
+    written = tmp_path / f"kernel_{seed}.py"
+    written.write_text(f"import numpy as np\nfrom dlc_example.prelude import *\n{spell.function(kernel, 'kernel')}\n")
+    found = runpy.run_path(str(written))["kernel"](*arguments)
+    for array, expected in zip(found, run_kernel(kernel, arguments), strict=True):
+        np.testing.assert_array_equal(array, expected)

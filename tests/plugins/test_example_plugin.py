@@ -1,0 +1,164 @@
+"""The example plugin, built and installed as anyone's would be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.plugins.example import MODEL, Machine, build_wheel, install
+
+X = np.array([[1.0, -2.0], [0.5, 3.0]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """For tests that leave the plugin as it is."""
+    found = install(wheel, tmp_path_factory.mktemp("machine"))
+    np.save(found.home / "x.npy", X)
+    return found
+
+
+@pytest.fixture
+def own_machine(wheel: Path, tmp_path: Path) -> Machine:
+    """For tests that change what is installed."""
+    return install(wheel, tmp_path)
+
+
+def expected() -> np.ndarray:
+    """The model, in NumPy by hand."""
+    hidden, out = ((np.float32(layer["weight"]), np.float32(layer["bias"])) for layer in MODEL["layers"])
+    a = X @ hidden[0].T + hidden[1]
+    a = a / (1 + np.exp(-a))
+    return np.tanh(a @ out[0].T + out[1])
+
+
+def test_everything_it_offers_is_listed(machine: Machine) -> None:
+    plugins = {p["name"]: p for p in machine.dlc("plugins", "--json").data["plugins"]}
+    assert plugins["example"]["state"] == "ok"
+    assert plugins["example"]["offers"] == {
+        "frontends": ["mlp"],
+        "backends": ["numpy"],
+        "ops": ["swish"],
+        "passes": ["find-swish"],
+        "pipelines": ["swish"],
+        "rules": ["unit_beta"],
+    }
+    assert "find-swish      Recognise x · sigmoid(x)" in machine.dlc("list", "passes").text
+    assert "beta=yes  also where the sigmoid's argument is scaled" in machine.dlc("list", "passes").text
+    assert "swish(x, beta)" in machine.dlc("list", "ops").text
+    assert "swish    activation" in machine.dlc("list", "mlp").text
+
+
+@pytest.mark.parametrize("target", ["numpy", "c{cpu=generic}"])
+def test_its_models_build_and_run_on_every_backend(target: str, machine: Machine) -> None:
+    directory = Path(f"out-{target[0]}")
+    machine.dlc("build", "net.mlp", "-t", target, "-o", directory)
+    machine.dlc("run", directory, "x.npy", "-o", "y.npz")
+    np.testing.assert_allclose(np.load(machine.home / "y.npz")["y"], expected(), rtol=1e-6)
+
+
+def test_the_python_program_runs_alone(machine: Machine) -> None:
+    machine.dlc("build", "net.mlp", "-t", "numpy", "-o", "alone")
+    np.savez(machine.home / "in.npz", x=X)
+    script = [sys.executable, "-I", "alone/program.py", "in.npz", "out.npz"]
+    subprocess.run(script, cwd=machine.home, check=True)
+    np.testing.assert_allclose(np.load(machine.home / "out.npz")["y"], expected(), rtol=1e-6)
+
+
+def test_its_pass_and_rule_act_on_models_of_other_formats(machine: Machine) -> None:
+    """x·σ(x) and x·σ(b·x) in ONNX become swish, and b = 1 goes away by the rule."""
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"], name="gate"),
+        helper.make_node("Mul", ["s", "x"], ["a"], name="first"),
+        helper.make_node("Mul", ["a", "b"], ["ab"], name="scale"),
+        helper.make_node("Sigmoid", ["ab"], ["t"], name="gate2"),
+        helper.make_node("Mul", ["a", "t"], ["y"], name="second"),
+        helper.make_node("Mul", ["x", "t"], ["z"], name="other"),
+    ]
+    b = helper.make_tensor("b", TensorProto.FLOAT, [2], [1.0, 2.0])
+    outputs = [value("y", TensorProto.FLOAT, [2, 2]), value("z", TensorProto.FLOAT, [2, 2])]
+    graph = helper.make_graph(nodes, "g", [value("x", TensorProto.FLOAT, [2, 2])], outputs, [b])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (machine.home / "net.onnx").write_bytes(model.SerializeToString())
+    found = machine.dlc("build", "net.onnx", "-t", "c", "-p", "swish", "-o", "found", "--explain", "find-swish")
+    assert "swish 2" in found.errors
+    assert "the sigmoid is not of the factor beside it" in found.text
+    verdict = machine.dlc("verify", "net.onnx", "-p", "swish")
+    assert "y" in verdict.text
+
+
+def test_files_are_recognised_by_content(machine: Machine) -> None:
+    (machine.home / "model").write_text(json.dumps(MODEL))
+    assert "float32[2,1]" in machine.dlc("run", "model", "-t", "numpy").text
+
+
+def test_all_that_is_wrong_with_a_model_is_said_at_once(machine: Machine) -> None:
+    layers = [
+        {"name": "a", "weight": [[1, 2, 3]], "bias": [1], "activation": "swish"},
+        {"name": "b", "weight": [[1, 2]], "bias": [1], "activation": "relux"},
+        {"name": "c", "weight": "many", "bias": [1]},
+        3,
+    ]
+    (machine.home / "bad.mlp").write_text(json.dumps({**MODEL, "layers": layers}))
+    done = machine.run("build", "bad.mlp")
+    assert done.code == 1
+    for part in ("layers[0]", "there is no activation relux", "layers[2].weight", "a layer must be an object"):
+        assert part in done.errors
+
+
+def test_editing_the_plugin_makes_its_steps_run_again(own_machine: Machine) -> None:
+    """Not only the plugin's own steps: an op acts in every step that meets it."""
+    arguments = ("net.mlp", "-t", "numpy", "-o", "out")
+    assert not any(own_machine.steps(*arguments).values())
+    assert all(own_machine.steps(*arguments).values())
+    source = own_machine.site / "dlc_example" / "swish.py"
+    source.write_text(source.read_text() + "# changed\n")
+    why = own_machine.dlc("cache", "why", "net.mlp", "-t", "numpy").text
+    assert "code" in why
+    assert "dlc_example" in why
+    assert not any(own_machine.steps(*arguments).values())
+
+
+BROKEN = {
+    "gone": ("import absent_sdk\n", "No module named 'absent_sdk'"),
+    "future": ("dlc_api = '>=99'\n", "it needs dlc >=99"),
+    "raising": ("from dlc import hookimpl\n@hookimpl\ndef dlc_ops():\n    raise OSError('no SDK')\n", "no SDK"),
+}
+LAZY = """
+from dlc import Lazy, hookimpl
+@hookimpl
+def dlc_frontends():
+    return [Lazy("lazy", "dlc_absent.reader:Reader")]
+@hookimpl
+def dlc_step_done(event):
+    raise ValueError("cannot draw")
+"""
+
+
+def test_broken_plugins_are_named_and_everything_else_works(own_machine: Machine) -> None:
+    for name, (code, _) in BROKEN.items():
+        own_machine.add(name, code)
+    own_machine.add("lazy", LAZY)
+    built = own_machine.dlc("build", "net.mlp", "-t", "numpy", "-o", "out")
+    for name, (_, reason) in BROKEN.items():
+        assert f"plugin {name} (dlc-{name} 1.0) is skipped" in built.errors
+        assert reason in built.errors
+    assert built.errors.count("dlc_step_done failed and is not called again: ValueError: cannot draw") == 1
+    states = {p["name"]: p["state"] for p in own_machine.dlc("plugins", "--json").data["plugins"]}
+    assert states["gone"] == states["raising"] == "broken"
+    assert states["future"] == "incompatible"
+    assert states["example"] == "ok"
+    assert "plugin lazy: cannot be loaded: ModuleNotFoundError" in own_machine.dlc("list", "frontends").text
+    wanted = own_machine.run("build", "net.mlp", "--frontend", "lazy")
+    assert wanted.code == 6
+    assert "plugin lazy: lazy cannot be loaded" in wanted.errors
