@@ -23,6 +23,7 @@ def bert(
     layers: int = 2,
     heads: int = 4,
     vocabulary: int = 100,
+    context: int = 512,
     norm: Norm = "op",
     seed: int = 0,
 ) -> onnx.ModelProto:
@@ -32,15 +33,16 @@ def bert(
     f32[batch, length, hidden] and pooler_output f32[batch, hidden].
 
     Args:
+        context: Length of the longest text that there are positions for; weights do not depend on `length`.
         norm: "op" writes LayerNormalization, "decomposed" its parts from ReduceMean to Div, as before operator set 17.
     """
     w = Writer(seed)
     ids = "input_ids"
     x = w.op("Gather", w.normal(vocabulary, hidden), ids, axis=0)
     x = w.op("Add", x, w.op("Gather", w.normal(2, hidden), "token_type_ids", axis=0))
-    places = w.constant(np.arange(2 * length)[None])
+    places = w.constant(np.arange(context)[None])
     rows = w.op("Slice", places, w.constant([0]), w.size(ids, 1), w.constant([1]), w.constant([1]))
-    x = w.op("Add", x, w.op("Gather", w.normal(2 * length, hidden), rows, axis=0))
+    x = w.op("Add", x, w.op("Gather", w.normal(context, hidden), rows, axis=0))
     x = _norm(w, x, hidden, norm)
     mask = _padding_mask(w, ids)
     for k in range(layers):
@@ -114,6 +116,7 @@ def gpt(
     layers: int = 2,
     heads: int = 4,
     vocabulary: int = 100,
+    context: int = 512,
     past: int = 0,
     mask: Literal["where", "trilu"] = "where",
     seed: int = 0,
@@ -125,6 +128,7 @@ def gpt(
     present_K_value.
 
     Args:
+        context: Length of the longest text that there are positions for; weights depend neither on `length` nor `past`.
         past: Tokens whose keys and values are given.
         mask: "where" slices a stored triangle and selects, "trilu" makes one of minus infinities and adds.
     """
@@ -132,9 +136,9 @@ def gpt(
     depth = hidden // heads
     start, stop = w.constant([past]), w.op("Add", w.size("input_ids", 1), w.constant([past]))
     table = w.normal(vocabulary, hidden)
-    rows = w.op("Slice", w.constant(np.arange(2 * (past + length))[None]), start, stop, w.constant([1]))
-    x = w.op("Add", w.op("Gather", table, "input_ids"), w.op("Gather", w.normal(2 * (past + length), hidden), rows))
-    triangle = _triangle(w, past + length, start, stop) if mask == "where" else _infinities(w, past, stop)
+    rows = w.op("Slice", w.constant(np.arange(context)[None]), start, stop, w.constant([1]))
+    x = w.op("Add", w.op("Gather", table, "input_ids"), w.op("Gather", w.normal(context, hidden), rows))
+    triangle = _triangle(w, context, start, stop) if mask == "where" else _infinities(w, past, stop)
     for k in range(layers):
         y = _gemm(w, _norm(w, x, hidden, "op"), hidden, 3 * hidden)
         parts = w.ops("Split", y, w.constant([hidden] * 3), count=3, axis=2)
@@ -165,7 +169,7 @@ def gpt(
 
 def _triangle(w: Writer, size: int, start: str, stop: str) -> str:
     """Which keys a query may look at, cut from a triangle that is stored for the longest text."""
-    stored = w.constant(np.tril(np.ones((2 * size, 2 * size), np.bool_))[None, None], np.bool_)
+    stored = w.constant(np.tril(np.ones((size, size), np.bool_))[None, None], np.bool_)
     rows = w.op("Slice", stored, start, stop, w.constant([2]), w.constant([1]))
     return w.op("Slice", rows, w.constant([0]), stop, w.constant([3]), w.constant([1]))
 
