@@ -16,6 +16,8 @@ from dlc_backend_c.target import CTarget
 from dlc.kernel.nest import Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
+GUARD = 4096
+"""Bytes behind every result, which nothing may write to."""
 STRICT = ("-pedantic", "-Wall", "-Wextra", "-Werror")
 
 
@@ -51,6 +53,8 @@ class Compiled:
 
     def _taken(self, n: int, results: Sequence[Array]) -> tuple[Array, ...]:
         kernel = self.kernels[n]
+        for raw, r in zip(results, kernel.results, strict=True):
+            assert np.all(raw[r.type.nbytes :] == 0xA5), f"written behind the end of {r.name}"
         return tuple(
             raw[: r.type.nbytes].view(r.dtype.numpy).reshape(r.shape)
             for raw, r in zip(results, kernel.results, strict=True)
@@ -64,12 +68,12 @@ class Compiled:
         self, n: int, args: Sequence[Array], given: Mapping[int, Array] = MappingProxyType({})
     ) -> tuple[Callable[[], None], list[Array]]:
         kernel, function = self.kernels[n], self.functions[n]
-        made = (np.full(max(r.type.nbytes, 1), 0xA5, np.uint8) for r in kernel.results)
+        made = (np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in kernel.results)
         results = [given.get(k, raw) for k, raw in enumerate(made)]
         inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
         pointers = [a.ctypes.data for a in (*inputs, *results)]
         if function.scratch:
-            raw = np.full(function.scratch + 64, 0xA5, np.uint8)
+            raw = np.full(function.scratch + 64 + GUARD, 0xA5, np.uint8)
             inputs.append(raw)
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
         keep = [*inputs, *results]

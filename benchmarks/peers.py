@@ -1,0 +1,186 @@
+"""Latency of whole models against onnxruntime, one thread each, in one run with calls taking turns.
+
+    python benchmarks/peers.py [WORD…] [--rounds 30] [--cpu native] [--json] [--layers]
+
+Prints per model the median of both, their ratio, the difference of the outputs, and how much of the processor's
+measured multiply-add peak the compiled model reaches. `--layers` times every step of the compiled model by itself.
+WORD selects models by name. Everything is written to a temporary directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from dlc_backend_c.runtime import Model
+from dlc_backend_c.target import target_for
+
+from benchmarks.kernels import peak, timed
+from dlc.cache import open_cache
+from dlc.codec import Context
+from dlc.config import default_config
+from dlc.driver import compile_source, install
+from dlc.interfaces import Source
+from dlc.manifest import with_manifest
+from dlc.plan import Plan
+from dlc.plugins import load_registry
+from dlc.recipe import resolve
+from dlc.session import Session
+from dlc.spec import Spec
+from dlc.state_text import op_classes
+from tests.backend_c.harness import Compiled, samples
+from tests.models.zoo import bert, gpt, light, mobilenet_v2
+
+# It has no types.
+onnxruntime: Any = import_module("onnxruntime")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "resnet50": lambda: light("resnet50", 1),
+    "squeezenet": lambda: light("squeezenet", 1),
+    "bert": lambda: bert(1, 128, 256, 4, 8, 1000, "decomposed"),
+    "bert-384": lambda: bert(1, 128, 384, 4, 6, 1000, "decomposed"),
+    "gpt": lambda: gpt(1, 128, 256, 4, 8, 1000),
+    "mobilenet_v2": lambda: mobilenet_v2(1, 224, 1.0, 1000),
+    "squeezenet-as-shipped": lambda: light("squeezenet"),
+}
+
+
+def build(path: Path, directory: Path, cpu: str) -> Plan:
+    """Compile a model into a directory; nothing is cached. Returns its plan."""
+    registry = load_registry()
+    recipe = resolve(registry, default_config(), f"c{{cpu={cpu}}}")
+    source = Source(path)
+    entry = registry.frontend_for(source)
+    session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path.parent))
+    done = compile_source(source, registry.frontend(Spec(entry.name)), entry.package, recipe, session)
+    install(with_manifest(done.last.value), directory)
+    plan = next(s.handle.value for s in reversed(done.steps) if s.handle.kind == "plan")
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def feeds(session: Any) -> dict[str, Array]:
+    """Random inputs; integers are ones, which index any table and mask nothing."""
+    random = np.random.default_rng(0)
+    found: dict[str, Array] = {}
+    for port in session.get_inputs():
+        shape = [d if isinstance(d, int) else 1 for d in port.shape]
+        integers = "int" in port.type
+        found[port.name] = np.ones(shape, np.int64) if integers else random.standard_normal(shape).astype(np.float32)
+    return found
+
+
+def peer(path: Path) -> Any:
+    """onnxruntime with one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def measure(name: str, folder: Path, rounds: int, cpu: str, top: float) -> tuple[dict[str, Any], Plan]:
+    """One model: built, compared and timed."""
+    path = folder / f"{name}.onnx"
+    path.write_bytes(MODELS[name]().SerializeToString())
+    start = time.perf_counter()
+    plan = build(path, folder / name, cpu)
+    built = time.perf_counter() - start
+    model, other = Model.load(folder / name), peer(path)
+    given = feeds(other)
+    names = [port.name for port in other.get_outputs()]
+    want: dict[str, Array] = dict(zip(names, other.run(None, given), strict=True))
+    got = model(given)
+    error = max(float(np.max(np.abs(got[n] - want[n])) / np.max(np.abs(want[n]))) for n in names)
+    own: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        own.append(clocks(lambda: model(given)))
+        theirs.append(clocks(lambda: other.run(None, given)))
+    (mine, busy), (onnx_wall, onnx_busy) = (
+        [statistics.median(x) * 1e3 for x in zip(*t, strict=True)] for t in (own, theirs)
+    )
+    macs = sum(call.body.macs for call in plan.steps)
+    return {
+        "model": name,
+        "ratio": mine / onnx_wall,
+        "ratio_of_processor_time": busy / onnx_busy,
+        "milliseconds": mine,
+        "onnxruntime_milliseconds": onnx_wall,
+        "percent_of_peak": 100 * 2 * macs / (busy * 1e-3) / (top * 1e9),
+        "relative_difference": error,
+        "build_seconds": built,
+    }, plan
+
+
+def clocks(call: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of wall time, and of this thread's processor time, which other programs disturb less."""
+    start = time.perf_counter()
+    busy = timed(call)
+    return time.perf_counter() - start, busy
+
+
+def layers(plan: Plan, folder: Path, cpu: str, top: float) -> None:
+    """Time of every step by itself, the slowest first."""
+    kernels = list({call.body.digest: call.body for call in plan.steps}.values())
+    compiled = Compiled(kernels, target_for(cpu), folder, flags=())
+    rows: list[tuple[float, float, int, str]] = []
+    for n, kernel in enumerate(kernels):
+        call = compiled.caller(n, samples(kernel))
+        call()
+        best = min(timed(call) for _ in range(8))
+        steps = [s for s in plan.steps if s.body.digest == kernel.digest]
+        origin = " ".join(plan.graph.origin(steps[0])[:3])
+        rows.append((best * len(steps), 2 * kernel.macs / best / 1e9, len(steps), f"{kernel.digest[:8]} {origin}"))
+    for total, rate, count, origin in sorted(rows, reverse=True):
+        print(f"  {total * 1e3:8.3f} ms  {100 * rate / top:5.1f} %  x{count:<3} {origin[:90]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--cpu", default="native")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--layers", action="store_true")
+    options = parser.parse_args()
+    names = [n for n in MODELS if not options.words or any(w in n for w in options.words)]
+    if not names:
+        sys.exit(f"no model is named like that; there are {', '.join(MODELS)}")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        top = peak(target_for(options.cpu), folder)
+        for name in names:
+            row, plan = measure(name, folder, options.rounds, options.cpu, top)
+            rows.append(row)
+            if not options.json:
+                print(line(row), flush=True)
+            if options.layers:
+                layers(plan, folder / name, options.cpu, top)
+    if options.json:
+        print(json.dumps({"peak_gflops": top, "models": rows}, indent=1))
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One model as text."""
+    return (
+        f"{row['model']:22} {row['milliseconds']:8.2f} ms  onnxruntime {row['onnxruntime_milliseconds']:8.2f} ms  "
+        f"ratio {row['ratio']:5.2f}  (processor time {row['ratio_of_processor_time']:5.2f})  "
+        f"{row['percent_of_peak']:5.1f} % of peak  difference {row['relative_difference']:.1e}  "
+        f"built in {row['build_seconds']:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
