@@ -23,6 +23,7 @@ from dlc.report import Report
 from dlc.story import Damaged, Story
 
 if TYPE_CHECKING:
+    from dlc.aspects import Aspects
     from dlc.cache import Cache, Key, Record
     from dlc.codec import Context, Payload, State
 
@@ -37,6 +38,8 @@ class Handle(Generic[T]):
     kind: str
     digest: str
     load: Callable[[], T]
+    aspects: Aspects = ()
+    """Digests of parts of it, which are lines of the keys of the steps that work on it."""
     _value: list[T] = field(default_factory=list["T"])
 
     @property
@@ -81,6 +84,7 @@ class _Made(Generic[T]):
     value: T
     kind: str
     digest: str
+    aspects: Aspects
     outputs: Mapping[str, Payload]
     report: Report
     milliseconds: float
@@ -123,7 +127,7 @@ class Session:
 
     def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
         """The stage's result on an input, from the cache if its key is known there."""
-        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", stage.extra)
+        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.aspects))
         start = time.perf_counter()
         with self.cache.flight(key):
             record = self.cache.lookup(key)
@@ -133,11 +137,12 @@ class Session:
                 except Damaged:
                     pass
             made = self._made(stage, given, key)
-        handle = Handle(made.kind, made.digest, lambda: made.value)
+        handle = Handle(made.kind, made.digest, lambda: made.value, made.aspects)
         return self._done(key, stage.spec, given.digest, handle, False, made.milliseconds, made.report)
 
     def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
         """The result of running the stage, saved under its key."""
+        from dlc.aspects import aspects_of
         from dlc.codec import encode, kind_of
 
         self.on_start(stage.spec)
@@ -148,9 +153,9 @@ class Session:
         elapsed = (time.perf_counter() - start) * 1000
         state = cast("State", value)
         outputs = encode(state)
-        kind, digest = kind_of(state), _digest(state, outputs)
-        self.cache.save(key, outputs, Story(kind, digest, elapsed, report).to_meta())
-        return _Made(value, kind, digest, outputs, report, elapsed)
+        kind, digest, aspects = kind_of(state), _digest(state, outputs), aspects_of(state)
+        self.cache.save(key, outputs, Story(kind, digest, elapsed, report, aspects).to_meta())
+        return _Made(value, kind, digest, aspects, outputs, report, elapsed)
 
     def _run(self, stage: Stage[S, T], value: S, report: Report) -> T:
         try:
@@ -189,7 +194,7 @@ class Session:
                 return again().value
 
         elapsed = (time.perf_counter() - start) * 1000
-        handle = Handle(story.kind, story.digest, load)
+        handle = Handle(story.kind, story.digest, load, story.aspects)
         return self._done(key, stage.spec, given.digest, handle, True, elapsed, story.report)
 
     def _done(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dlc.report import Report
 
 if TYPE_CHECKING:
+    from dlc.aspects import Aspects
     from dlc.cache import Record
 
 MAX_MISSES = 1000
@@ -30,12 +31,14 @@ class Story:
     milliseconds: float
     """That it took to run."""
     report: Report
+    aspects: Aspects = ()
+    """Digests of parts of that state."""
 
     def to_meta(self) -> dict[str, str]:
         """For `Cache.save`."""
         told = {"counts": self.report.counts, "misses": self.report.misses[:MAX_MISSES], "notes": self.report.notes}
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": self.kind, "digest": self.digest}
-        return {**facts, "report": json.dumps(told)}
+        return {**facts, "report": json.dumps(told), "aspects": json.dumps(self.aspects)}
 
     @classmethod
     def of(cls, record: Record) -> Story:
@@ -44,6 +47,7 @@ class Story:
         try:
             told = json.loads(meta["report"])
             report = Report(dict(told["counts"]), [(s, r) for s, r in told["misses"]], list(told["notes"]))
-            return cls(meta["kind"], meta["digest"], record.milliseconds, report)
+            aspects = tuple((str(label), str(digest)) for label, digest in json.loads(meta["aspects"]))
+            return cls(meta["kind"], meta["digest"], record.milliseconds, report, aspects)
         except (KeyError, ValueError, TypeError) as e:
             raise Damaged("record without its story") from e
