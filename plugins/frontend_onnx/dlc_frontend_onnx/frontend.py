@@ -14,6 +14,7 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
+from dlc_frontend_onnx.calls import check_calls, domain_of
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.names import check_names
@@ -73,7 +74,8 @@ class Onnx(Frontend):
         scope: Scope = {i.name: i for i in inputs if i is not None}
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
         versions = _versions(model)
-        functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in model.functions}
+        functions = {(domain_of(f), f.name): f for f in model.functions}
+        check_calls(model.graph.node, functions, source.name)
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
@@ -167,7 +169,7 @@ def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int
         double = next(w for w in wanted if list(wanted).count(w) > 1)
         refusals.fail("duplicate", f"two outputs are named {double}")
     for name in wanted:
-        if name not in scope:
+        if name not in scope or (scope[name] is None and not refusals.found):
             refusals.fail("undefined", f"output {name} is not computed by any node", name)
     found = [(name, op) for name in wanted if (op := scope.get(name)) is not None]
     for name, op in found:  # one value repeated has any size while it is read, but an output is written out

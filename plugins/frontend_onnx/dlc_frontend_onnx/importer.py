@@ -12,6 +12,7 @@ import onnx
 from dlc.diagnostics import DlcError, Location, did_you_mean
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc_frontend_onnx.calls import domain_of, key_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of
 from dlc_frontend_onnx.node import Array, Node
@@ -22,17 +23,10 @@ from dlc_frontend_onnx.tensors import check_size, memory_tensor
 
 MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""
-MAX_NODES = 1 << 17
-"""Nodes inside functions and branches; a few functions that call each other twice make any number of them."""
 MAX_ORIGINS = 16
 
 Scope = dict[str, Op | None]
 """Value by name; None for a value whose node was refused."""
-
-
-def domain_of(node: onnx.NodeProto) -> str:
-    """The node's domain, the standard one as ""."""
-    return "" if node.domain == "ai.onnx" else node.domain
 
 
 @dataclass(frozen=True)
@@ -65,8 +59,6 @@ class Importer:
     refusals: Refusals
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    nested: int = 0
-    """Nodes inside functions and branches so far."""
     frames: list[Frame] = field(default_factory=list["Frame"])
 
     # ---- Values: what rules ask
@@ -80,7 +72,7 @@ class Importer:
         scope = dict(around.scope)
         for t in graph.initializer:
             scope[t.name] = Constant(memory_tensor(t))
-        self._enter(graph.node)
+        self._check_depth()
         prefix = "" if around.origin else f"{node.name}/"
         self.run(graph.node, replace(around, scope=scope, prefix=prefix))
         return _results(scope, [o.name for o in graph.output], node)
@@ -95,22 +87,21 @@ class Importer:
 
     def _one(self, proto: onnx.NodeProto, name: str, frame: Frame) -> None:
         scope = frame.scope
-        for output in proto.output:
-            if output:
-                scope[output] = None
         operator = f"{domain_of(proto)}.{proto.op_type}".lstrip(".")
         unknown = [i for i in proto.input if i and i not in scope]
-        if unknown:
-            self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
-            return
-        inputs = tuple(scope[i] if i else None for i in proto.input)
+        inputs = tuple(scope.get(i) if i else None for i in proto.input)
         refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
+        results: Sequence[Op | None] = ()
         try:
-            version = frame.versions.get(domain_of(proto), 1)
-            _check_counts(proto, version)
-            node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
-            results = () if refused and self._known(node) else self._import(node, refused)
-            self._bind(node, results, scope)
+            if unknown:
+                self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
+            else:
+                version = frame.versions.get(domain_of(proto), 1)
+                _check_counts(proto, version)
+                node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
+                made = () if refused and self._known(node) else self._import(node, refused)
+                self._check(node, made)
+                results = made
         except Unsupported as e:
             self.refusals.refuse(operator, name, e)
         except DlcError as e:
@@ -120,17 +111,16 @@ class Importer:
             # model's fault all the same.
             shown = ", ".join(str(x.type) for x in inputs if x is not None)
             self.refusals.fail("shape", f"{operator}({shown}): {e}", name)
+        for k, output in enumerate(proto.output):
+            if output:
+                scope[output] = results[k] if k < len(results) else None
+        for op in results:
+            if op is not None:
+                self._remember(op, inputs, name)
 
     def _known(self, node: Node) -> bool:
-        domain = domain_of(node.proto)
-        return (
-            find(domain, node.proto.op_type, node.version) is not None
-            or (
-                domain,
-                node.proto.op_type,
-            )
-            in self.functions
-        )
+        key = key_of(node.proto)
+        return find(*key, node.version) is not None or key in self.functions
 
     def _import(self, node: Node, refused: bool) -> Sequence[Op | None]:
         proto, domain = node.proto, domain_of(node.proto)
@@ -156,7 +146,8 @@ class Importer:
         if versions:
             return Unsupported(f"version {node.version} is not supported, {min(versions)} and later are")
         if domain not in self.versions and domain:
-            return Unsupported(f"the model does not import the operator set {domain}")
+            help = f"export its functions with the model, and name {domain} in opset_import"
+            return Unsupported(f"the model does not import the operator set {domain}", help)
         help = did_you_mean(operator, [name for d, name in table() if d == domain])
         help = help if help.startswith("did") and not onnx.defs.has(operator, domain) else ""
         return Unsupported("there is no rule for this operator", help or "dlc list onnx shows what is supported")
@@ -171,36 +162,26 @@ class Importer:
             scope[formal] = node.inputs[k] if k < len(node.inputs) else None
         absent = {f for k, f in enumerate(function.input) if k >= len(node.inputs) or not node.proto.input[k]}
         nodes = [_without_inputs(n, absent) for n in function.node]
-        self._enter(nodes)
+        self._check_depth()
         versions = {**self.versions, **body.versions}
         self.run(nodes, Frame(scope, versions, origin=node.name, attributes={**body.defaults, **node.attributes}))
         return _results(scope, function.output[: node.outputs], node)
 
-    def _enter(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Refuse functions and branches that are too deep or too many."""
+    def _check_depth(self) -> None:
         if len(self.frames) > MAX_DEPTH:
             raise Unsupported(f"functions or branches nest deeper than {MAX_DEPTH}", "inline them before exporting")
-        self.nested += len(nodes)
-        if self.nested > MAX_NODES:
-            raise Unsupported(f"functions and branches with more than {MAX_NODES} nodes in all", "export them smaller")
 
-    def _bind(self, node: Node, results: Sequence[Op | None], scope: Scope) -> None:
-        before = [x for x in node.inputs if x is not None]
+    def _check(self, node: Node, results: Sequence[Op | None]) -> None:
+        """Refuse a node whose results are too large or fewer than are used."""
         for output, op in zip(node.proto.output, results, strict=False):
-            if op is None or not output:
-                continue
-            for type in op.types:
-                if not isinstance(op, (Splat, Constant, Input)):
-                    check_size(type, self.limit, f"value {output}", Location(self.source, node=node.name))
-            scope[output] = op
-            self._remember(op, before, node.name)
-        missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(results)]
-        if results and missing:
+            if op is not None and output and not isinstance(op, (Splat, Constant, Input)):
+                check_size(op.type, self.limit, f"value {output}", Location(self.source, node=node.name))
+        if results and any(node.wants(k) for k in range(len(results), node.outputs)):
             raise Unsupported(f"output {len(results)} is used", "remove its consumers before exporting")
 
-    def _remember(self, result: Op, before: Iterable[Op], name: str) -> None:
+    def _remember(self, result: Op, before: Iterable[Op | None], name: str) -> None:
         """Note the node as the origin of every op that it made."""
-        known = {x.digest for x in before}
+        known = {x.digest for x in before if x is not None}
         if result.digest in known or isinstance(result, Input):
             return
         told = self.origins.get(result.digest, ())
@@ -243,7 +224,7 @@ def _check_counts(proto: onnx.NodeProto, version: int) -> None:
     ):
         if not low <= count <= high:
             wanted = f"{low}" if low == high else f"at least {low}" if count < low else f"at most {high}"
-            raise Unsupported(f"{count} {what}, the operator has {wanted}", MALFORMED)
+            raise Unsupported(f"it has {what}: {count}, and should have {wanted}", MALFORMED)
 
 
 def _attributes(

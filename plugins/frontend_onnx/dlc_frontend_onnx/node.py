@@ -72,7 +72,7 @@ class Node:
         if found is None:
             raise Unsupported(
                 f"{what} is computed from the model's inputs",
-                f"export the model with constant {what}, or with fixed input shapes so that it becomes constant",
+                f"export the model with {what} as a constant, or with fixed input shapes where they follow from those",
             )
         return found
 

@@ -9,6 +9,8 @@ from typing import Final
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location
 from dlc_frontend_onnx.rules import Unsupported
 
+TENSORS: Final = ("input", "initializer")
+"""What stands in the place of an operator where no node is at fault."""
 SHOWN = 5
 """Nodes that one diagnostic names."""
 MOST = 20
@@ -55,18 +57,24 @@ class Refusals:
         if problem.exit_code != ExitCode.MODEL:
             self.exit_code = problem.exit_code
 
+    @property
+    def found(self) -> bool:
+        """Whether anything was found so far."""
+        return bool(self.errors or self.unsupported)
+
     def check(self) -> None:
         """Raise everything that was found, if anything was."""
         found = _limited(self.errors)
         for (operator, reason, help), nodes in self.unsupported.items():
             told = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
-            many = f"{len(nodes)} nodes" if len(nodes) > 1 else "1 node"
+            kind = "tensor" if operator in TENSORS else "node"
+            many = f"{len(nodes)} {kind}s" if len(nodes) > 1 else f"1 {kind}"
             found.append(
                 Diagnostic(
                     "unsupported-op",
                     f"{operator}, {many}: {reason}",
                     location=Location(self.source, node=nodes[0]),
-                    notes=(f"nodes: {told}",),
+                    notes=(f"{kind}s: {told}",),
                     help=help or UNSUPPORTED,
                 )
             )

@@ -176,16 +176,19 @@ def external_file(source: Source, location: str, tensor: str) -> tuple[Path, str
     A model may name only plain files below its own directory: a path that leads elsewhere, through `..`, a link of
     either kind or an absolute name, could read any file of the user's into the program.
     """
-    at = Location(source.name, node=tensor)
     root = (source.path or Path()).parent
+    shown = f"the data of {tensor}, {location!r},"
+
+    def refuse(what: str, help: str) -> DlcError:
+        place = Location(source.name, node=tensor)
+        return error("external-data", f"{shown} {what}", location=place, help=help)
+
     if source.path is None:
-        raise error("external-data", f"{tensor} has its data in {location}, but the model is not a file", location=at)
+        raise refuse("is in another file, and the model is not a file", "give the model's path")
     pure = PurePosixPath(location.replace("\\", "/"))
     if not pure.parts or "\0" in location or pure.is_absolute() or ".." in pure.parts or ":" in pure.parts[0]:
         help = "external data must lie in the model's own directory: save the model again with relative locations"
-        raise error(
-            "external-data", f"{tensor} has its data in {location!r}, outside the model", location=at, help=help
-        )
+        raise refuse("is outside the model's directory", help)
     path = root
     try:
         found = os.lstat(path)
@@ -193,13 +196,12 @@ def external_file(source: Source, location: str, tensor: str) -> tuple[Path, str
             path = path / part
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
-                raise error("external-data", f"{path} is a symbolic link", location=at, help="copy the file instead")
+                raise refuse(f"is behind a symbolic link ({path})", "copy the file instead of linking it")
         if not stat.S_ISREG(found.st_mode):
-            raise error("external-data", f"{path} is not a file", location=at)
+            raise refuse("is not a file", "save the model again")
         if found.st_nlink > 1:
-            raise error("external-data", f"{path} has other hard links", location=at, help="copy the file instead")
+            raise refuse("is a file with other hard links", "copy the file instead of linking it")
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        help = f"put {location} beside the model, as it was exported"
-        raise error("external-data", f"{path}, the data of {tensor}: {reason}", location=at, help=help) from None
+        raise refuse(f"cannot be read: {reason}", f"put {location} beside the model, as it was exported") from None
     return root, str(PurePosixPath(*pure.parts))

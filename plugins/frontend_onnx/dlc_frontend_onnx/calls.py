@@ -1,0 +1,73 @@
+"""How many nodes a model comes to once its functions are written out, before any is read.
+
+Functions that call each other twice double in number with every level: a file of a few kilobytes can stand for more
+nodes than there is memory for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+
+from dlc.diagnostics import ExitCode, Location, error
+
+MAX_NODES = 1 << 16
+"""Nodes that calls of functions may come to."""
+HELP = "inline the functions before exporting, or export a smaller model"
+
+Key = tuple[str, str]
+"""Domain, the standard one as "", and operator."""
+
+
+def domain_of(proto: onnx.NodeProto | onnx.FunctionProto) -> str:
+    """The domain of a node or function, the standard one as ""."""
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def key_of(node: onnx.NodeProto) -> Key:
+    """What a node calls."""
+    return domain_of(node), node.op_type
+
+
+def check_calls(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, onnx.FunctionProto], source: str) -> None:
+    """Raise DlcError when functions call themselves, or come to too many nodes."""
+    sizes: dict[Key, int] = {}
+    for key in functions:
+        _measure(key, functions, sizes, source)
+    total = sum(sizes.get(called, 0) for called in _calls(nodes))
+    if total > MAX_NODES:
+        message = f"calls of the model's functions come to {total} nodes; at most {MAX_NODES} are read"
+        raise error("too-large", message, location=Location(source), help=HELP, exit_code=ExitCode.LIMIT)
+
+
+def _measure(root: Key, functions: Mapping[Key, onnx.FunctionProto], sizes: dict[Key, int], source: str) -> None:
+    """Add the number of nodes of a function, and of all that it calls, to `sizes`."""
+    active: set[Key] = set()
+    stack = [(root, False)]
+    while stack:
+        key, done = stack.pop()
+        called = list(_calls(functions[key].node))
+        if done:
+            active.discard(key)
+            sizes[key] = sum(1 + sizes.get(c, 0) for c in called)
+        elif key not in sizes:
+            active.add(key)
+            stack.append((key, True))
+            for c in dict.fromkeys(called):
+                if c in active:
+                    message = f"function {'.'.join(filter(None, c))} calls itself"
+                    raise error("recursion", message, location=Location(source), help=HELP)
+                if c in functions and c not in sizes:
+                    stack.append((c, False))
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Key]:
+    """What nodes call, those in branches among them."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield key_of(node)
+        for a in node.attribute:
+            if a.type == onnx.AttributeProto.GRAPH:
+                pending += a.g.node

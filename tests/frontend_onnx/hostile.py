@@ -1,0 +1,370 @@
+"""Models that are wrong in one way each, as files that no exporter writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from building import model_of
+from onnx import AttributeProto, TensorProto, helper
+
+Change = Callable[[onnx.ModelProto], None]
+NAMES = (
+    'a"b',
+    "a\nb",
+    "*/ int x; /*",
+    "\u202eevil\u2066",
+    "%s%n",
+    "\x1b[31m",
+    "x" * 5000,
+    "",
+    "../../etc/passwd",
+    "\\",
+)
+X = np.zeros((2, 3), np.float32)
+
+
+def small() -> onnx.ModelProto:
+    """Gemm, Relu, and a Reshape by a stored shape."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["g"], name="gemm", alpha=0.5),
+        helper.make_node("Relu", ["g"], ["r"], name="relu"),
+        helper.make_node("Reshape", ["r", "to"], ["y"], name="reshape"),
+    ]
+    weights = {"w": np.ones((3, 400), np.float32), "to": np.array([1, -1], np.int64)}
+    return model_of(nodes, {"x": X}, ["y"], weights)
+
+
+def changed(change: Change) -> onnx.ModelProto:
+    """The small model with one change."""
+    model = small()
+    change(model)
+    return model
+
+
+def cycle(m: onnx.ModelProto) -> None:
+    m.graph.node[1].input[0] = "r2"
+    m.graph.node.append(helper.make_node("Neg", ["r"], ["r2"], name="back"))
+
+
+def duplicate_result(m: onnx.ModelProto) -> None:
+    m.graph.node[1].output[0] = "g"
+
+
+def duplicate_input(m: onnx.ModelProto) -> None:
+    m.graph.input.append(m.graph.input[0])
+
+
+def duplicate_initializer(m: onnx.ModelProto) -> None:
+    m.graph.initializer.append(m.graph.initializer[0])
+
+
+def duplicate_output(m: onnx.ModelProto) -> None:
+    m.graph.output.append(m.graph.output[0])
+
+
+def result_named_as_an_input(m: onnx.ModelProto) -> None:
+    m.graph.node[1].output[0] = "x"
+
+
+def undefined_operand(m: onnx.ModelProto) -> None:
+    m.graph.node[1].input[0] = "nowhere"
+
+
+def undefined_output(m: onnx.ModelProto) -> None:
+    m.graph.output[0].name = "nowhere"
+
+
+def no_outputs(m: onnx.ModelProto) -> None:
+    del m.graph.output[:]
+
+
+def negative_input(m: onnx.ModelProto) -> None:
+    m.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -2
+
+
+def huge_input(m: onnx.ModelProto) -> None:
+    for d in m.graph.input[0].type.tensor_type.shape.dim:
+        d.dim_value = 1 << 62
+
+
+def many_dimensions(m: onnx.ModelProto) -> None:
+    dims = m.graph.input[0].type.tensor_type.shape.dim
+    dims.extend(dims[0] for _ in range(1000))
+
+
+def negative_initializer(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims[0] = -1
+
+
+def huge_initializer(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims[:] = [1 << 62, 1 << 62]
+
+
+def short_initializer(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims[0] = 4
+
+
+def initializer_of_another_field(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].ClearField("raw_data")
+    m.graph.initializer[0].int64_data.append(1)
+
+
+def unknown_element_type(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].data_type = 99
+
+
+def input_without_a_type(m: onnx.ModelProto) -> None:
+    m.graph.input[0].ClearField("type")
+
+
+def wrong_attribute_type(m: onnx.ModelProto) -> None:
+    m.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("alpha", "much"))
+
+
+def attribute_without_a_meaning(m: onnx.ModelProto) -> None:
+    m.graph.node[1].attribute.append(helper.make_attribute("gamma", 1))
+
+
+def too_many_operands(m: onnx.ModelProto) -> None:
+    m.graph.node[1].input.append("x")
+
+
+def too_few_operands(m: onnx.ModelProto) -> None:
+    del m.graph.node[0].input[1]
+
+
+def too_many_results(m: onnx.ModelProto) -> None:
+    m.graph.node[1].output.append("more")
+
+
+def operands_that_do_not_fit(m: onnx.ModelProto) -> None:
+    m.graph.node[1].op_type = "Add"
+    m.graph.node[1].input.append("x")
+
+
+def unknown_operator(m: onnx.ModelProto) -> None:
+    m.graph.node[1].op_type = "Rleu"
+
+
+def unknown_domain(m: onnx.ModelProto) -> None:
+    m.graph.node[1].domain = "org.example"
+
+
+def unknown_opset(m: onnx.ModelProto) -> None:
+    m.opset_import[0].version = 1 << 40
+
+
+def old_opset(m: onnx.ModelProto) -> None:
+    m.opset_import[0].version = -3
+
+
+def new_format(m: onnx.ModelProto) -> None:
+    m.ir_version = 1 << 40
+
+
+def negative_shape(m: onnx.ModelProto) -> None:
+    m.graph.initializer[1].raw_data = np.array([-5, -7], np.int64).tobytes()
+
+
+def shape_of_other_size(m: onnx.ModelProto) -> None:
+    m.graph.initializer[1].raw_data = np.array([1 << 62, 1 << 62], np.int64).tobytes()
+
+
+def forty_gigabytes(m: onnx.ModelProto) -> None:
+    m.graph.initializer[1].raw_data = np.array([10 << 10, 1 << 20], np.int64).tobytes()
+    m.graph.node[2].CopyFrom(helper.make_node("ConstantOfShape", ["to"], ["y"], name="fill"))
+
+
+def forty_gigabytes_computed(m: onnx.ModelProto) -> None:
+    m.graph.initializer[1].raw_data = np.array([10 << 30, 1], np.int64).tobytes()
+    m.graph.node[2].CopyFrom(helper.make_node("ConstantOfShape", ["to"], ["c"], name="fill"))
+    m.graph.node.append(helper.make_node("Add", ["c", "g1"], ["y"], name="add"))
+    m.graph.node.append(helper.make_node("ReduceSum", ["r"], ["g1"], name="sum"))
+
+
+def expanded(m: onnx.ModelProto) -> None:
+    m.graph.initializer[1].raw_data = np.array([1 << 40, 1, 1], np.int64).tobytes()[:16]
+    m.graph.node[2].CopyFrom(helper.make_node("Expand", ["one", "to"], ["y"], name="expand"))
+    m.graph.node[1].CopyFrom(helper.make_node("Slice", ["g", "zero", "zero1"], ["one"], name="cut"))
+    for name, value in (("zero", [0, 0]), ("zero1", [1, 1])):
+        m.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+
+
+def huge_range(m: onnx.ModelProto) -> None:
+    for name, value in (("start", 0), ("limit", 1 << 62), ("step", 1)):
+        m.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    m.graph.node[2].CopyFrom(helper.make_node("Range", ["start", "limit", "step"], ["y"], name="range"))
+
+
+def huge_resize(m: onnx.ModelProto) -> None:
+    sizes = np.array([2, 1 << 40], np.int64)
+    m.graph.initializer.append(onnx.numpy_helper.from_array(sizes, "sizes"))
+    m.graph.node[2].CopyFrom(helper.make_node("Resize", ["r", "", "", "sizes"], ["y"], name="resize"))
+
+
+def huge_padding(m: onnx.ModelProto) -> None:
+    pads = np.array([0, 1 << 40, 0, 1 << 40], np.int64)
+    m.graph.initializer.append(onnx.numpy_helper.from_array(pads, "pads"))
+    m.graph.node[2].CopyFrom(helper.make_node("Pad", ["r", "pads"], ["y"], name="pad"))
+
+
+def sparse_initializer(m: onnx.ModelProto) -> None:
+    m.graph.sparse_initializer.add().values.name = "s"
+
+
+def function_of(name: str, calls: list[str], m: onnx.ModelProto) -> None:
+    """Add `name(a) = calls[…](… calls[0](a))` to the model."""
+    nodes = [helper.make_node(c, [f"v{k}"], [f"v{k + 1}"], domain="own") for k, c in enumerate(calls)]
+    last = helper.make_node("Neg", [f"v{len(calls)}"], ["out"])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    m.functions.append(helper.make_function("own", name, ["v0"], ["out"], [*nodes, last], imports))
+
+
+def called(m: onnx.ModelProto, name: str) -> None:
+    m.opset_import.append(helper.make_opsetid("own", 1))
+    m.graph.node[1].CopyFrom(helper.make_node(name, ["g"], ["r"], name="call", domain="own"))
+
+
+def recursive_function(m: onnx.ModelProto) -> None:
+    function_of("F", ["F"], m)
+    called(m, "F")
+
+
+def functions_that_call_each_other(m: onnx.ModelProto) -> None:
+    function_of("F", ["G"], m)
+    function_of("G", ["F"], m)
+    called(m, "F")
+
+
+def functions_that_call_each_other_twice(m: onnx.ModelProto) -> None:
+    for k in range(22):
+        function_of(f"F{k}", [f"F{k + 1}"] * 2, m)
+    function_of("F22", [], m)
+    called(m, "F0")
+
+
+def functions_in_a_long_chain(m: onnx.ModelProto) -> None:
+    for k in range(2000):
+        function_of(f"F{k}", [f"F{k + 1}"], m)
+    function_of("F2000", [], m)
+    called(m, "F0")
+
+
+def function_without_its_result(m: onnx.ModelProto) -> None:
+    function_of("F", [], m)
+    m.functions[0].output[0] = "nowhere"
+    called(m, "F")
+
+
+def function_with_too_many_operands(m: onnx.ModelProto) -> None:
+    function_of("F", [], m)
+    called(m, "F")
+    m.graph.node[1].input.append("x")
+
+
+def if_of(then: Any, m: onnx.ModelProto) -> None:
+    m.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+    empty = helper.make_graph([], "branch", [], [helper.make_empty_tensor_value_info("v")])
+    node = helper.make_node("If", ["yes"], ["r"], name="if", then_branch=then, else_branch=empty)
+    m.graph.node[1].CopyFrom(node)
+
+
+def branch(inner: onnx.NodeProto, result: str) -> onnx.GraphProto:
+    return helper.make_graph([inner], "branch", [], [helper.make_empty_tensor_value_info(result)])
+
+
+def deep_branches(m: onnx.ModelProto) -> None:
+    graph = branch(helper.make_node("Neg", ["g"], ["v"]), "v")
+    for _ in range(26):
+        empty = helper.make_graph([], "branch", [], [helper.make_empty_tensor_value_info("v")])
+        graph = branch(helper.make_node("If", ["yes"], ["v"], then_branch=graph, else_branch=empty), "v")
+    if_of(graph, m)
+
+
+def branch_without_nodes(m: onnx.ModelProto) -> None:
+    if_of(helper.make_graph([], "branch", [], [helper.make_empty_tensor_value_info("v")]), m)
+
+
+def branch_without_its_result(m: onnx.ModelProto) -> None:
+    if_of(branch(helper.make_node("Neg", ["g"], ["v"]), "nowhere"), m)
+
+
+def branch_that_reads_nothing_defined(m: onnx.ModelProto) -> None:
+    if_of(branch(helper.make_node("Neg", ["nowhere"], ["v"]), "v"), m)
+
+
+def computed_condition(m: onnx.ModelProto) -> None:
+    if_of(branch(helper.make_node("Neg", ["g"], ["v"]), "v"), m)
+    m.graph.node[1].input[0] = "x"
+
+
+def constant_without_a_value(m: onnx.ModelProto) -> None:
+    m.graph.node[1].CopyFrom(helper.make_node("Constant", [], ["r"], name="c"))
+
+
+def constant_with_external_data(m: onnx.ModelProto) -> None:
+    value = TensorProto(dims=[2], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL, name="v")
+    m.graph.node[1].CopyFrom(helper.make_node("Constant", [], ["r"], name="c", value=value))
+
+
+def attribute_of_no_type(m: onnx.ModelProto) -> None:
+    m.graph.node[0].attribute.append(AttributeProto(name="beta", type=AttributeProto.TENSOR))
+
+
+CHANGES: list[tuple[Change, str]] = [
+    (cycle, "cycle"),
+    (duplicate_result, "duplicate"),
+    (duplicate_input, "duplicate"),
+    (duplicate_initializer, "duplicate"),
+    (duplicate_output, "duplicate"),
+    (result_named_as_an_input, "duplicate"),
+    (undefined_operand, "undefined"),
+    (undefined_output, "undefined"),
+    (no_outputs, "no-outputs"),
+    (negative_input, "bad-shape"),
+    (huge_input, "too-large"),
+    (many_dimensions, "bad-shape"),
+    (negative_initializer, "bad-tensor"),
+    (huge_initializer, "too-large"),
+    (short_initializer, "bad-tensor"),
+    (initializer_of_another_field, "bad-tensor"),
+    (unknown_element_type, "unsupported-op"),
+    (input_without_a_type, "unsupported-op"),
+    (wrong_attribute_type, "unsupported-op"),
+    (attribute_without_a_meaning, "unsupported-op"),
+    (attribute_of_no_type, "unsupported-op"),
+    (too_many_operands, "unsupported-op"),
+    (too_few_operands, "unsupported-op"),
+    (too_many_results, "unsupported-op"),
+    (operands_that_do_not_fit, "shape"),
+    (unknown_operator, "unsupported-op"),
+    (unknown_domain, "unsupported-op"),
+    (unknown_opset, "too-new"),
+    (old_opset, "too-old"),
+    (new_format, "too-new"),
+    (negative_shape, "shape"),
+    (shape_of_other_size, "shape"),
+    (forty_gigabytes, "too-large"),
+    (forty_gigabytes_computed, "too-large"),
+    (expanded, "too-large"),
+    (huge_range, "too-large"),
+    (huge_resize, "too-large"),
+    (huge_padding, "too-large"),
+    (sparse_initializer, "unsupported-op"),
+    (recursive_function, "recursion"),
+    (functions_that_call_each_other, "recursion"),
+    (functions_that_call_each_other_twice, "too-large"),
+    (functions_in_a_long_chain, "unsupported-op"),
+    (function_without_its_result, "unsupported-op"),
+    (function_with_too_many_operands, "unsupported-op"),
+    (deep_branches, "unsupported-op"),
+    (branch_without_nodes, "unsupported-op"),
+    (branch_without_its_result, "unsupported-op"),
+    (branch_that_reads_nothing_defined, "undefined"),
+    (computed_condition, "unsupported-op"),
+    (constant_without_a_value, "unsupported-op"),
+    (constant_with_external_data, "unsupported-op"),
+]
