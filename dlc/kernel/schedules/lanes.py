@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops import Lanes, Local
 from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.simplify import simplify
@@ -18,8 +18,17 @@ from dlc.types import DType
 FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
 
 
+Known = dict[tuple[object, ...], "Expr | None"]
+"""Forms of loads that were found before, by the load and what its axes were replaced by."""
+
+
 def vectorise(
-    e: Expr, mapping: Mapping[Expr, Expr], lane: Axis, dtypes: Mapping[str, DType], dtype: DType
+    e: Expr,
+    mapping: Mapping[Expr, Expr],
+    lane: Axis,
+    dtypes: Mapping[str, DType],
+    dtype: DType,
+    known: Known | None = None,
 ) -> Expr | None:
     """The flat expression `e` after `mapping`, for all values of the axis `lane` at once.
 
@@ -29,6 +38,8 @@ def vectorise(
         lane: The axis whose values become lanes.
         dtypes: Element types of the tensors.
         dtype: The type that every vector has.
+        known: Remembers loads from call to call, where the mappings replace axes only: in a tile of r rows and v
+            vectors there are r·v products of r + v different loads.
 
     Returns:
         An expression without `lane`; a scalar when `e` does not depend on it; None when there is no vector form.
@@ -40,18 +51,28 @@ def vectorise(
             found = mapping.get(e, e)
             return found if not isinstance(found, Local) or found.dtype == dtype else None
         case Load(name, (at,)):
-            spot = simplify(substitute(at, mapping))
-            step = coefficient(spot, lane)
-            if step == 0:
-                return Load(name, (spot,)) if dtypes[name] == dtype else None
-            if step != 1 or dtypes[name] != dtype:
+            if dtypes[name] != dtype:
                 return None
-            return Lanes(Load(name, (simplify(substitute(spot, {lane: Const(0)})),)), lane.extent)
+            if known is None:
+                return _load(name, at, mapping, lane)
+            key = (name, at, *(mapping.get(axis) for axis in axes_in(at)))
+            if key not in known:
+                known[key] = _load(name, at, mapping, lane)
+            return known[key]
         case Apply(fn, args) if fn in FUNCTIONS:
-            parts = [vectorise(a, mapping, lane, dtypes, dtype) for a in args]
+            parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
+
+
+def _load(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:
+    """Neighbouring elements, one element for all lanes, or None when lanes are further apart."""
+    spot = simplify(substitute(at, mapping))
+    step = coefficient(spot, lane)
+    if step == 0:
+        return Load(name, (spot,))
+    return Lanes(Load(name, (simplify(substitute(spot, {lane: Const(0)})),)), lane.extent) if step == 1 else None
 
 
 def has_lanes(e: Expr) -> bool:

@@ -16,7 +16,7 @@ from dlc.kernel.loops import For, Lanes, Let, Local, Set, Stmt, Store, loop
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside
-from dlc.kernel.schedules.lanes import has_lanes, vectorise
+from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.types import DType
 
 UNROLL = 4
@@ -137,6 +137,7 @@ def _step(
     """One value of the reduction for the whole tile; every element is loaded once."""
     lane = Axis("lane", t.lanes)
     names: dict[Expr, Local] = {}
+    known: Known = {}
     out: list[Stmt] = []
 
     def once(e: Expr, r: int) -> Expr:
@@ -154,7 +155,7 @@ def _step(
     for r in range(s.rows):
         for v in range(s.vectors):
             mapping = {**_mapping(t, s, r, _columns(t, s, v, lane)), **at_k}
-            value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype)
+            value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known)
             if value is None or not has_lanes(value):
                 return None
             out.append(Set(sums[r][v], Apply(t.product.reduce or "add", (sums[r][v], once(value, r)))))
