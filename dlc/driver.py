@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.interfaces import Artifact, Backend, Frontend, Source
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult
@@ -131,9 +131,9 @@ def compile_source(
         recipe.check_end()
     if stop_after and stop_after not in names:
         raise error(
-            "unknown-step",
-            f"--stop-after {stop_after}: the pipeline has no such step",
-            help=f"steps: {', '.join(names)}",
+            "no-effect",
+            f"--stop-after: the pipeline has no step {stop_after}",
+            help=did_you_mean(stop_after, names, "steps"),
             exit_code=ExitCode.USAGE,
         )
     for name, run in stages():

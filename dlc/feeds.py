@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -67,7 +69,6 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write an .npz, whole or not at all. Raises DlcError when it cannot be written."""
     import io
-    import zipfile
 
     from dlc.cache.store import write_atomically
 
@@ -97,10 +98,10 @@ def _read(path: Path) -> list[tuple[str, Array]]:
     try:
         match path.suffix:
             case ".npy":
-                return [("", np.load(path, allow_pickle=False))]
+                with path.open("rb") as file:
+                    return [("", _read_npy(file))]
             case ".npz":
-                with np.load(path, allow_pickle=False) as held:
-                    return [(name, held[name]) for name in held.files]
+                return list(_read_npz(path))
             case ".pb":
                 return [read_tensor(path.read_bytes())]
             case _:
@@ -112,8 +113,22 @@ def _read(path: Path) -> list[tuple[str, Array]]:
                 )
     except OSError as problem:
         raise _unreadable(path, problem.strerror or str(problem)) from None
-    except (ValueError, EOFError) as problem:
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as problem:
         raise _unreadable(path, str(problem)) from None
+    except MemoryError:
+        raise _unreadable(path, "it says that it holds more than there is memory") from None
+
+
+def _read_npy(file: IO[bytes]) -> Array:
+    """Without numpy's own `load`, which takes whatever is no array for a pickle."""
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _read_npz(path: Path) -> Iterator[tuple[str, Array]]:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as file:
+                yield name.removesuffix(".npy"), _read_npy(file)
 
 
 def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Mapping[str, Port], what: str) -> None:

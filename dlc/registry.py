@@ -141,7 +141,7 @@ class Registry:
         from dlc.spec import fault
 
         help = did_you_mean(spec.name, table, kind)
-        raise fault(f"unknown-{kind.removesuffix('s')}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
+        raise fault(f"unknown-{_SINGULAR[kind]}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
     def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""

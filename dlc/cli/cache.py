@@ -10,7 +10,7 @@ import typer
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.cli.workspace import Workspace, configuration, open_configured
+from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
 from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def _opened(directory: flags.CacheDir, mode: str = "rw") -> Cache:
     """The configured cache, in a mode that suits the command."""
-    return open_configured(configuration(flags.CacheFlags(mode, directory)))
+    return open_configured(configuration(flags.CacheFlags(mode, directory)), may_be_absent=True)
 
 
 @app.command()
@@ -84,7 +84,7 @@ def why(
     terminal: Terminal = ctx.obj
     space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir))
     prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without))
-    with space.cache() as cache:
+    with opened_cache(terminal, space.config, may_be_absent=True) as cache:
         found = explain(
             lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store
         )
@@ -165,6 +165,11 @@ def _confirmed() -> bool:
     import sys
 
     if not sys.stdin.isatty():
-        raise error("not-confirmed", "nothing is removed without --yes", exit_code=ExitCode.USAGE)
+        raise error(
+            "not-confirmed",
+            "nothing is removed unless somebody says so",
+            help="dlc cache clear --yes",
+            exit_code=ExitCode.USAGE,
+        )
     answer: Any = typer.confirm("Remove everything in the cache?", err=True)
     return bool(answer)

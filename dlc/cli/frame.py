@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.terminal import Outcome, Terminal
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, to_json
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
 
 if TYPE_CHECKING:
     from dlc.session import StepFailed
@@ -78,7 +79,7 @@ def _typer(arguments: list[str]) -> int:
         except typer.Abort:
             raise KeyboardInterrupt from None
         except Exception as problem:
-            told = _usage(problem)
+            told = _usage(problem, arguments)
             if told is None:
                 raise
             raise told from None
@@ -124,20 +125,36 @@ def _bug(bug: Exception) -> Diagnostic:
     return step_crash(failed) if failed else tool_crash(bug)
 
 
-def _usage(problem: Exception) -> DlcError | None:
+def _usage(problem: Exception, arguments: Sequence[str]) -> DlcError | None:
     """A complaint of click about the flags as a diagnostic; None for anything else.
 
-    Its classes are private to typer, but all have the message, an exit code, and the context that knows the usage.
+    Its classes are private to typer, but all have the message and an exit code; most have the context, which knows the
+    command, and those about an unknown name have that name.
     """
     if not hasattr(problem, "format_message") or not hasattr(problem, "exit_code"):
         return None
     told: Any = problem
     context: Any = getattr(problem, "ctx", None)
-    message = str(told.format_message()).rstrip(".")
-    help = f"{context.command_path} --help" if context is not None else "dlc --help"
+    path = context.command_path if context is not None else " ".join(["dlc", *_command_words(arguments)])
+    message = str(told.format_message()).rstrip(".").replace("Value error, ", "")
     message, _, hint = message.partition("; did you mean ")
-    hint = f"did you mean {hint}" if hint else f"see {help}"
-    return DlcError(Diagnostic("usage", message[:1].lower() + message[1:], help=hint), exit_code=ExitCode.USAGE)
+    help = f"did you mean {hint}" if hint else f"see {path} --help"
+    unknown = str(getattr(problem, "option_name", "") or "")
+    if context is not None and message.startswith("No such option"):
+        message = f"no such option: {unknown}"
+        help = did_you_mean(unknown, [name for p in context.command.params for name in p.opts], f"options of {path}")
+    elif context is not None and (found := re.match(r"No such command '(.*?)'", message)):
+        message = f"there is no command {path.removeprefix('dlc ')} {found[1]}"
+        help = did_you_mean(found[1], getattr(context.command, "commands", ()), "commands")
+    diagnostic = Diagnostic("usage", message[:1].lower() + message[1:], help=help)
+    return DlcError(diagnostic, exit_code=ExitCode.USAGE)
+
+
+def _command_words(arguments: Sequence[str]) -> list[str]:
+    from dlc.cli.table import schema_name
+
+    name = schema_name(arguments)
+    return [] if name == "error" else name.split("-")
 
 
 def _print(text: str, code: int = 0) -> int:

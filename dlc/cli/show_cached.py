@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.terminal import Outcome, columns, size
+from dlc.cli.workspace import Workspace, opened_cache
 from dlc.diagnostics import ExitCode, Location, error, escape
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Record
-    from dlc.cli.workspace import Workspace
 
 _CANDIDATES = 8
 """Matches of a digest that an error lists."""
@@ -34,7 +34,7 @@ class Match:
 
 def show_cached(space: Workspace, prefix: str, text: bool, origins: bool, output: Path | None) -> Outcome:
     """The one thing whose digest starts with `prefix`. Raises DlcError (USAGE) for none or several."""
-    with space.cache() as cache:
+    with opened_cache(space.terminal, space.config, may_be_absent=True) as cache:
         found = _only(prefix, list(_matches(cache, prefix)))
         if found.record is None:
             return _object(cache, found, text, output)

@@ -173,9 +173,9 @@ class Workspace:
 
 
 @contextmanager
-def opened_cache(terminal: Terminal, config: Config) -> Generator[Cache]:
+def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = False) -> Generator[Cache]:
     """The cache, closed in the end; what is wrong with it is told, and work goes on without."""
-    cache = open_configured(config)
+    cache = open_configured(config, may_be_absent=may_be_absent)
     try:
         yield cache
     finally:
@@ -205,10 +205,12 @@ def configuration(flags: CacheFlags) -> Config:
     return config
 
 
-def open_configured(config: Config) -> Cache:
-    """The cache that the configuration names."""
-    from dlc.cache import open_cache
+def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
+    """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built."""
+    from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
+    if may_be_absent and not cache_directory(config.cache_dir).exists():
+        return Cache(MemoryStore(), config.cache_mode)
     return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
 
 

@@ -1,0 +1,117 @@
+"""`docs/cli.md`, written from the commands themselves: `python -m dlc.cli.pages > docs/cli.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from inspect import cleandoc
+from typing import Any
+
+from dlc.cli.app import load_command
+from dlc.cli.help import EXAMPLES, OWN_PANEL, Flag, flags_of, panels, subcommands, usage
+from dlc.cli.table import COMMANDS, Command
+from dlc.diagnostics import ExitCode
+
+_HEAD = """\
+<!-- Written by `python -m dlc.cli.pages > docs/cli.md`; a test compares. Change the commands, not this file. -->
+# Commands
+
+Results go to stdout and everything else to stderr, so `dlc show model.onnx --text > graph.dlc` gives a clean file.
+On a terminal, long work shows what is running; `--quiet` and the variable `CI` turn that off, `NO_COLOR` the colours.
+
+Every command takes `--json`: stdout then holds one JSON document and stderr nothing.
+
+```json
+{"schema": "dlc.build/1", "ok": false, "exit_code": 1,
+ "diagnostics": [{"code": "cycle", "severity": "error", "message": "…"}]}
+```
+
+`schema` names the command and the version of its form: within a version keys may be added, none change or go. A
+diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`), `notes`, `help` and `source_line`.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+"""
+
+_MEANING = {
+    ExitCode.OK: "everything went well",
+    ExitCode.MODEL: "the model, or where its program should go, cannot be used; for `cache verify`: damage was found",
+    ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
+    ExitCode.MISMATCH: "`verify` found a difference beyond the tolerance",
+    ExitCode.LIMIT: "a limit would be exceeded: the size of a tensor, of the working memory",
+    ExitCode.TOOL: "another program is missing or failed: the C compiler, onnxruntime",
+    ExitCode.PLUGIN: "a plugin is at fault",
+    ExitCode.CACHE_MISS: "`--cache require`, and something is not in the cache",
+    ExitCode.BUG: "dlc itself is at fault; the message says what to send",
+    ExitCode.INTERRUPTED: "interrupted from the keyboard",
+}
+
+_ENVIRONMENT = """
+## Environment
+
+| variable | meaning |
+|---|---|
+| `DLC_CACHE` | `rw`, `ro`, `off`, `require` or `refresh`, like `--cache` |
+| `DLC_CACHE_DIR` | directory of the cache, like `--cache-dir` |
+| `NO_COLOR`, `FORCE_COLOR` | messages without, or always with colours |
+| `CI`, `TERM=dumb` | no progress line |
+
+Flags win over variables, variables over `dlc.toml`; [configuration.md](configuration.md) has its keys.
+
+## Completion
+
+`dlc --install-completion` sets it up for the current shell, `dlc --show-completion` prints the script. Names of passes,
+targets and pipelines are completed too, from installed plugins and `dlc.toml`.
+"""
+
+
+def cli_page() -> str:
+    """The whole page."""
+    codes = "".join(f"| {int(code)} | {meaning} |\n" for code, meaning in _MEANING.items())
+    lines = [_HEAD + codes + _ENVIRONMENT]
+    for row in COMMANDS:
+        lines += _command(row, load_command(row))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _command(row: Command, command: Any) -> Iterator[str]:
+    path = f"dlc {row.name}"
+    yield f"## {path}\n"
+    yield from _body(command, path, row.name)
+    for below in subcommands(command):
+        yield f"### {path} {below.name}\n"
+        yield from _body(below, f"{path} {below.name}", f"{row.name}-{below.name}")
+
+
+def _body(command: Any, path: str, schema: str) -> Iterator[str]:
+    yield f"```\n{usage(command, path)}\n```\n"
+    yield _escaped(cleandoc(command.help or "")) + "\n"
+    flags = flags_of(command)
+    if any(f.is_argument for f in flags):
+        yield from _rows("argument", [f for f in flags if f.is_argument])
+    options = [f for f in flags if not f.is_argument]
+    for panel in (OWN_PANEL, *panels(options)):
+        if rows := [f for f in options if f.panel == panel]:
+            yield from _rows("option" if panel == OWN_PANEL else panel.lower(), rows)
+    if not subcommands(command):
+        yield f"Schema with `--json`: `dlc.{schema}/1`.\n"
+    if examples := EXAMPLES.get(path.partition(" ")[2]):
+        width = max(len(line) for line, _ in examples)
+        shown = "\n".join(f"{line:{width}}  # {meaning}" for line, meaning in examples)
+        yield f"```text\n{shown}\n```\n"
+
+
+def _rows(title: str, flags: Sequence[Flag]) -> Iterator[str]:
+    rows = [f"| `{_escaped(f.names)}` | {_escaped(f.text)} |" for f in flags]
+    yield "\n".join([f"| {title} | |", "|---|---|", *rows]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """A bar would end a table's cell."""
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(cli_page())
