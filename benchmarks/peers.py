@@ -29,7 +29,8 @@ from benchmarks.kernels import peak, timed
 from dlc.cache import open_cache
 from dlc.codec import Context
 from dlc.config import default_config
-from dlc.driver import compile_source, install
+from dlc.driver import compile_source
+from dlc.install import install
 from dlc.interfaces import Source
 from dlc.manifest import with_manifest
 from dlc.plan import Plan
@@ -48,10 +49,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": lambda: light("resnet50", 1),
     "squeezenet": lambda: light("squeezenet", 1),
-    "bert": lambda: bert(1, 128, 256, 4, 8, 1000, "decomposed"),
-    "bert-384": lambda: bert(1, 128, 384, 4, 6, 1000, "decomposed"),
-    "gpt": lambda: gpt(1, 128, 256, 4, 8, 1000),
-    "mobilenet_v2": lambda: mobilenet_v2(1, 224, 1.0, 1000),
+    "bert": lambda: bert(length=128, hidden=256, layers=4, heads=8, vocabulary=1000, norm="decomposed"),
+    "bert-384": lambda: bert(length=128, hidden=384, layers=4, heads=6, vocabulary=1000, norm="decomposed"),
+    "gpt": lambda: gpt(length=128, hidden=256, layers=4, heads=8, vocabulary=1000),
+    "mobilenet_v2": lambda: mobilenet_v2(size=224, width=1.0, classes=1000),
     "squeezenet-as-shipped": lambda: light("squeezenet"),
 }
 

@@ -75,7 +75,23 @@ def softmax(rows: int, columns: int) -> str:
 }}"""
 
 
+def equal_weights(h: int, c: int, f: int, to_result: bool) -> str:
+    """Convolution with weights that are all one value: every output channel is the same sum."""
+    name, shape = ("r0", f"f32[{h},{h},{f}]") if to_result else ("t0", f"f32[{h},{h},{f}]")
+    local, follow = (
+        ("", "")
+        if to_result
+        else (f" local (t0: {shape})", f" i0<{h} i1<{h} i2<{f}: r0[i0,i1,i2] = t0[i0,i1,i2]+p1[i2]")
+    )
+    return f"""kernel(p0: f32[{c},{h},{h}], p1: f32[{f}]) -> (r0: {shape}){local} {{
+ i0<{h} i1<{h} i2<{f} i3<{c} i4<3 i5<3: {name}[i0,i1,i2] += p0[i3,i0+i4-1,i1+i5-1]*0.5
+   if i0+i4 >= 1 and i0+i4 < {h + 1} and i1+i5 >= 1 and i1+i5 < {h + 1}
+{follow}
+}}"""
+
+
 KERNELS = (
+    *(equal_weights(h, c, f, to_result) for h, c, f in ((1, 1, 1), (9, 5, 16)) for to_result in (True, False)),
     *(conv(h, c, f, 1) for h, c, f in ((1, 1, 1), (5, 3, 7), (7, 16, 16), (4, 5, 33), (9, 8, 24), (14, 40, 48))),
     *(conv(h, c, f, 3, pad=1) for h, c, f in ((3, 1, 1), (5, 3, 7), (8, 16, 16), (13, 5, 33), (14, 40, 48))),
     *(conv(11, 6, 20, 3, stride, pad) for stride in (1, 2, 3) for pad in (0, 1, 2)),

@@ -109,7 +109,7 @@ class Plan:
 
 def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
     product, *followers = scope.nests
-    reduced = tuple(a for a in product.axes if a not in scope.shared)
+    reduced = _by_stride(product, o.column, tuple(a for a in product.axes if a not in scope.shared))
     (product,), reduced = merge_run((product,), reduced)
     others = [a for a in scope.shared if a != o.column]
     rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
@@ -139,6 +139,14 @@ def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: se
     results = {r.type for r in kernel.results}
     once = any(p.name in read and p.type in results for p in kernel.params)
     return Plan(o, tiling, outer, tuple(within), block, size, once)
+
+
+def _by_stride(product: Nest, column: Axis, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Reduction axes in the order in which the column operand lies in memory: a panel is read front to back."""
+    factors = product.body.args if isinstance(product.body, Apply) else (product.body,)
+    loads = [e for e in factors if isinstance(e, Load) and axis_inside(e, column)]
+    strides = [[abs(coefficient(e.index[0], a) or 0) for e in loads] for a in axes]
+    return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: x[0], reverse=True))
 
 
 def _is_row(product: Nest, axis: Axis) -> bool:

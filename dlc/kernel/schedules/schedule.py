@@ -12,6 +12,7 @@ from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import partition
+from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
@@ -23,6 +24,7 @@ from dlc.types import DType
 def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
     kernel = replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests))
+    kernel = without_invariant_axes(kernel)
     body: list[Stmt] = []
     groups = partition(kernel)
     scopes = [open_scope(g, kernel) for g in groups]
