@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
 
@@ -28,8 +27,7 @@ MAX_DIGITS = 100
 MAX_DEPTH = 200
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """kind is one of: string number value kernel word op end."""
 
     kind: str

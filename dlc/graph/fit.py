@@ -25,6 +25,11 @@ def hints(cls: type[Op]) -> Mapping[str, Hint]:
         return {}
 
 
+@cache
+def _required(cls: type[Op]) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cast("Any", cls)) if f.default is MISSING)
+
+
 def misfit(cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any]) -> str:
     """What is wrong with the fields of an op that is to be made; "" when nothing is.
 
@@ -33,8 +38,7 @@ def misfit(cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any]) -> 
         operands: Values of the operand fields, in order; fewer when the last ones have defaults.
         attrs: Values of the attributes, by name.
     """
-    names = cls.operand_names
-    required = {f.name for f in fields(cast("Any", cls)) if f.default is MISSING}
+    names, required = cls.operand_names, _required(cls)
     least = max((k + 1 for k, name in enumerate(names) if name in required), default=0)
     if not least <= len(operands) <= len(names):
         wanted = str(least) if least == len(names) else f"{least} to {len(names)}"

@@ -78,11 +78,14 @@ class Op:
     # Digest and type are derived at construction: chains may be thousands of nodes deep, and deriving them on demand
     # would recurse as deep. It also puts a shape error where the op was written.
     def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", self._digest())
+        object.__setattr__(self, "types", self.derive_types())
+
+    def _digest(self) -> str:
         h = blake2b(f"{self.text_name}\0".encode(), digest_size=16)
         for name in (*self.operand_names, *self.attr_names):
             h.update(f"{name}={_digest_text(getattr(self, name))}\0".encode())
-        object.__setattr__(self, "digest", h.hexdigest())
-        object.__setattr__(self, "types", self.derive_types())
+        return h.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Op) and self.digest == other.digest
@@ -194,7 +197,14 @@ class Op:
             name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
             for name, v in self.operand_fields()
         }
-        return type(self)(**held, **self.attrs)
+        if any(a.types != b.types for a, b in zip(self.operands, new, strict=True)):
+            return type(self)(**held, **self.attrs)
+        # Types follow from the operands' types: rewriting a large graph need not derive every one again.
+        moved = object.__new__(type(self))
+        for name, value in (*held.items(), *self.attrs.items(), ("types", self.types)):
+            object.__setattr__(moved, name, value)
+        object.__setattr__(moved, "digest", moved._digest())
+        return moved
 
 
 def _flatten(value: Operand) -> tuple[Op, ...]:

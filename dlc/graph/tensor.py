@@ -88,7 +88,11 @@ class Tensor:
         Raises:
             TypeError: the array's dtype has no counterpart.
         """
-        array = np.ascontiguousarray(value, None if dtype is None else dtype.numpy).reshape(np.shape(value))
+        given = np.asarray(value)
+        wanted = given.dtype.newbyteorder("=") if dtype is None else dtype.numpy
+        array = np.ascontiguousarray(given, wanted).reshape(given.shape)
+        if np.may_share_memory(array, given) and given.flags.writeable:
+            array = array.copy()  # whoever has it may write into it, and a digest is for ever
         found = dtype or dtype_of_numpy(array.dtype)
         if found is None:
             raise TypeError(f"no element type for numpy's {array.dtype}")
