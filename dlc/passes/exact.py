@@ -17,7 +17,7 @@ from dlc.graph.tensor import Array
 from dlc.kernel.expr import Apply, Expr
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Mod, Mul, Neg, Pow, Sub
 from dlc.ops.linear import Gemm, MatMul
-from dlc.ops.reduce import CumSum, ReduceProd, ReduceSum, ReduceSumSquare
+from dlc.ops.reduce import CumSum, IndexOf, ReduceProd, ReduceSum, ReduceSumSquare
 from dlc.types import DType
 
 # Functions that choose among integers or compare them: they cannot leave the range.
@@ -61,12 +61,14 @@ def _primitive(op: Op, args: Sequence[Array]) -> Array | None:
 
 
 def _is_safe(op: Op, args: Sequence[Array]) -> bool:
+    if isinstance(op, IndexOf):
+        return True  # what it gives are subscripts
     if isinstance(op, Cast):
         return _fits(args[0], op.x.dtype, op.to)
     if not op.operands or not any(x.dtype.is_integer for x in (op, *op.operands)):
         return True
     if isinstance(op, (Div, Mod)):
-        lowest, _ = _limits(op.dtype)
+        lowest, _ = op.dtype.limits
         overflows = op.dtype.kind == "int" and bool(np.any(args[0] == lowest)) and bool(np.any(args[1] == -1))
         return bool(np.all(args[1] != 0)) and not overflows
     if isinstance(op, Pow) and bool(np.any(args[1] < 0)):
@@ -81,23 +83,17 @@ def _is_safe(op: Op, args: Sequence[Array]) -> bool:
 
 
 def _in_range(values: Any, dtype: DType) -> bool:
-    """Whether float64 figures lie inside an integer type, with room for their own rounding."""
-    low, high = _limits(dtype)
-    slack = 1 - 2.0**-40
+    """Whether float64 figures lie inside an integer type, with room for their own rounding where they have any."""
+    low, high = dtype.limits
+    slack = 1.0 if dtype.itemsize < 8 else 1 - 2.0**-40
     return bool(np.all((values >= low * slack) & (values <= high * slack)))
-
-
-def _limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    bits = dtype.itemsize * 8
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << bits) - 1)
 
 
 def _fits(values: Array, have: DType, want: DType) -> bool:
     """Whether every value has a counterpart in the wanted type."""
     if want.is_float or want.kind == "bool" or have.kind == "bool" or not values.size:
         return True
-    low, high = _limits(want)
+    low, high = want.limits
     if have.is_integer:
         return int(values.min()) >= low and int(values.max()) <= high
     whole = np.trunc(values.astype(np.float64))

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.ops.index import Gather, GatherElements, GatherNd
 from dlc.ops.pointwise import Pointwise, literal
 from dlc.ops.shape import Concat, DepthToSpace, Expand, Pad, Reshape, Slice, SpaceToDepth, Tile, Transpose
 from dlc.passes.exact import evaluate_exactly
+from dlc.types import Type
 
 # Ops that only place elements of their first operand.
 _MOVES = (Reshape, Transpose, Expand, Slice, Tile, DepthToSpace, SpaceToDepth, Gather, GatherElements, GatherNd)
@@ -46,5 +45,7 @@ def _pointwise(op: Pointwise) -> Splat | None:
         return None
     if math.prod(op.shape) == 0:
         return Splat(literal(0, op.dtype), op.type)
-    got = evaluate_exactly(op, [np.asarray(v, x.dtype.numpy) for v, x in zip(values, op.operands, strict=True)])
-    return None if got is None else Splat(np.asarray(got, op.dtype.numpy).reshape(-1)[0].item(), op.type)
+    # On single elements: at its own shape, the op would fill memory with what is one number.
+    single = op.with_operands([Splat(v, Type(x.dtype, ())) for v, x in zip(values, op.operands, strict=True)])
+    got = evaluate_exactly(single, [x.evaluate() for x in single.operands])
+    return None if got is None else Splat(got.item(), op.type)
