@@ -1,0 +1,68 @@
+"""Schedules keep what kernels compute, on every machine: with narrow and wide vectors, few and many registers.
+
+Programs run in an interpreter that refuses what C leaves undefined, so machines that nobody has here are tested too.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.loops import For, If, Program, Set, reads, walk_stmts
+from dlc.kernel.nest import Kernel
+from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import close, samples
+from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul
+from tests.kernel.random_kernels import random_kernel
+from tests.kernel.run_loops import run_program
+
+MACHINES = (Machine(), Machine(16, 16), Machine(32, 16), Machine(64, 32), Machine(32, 16, 2 << 10, 8 << 10))
+SMALL = [text for text in KERNELS if sum(n.points for n in parse_kernel(text).nests) < 3_000]
+
+
+def agree(kernel: Kernel, machine: Machine) -> Program:
+    program = schedule(kernel, machine)
+    args = samples(kernel)
+    for got, want in zip(run_program(program, args), run_kernel(kernel, args), strict=True):
+        assert close(got, want), f"{machine}\n{got}\n{want}"
+    return program
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes}x{m.registers}-{m.l2 >> 10}K")
+@pytest.mark.parametrize("text", SMALL)
+def test_known_shapes(text: str, machine: Machine) -> None:
+    agree(parse_kernel(text), machine)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1 << 30), machine=st.sampled_from(MACHINES))
+def test_random_kernels(seed: int, machine: Machine) -> None:
+    kernel = random_kernel(seed)
+    if sum(n.points for n in kernel.nests) < 4_000:
+        agree(kernel, machine)
+
+
+def test_a_convolution_has_no_guard_in_its_loops() -> None:
+    program = agree(parse_kernel(conv(6, 4, 16, 3, pad=1)), Machine(32, 16))
+    tiles = [s for s in walk_stmts(program.body) if isinstance(s, For) and "p1" in reads(s.body)]
+    assert tiles
+    assert all(not isinstance(s, If) for t in tiles for s in walk_stmts(t.body))
+
+
+def test_a_matrix_product_runs_in_registers() -> None:
+    program = agree(parse_kernel(matmul(12, 16, 8, False)), Machine(32, 16))
+    (inner,) = [s for s in walk_stmts(program.body) if isinstance(s, For) and s.step == 4]
+    sums = {s.local for s in inner.body if isinstance(s, Set)}
+    assert len(sums) == 12
+    assert all(s.lanes == 8 for s in sums)
+
+
+def test_equal_columns_are_computed_once() -> None:
+    kernel = parse_kernel(equal_weights(5, 2, 16, False))
+    agree(kernel, Machine(32, 16))
+    loops = [s for s in walk_stmts(schedule(kernel, Machine(32, 16)).body) if isinstance(s, For)]
+    around = [s for s in loops if any(isinstance(x, For) and "p0" in reads(x.body) for x in s.body)]
+    assert all(s.axis.extent != 16 for s in around)
