@@ -97,12 +97,14 @@ def compute_nodes(graph: Graph) -> int:
     return len(compute_ops(graph))
 
 
-def reference(source: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def reference(source: Path, feeds: Mapping[str, Array], optimised: bool = True) -> dict[str, Array]:
     """What onnxruntime computes, by output name."""
     onnxruntime: Any = import_module("onnxruntime")  # it has no types
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 2
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(source), options)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(feeds)), strict=True))
