@@ -1,0 +1,129 @@
+"""Shell commands in Markdown: finding them, running them, and comparing what they print with what the page says.
+
+A fenced block in `sh` is a script that must succeed; a block in `text` directly below it is what it prints. A block in
+`console` shows commands behind `$ ` and, below each, what it prints. In outputs `…` stands for anything within a line,
+a line of its own for any lines, and runs of spaces are one space; `[exit code N]` at the end says that the command
+fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the example
+plugin. A block that cannot run there says why in a comment above it: `<!-- not run: REASON -->`. The README's two
+commands have marks of their own, because `.ci/run` runs them as they stand.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("**/*.md")))
+RUN_BY_CI = ("build-and-run", "test")
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+_OUTPUT = re.compile(r"\n\s*^```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    page: Path
+    line: int
+    kind: str
+    mark: str
+    """The comment above it, or ""."""
+    text: str
+    output: str | None
+    """What a script prints, where the page shows it."""
+
+    @property
+    def skipped(self) -> str:
+        """Why it is not run here, or ""."""
+        if self.mark in RUN_BY_CI:
+            return "run by .ci/run"
+        return self.mark.partition("not run: ")[2] if self.mark.startswith("not run:") else ""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Every fenced block of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("kind")) + 1
+        shown = _OUTPUT.match(text, found.end()) if found["kind"] == "sh" else None
+        yield Block(page, line, found["kind"], found["mark"] or "", found["text"], shown["text"] if shown else None)
+
+
+def shell_blocks(page: Path) -> list[Block]:
+    """The blocks that hold commands."""
+    return [block for block in blocks(page) if block.kind in ("sh", "bash", "console")]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A directory in which the commands of a page run."""
+
+    home: Path
+
+    @classmethod
+    def new(cls, home: Path) -> "Shell":
+        """With what the pages refer to."""
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "examples", home / "examples", ignore=ignored)
+        shutil.copytree(ROOT / "tests/plugin_example", home / "tests/plugin_example", ignore=ignored)
+        return cls(home)
+
+    def run(self, script: str) -> tuple[int, str]:
+        """(exit code, everything printed) of a script; plugins that it installs go into the directory."""
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("DLC_")},
+            "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "XDG_CACHE_HOME": str(self.home / "cache"),
+            "PYTHONPATH": str(self.home / "site"),
+            "COLUMNS": "120",
+            "NO_COLOR": "1",
+            # `pip install` of a page must not change the environment that the tests run in, nor need a network.
+            "PIP_TARGET": str(self.home / "site"),
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+        }
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.home,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+
+def transcript(text: str) -> Iterator[tuple[str, str]]:
+    """(command, expected output) of a console block; a command goes on behind a backslash at the end of a line."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        length = next(k for k, line in enumerate(lines, 1) if not line.endswith("\\"))
+        yield "\n".join(lines[:length]), "\n".join(lines[length:]).strip("\n")
+
+
+def agrees(expected: str, found: str) -> bool:
+    """Whether an output is what a page shows."""
+    lines = [re.sub(r"\s+", " ", line.strip()) for line in expected.splitlines()]
+    pattern = "".join(r"(?:.*\n)*?" if line == "…" else _line(line) + r" ?\n" for line in lines)
+    plain = "".join(re.sub(r"\s+", " ", line.strip()) + "\n" for line in found.strip("\n").splitlines())
+    return re.fullmatch(pattern, plain) is not None
+
+
+def _line(text: str) -> str:
+    return "[^\n]*?".join(map(re.escape, text.split("…")))

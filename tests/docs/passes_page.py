@@ -1,0 +1,93 @@
+"""`docs/pipeline-and-passes.md` from the declarations: docstrings, options, levels, presets."""
+
+import re
+import sys
+from collections.abc import Iterator
+from textwrap import dedent
+
+from dlc import Rule
+from dlc.passes.base import AnyPass
+from dlc.passes.simplify import RULES
+from dlc.plugins import load_registry
+from dlc.registry import Entry, Registry
+from dlc.spec import Spec
+
+HEAD = """\
+<!-- Written by `pytest tests/docs --update` from the passes' declarations; a test compares. Change those, not this. -->
+# Pipeline and passes
+
+A model goes through steps: a frontend reads it into a graph of ops, passes rewrite the graph, lower it to kernels and
+make a plan of it, a backend writes the plan out. A pass is a function from one state to the next, configured by its
+options and by nothing else, so every step's result can be cached, printed and taken up again.
+
+    file → frontend → graph of ops → … → graph of kernels → … → plan → backend → program
+
+Which passes run is text: `name{option=value option=value},name,…`. The name of a pipeline stands for its steps. `-p`
+gives a pipeline, `--set PASS.OPTION=VALUE` changes an option, `--without PASS` leaves a pass out, `dlc.toml` keeps what
+is used again, and `--print-pipeline` shows what all of that comes to.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    registry = load_registry(disable=other_plugins(), kinds=("passes", "pipelines"))
+    presets = {name: [s.name for s in Spec.parse_pipeline(str(e.target))] for name, e in registry.pipelines.items()}
+    order = list(dict.fromkeys(step for steps in presets.values() for step in steps))
+    names = sorted(registry.passes, key=lambda n: (order.index(n) if n in order else len(order), n))
+    sections = [section(registry, name, presets) for name in names]
+    return HEAD + "\n\n".join([pipelines(registry), "## Passes", *sections, equations()]) + "\n"
+
+
+def other_plugins() -> list[str]:
+    """Plugins that are not dlc's own: the page is about what comes with dlc."""
+    from dlc.plugins import list_plugins
+
+    return [p.name for p in list_plugins() if p.distribution not in ("dlc-frontend-onnx", "dlc-backend-c")]
+
+
+def pipelines(registry: Registry) -> str:
+    """The named pipelines."""
+    rows = [f"| `{name}` | `{entry.target}` |" for name, entry in registry.pipelines.items()]
+    return "\n".join(["## Pipelines", "", "| name | steps |", "|---|---|", *rows])
+
+
+def section(registry: Registry, name: str, presets: dict[str, list[str]]) -> str:
+    """What one pass says of itself."""
+    entry: Entry = registry.passes[name]
+    stage: type[AnyPass] = entry.load()
+    used = [f"`{preset}`" for preset, steps in presets.items() if name in steps]
+    levels = {"ops": "graph of ops", "kernels": "graph of kernels", "plan": "plan"}
+    facts = f"{levels[stage.level_in]} → {levels[stage.level_out]}"
+    where = f"part of {', '.join(used)}" if used else "part of no pipeline; name it in `-p` or `dlc.toml`"
+    parts = [f"### {name}", f"*{facts}; {where}*", *prose(name, sys.modules[stage.__module__].__doc__ or "")]
+    if options := stage.options_doc():
+        rows = [f"| `{o.key}` | {cell(o.type)} | `{cell(o.default)}` | {cell(o.doc)} |" for o in options]
+        parts.append("\n".join(["| option | values | default | meaning |", "|---|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def equations() -> str:
+    """What `simplify` knows."""
+    rows = [f"| `{r.name}` | {cell(' '.join(r.equation.split()))} | {condition(r)} |" for r in RULES]
+    head = ["## Equations of simplify", "", "| rule | equation | only |", "|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def condition(rule: Rule) -> str:
+    """Which option of the pass a rule needs."""
+    return "`fast=yes`" if rule.fast else "`compose=yes`" if rule.composes else ""
+
+
+def prose(name: str, doc: str) -> Iterator[str]:
+    """A module's docstring as Markdown: what is indented is shown as it stands."""
+    for part in re.split(r"\n\s*\n(?=\S)|\n\s*\n(?=    )", doc.strip().removeprefix(f"{name}: ")):
+        if part.startswith("    "):
+            yield f"```text\n{dedent(part).rstrip()}\n```"
+        else:
+            yield part[0].upper() + part[1:]
+
+
+def cell(text: str) -> str:
+    """Text inside a table."""
+    return text.replace("|", "\\|")

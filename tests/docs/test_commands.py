@@ -1,0 +1,64 @@
+"""Every command of README.md, docs/ and examples/ runs, and prints what the page says it prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, transcript
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)
+def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    shell = Shell.new(tmp_path)
+    for block in shell_blocks(page):
+        if block.skipped:
+            continue
+        scripts = transcript(block.text) if block.kind == "console" else [(block.text, block.output)]
+        for script, expected in scripts:
+            check(block, shell, script, expected)
+
+
+def check(block: Block, shell: Shell, script: str, expected: str | None) -> None:
+    """Run one script; what it prints ends with `[exit code N]` where the page shows a failure."""
+    code, text = shell.run(script)
+    wanted, output = 0, expected
+    if expected and (last := re.search(r"\n?\[exit code (\d+)\]\n?$", expected)):
+        wanted, output = int(last[1]), expected[: last.start()]
+    assert code == wanted, f"{block}: {script} gave {code}:\n{text}"
+    if output is not None:
+        assert agrees(output, text), f"{block}: {script} printed:\n{text}\nthe page says:\n{output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_does_not_run_says_why(page: Path) -> None:
+    for block in shell_blocks(page):
+        assert not block.mark.startswith("not run") or len(block.skipped) > 10, f"{block} needs a reason"
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "same"),
+    [
+        ("a  b", "a b\n", True),
+        ("a … ms", "a 12.5 ms", True),
+        ("a … ms", "a 12.5 s", False),
+        ("a\n…\nb", "a\nx\ny\nb", True),
+        ("a\n…\nb", "a\nb", True),
+        ("a\nb", "a\nx\nb", False),
+        ("…", "", True),
+        ("", "x", False),
+    ],
+)
+def test_placeholders_stand_for_what_varies(expected: str, found: str, same: bool) -> None:
+    assert agrees(expected, found) is same
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{name_of(page)}: no file {target}"

@@ -1,0 +1,46 @@
+"""Generated pages are current, and excerpts are what the files say."""
+
+import re
+
+import pytest
+
+from dlc import hookspecs
+from tests.docs.blocks import PAGES, ROOT, blocks
+from tests.docs.passes_page import page
+
+PASSES = ROOT / "docs" / "pipeline-and-passes.md"
+EXCERPTS = [b for p in PAGES for b in blocks(p) if b.mark.startswith("from: ")]
+
+
+def test_the_page_of_passes_is_current(request: pytest.FixtureRequest) -> None:
+    expected = page()
+    if request.config.getoption("--update"):
+        PASSES.write_text(expected, encoding="utf-8")
+    assert PASSES.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
+
+
+@pytest.mark.parametrize("block", EXCERPTS, ids=str)
+def test_excerpts_are_what_the_file_says(block: "object") -> None:
+    """A line of `…` stands for what is left out."""
+    from tests.docs.blocks import Block
+
+    assert isinstance(block, Block)
+    text = (ROOT / block.mark.removeprefix("from: ")).read_text(encoding="utf-8")
+    at = 0
+    for part in re.split(r"^ *…\n", block.text, flags=re.MULTILINE):
+        found = text.find(part.strip("\n"), at)
+        assert found >= 0, f"{block}: not in the file, or not in this order:\n{part}"
+        at = found + len(part)
+
+
+def test_every_hook_is_explained() -> None:
+    text = (ROOT / "docs" / "writing-a-plugin.md").read_text(encoding="utf-8")
+    hooks = [name for name in vars(hookspecs) if name.startswith("dlc_")]
+    assert not [name for name in hooks if f"`{name}`" not in text]
+
+
+def test_every_public_name_is_explained_or_used() -> None:
+    import dlc
+
+    text = (ROOT / "docs" / "writing-a-plugin.md").read_text(encoding="utf-8")
+    assert not [name for name in dlc.__all__ if not re.search(rf"\b{name}\b", text)]
