@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -113,7 +114,8 @@ def _read(path: Path) -> list[tuple[str, Array]]:
                 )
     except OSError as problem:
         raise _unreadable(path, problem.strerror or str(problem)) from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as problem:
+    # The header of an .npy is a Python literal; numpy lets everything through that can go wrong in reading one.
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, SyntaxError, TokenError, RecursionError) as problem:
         raise _unreadable(path, str(problem)) from None
     except MemoryError:
         raise _unreadable(path, "it says that it holds more than there is memory") from None
