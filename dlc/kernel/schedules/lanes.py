@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops import Lanes, Local
-from dlc.kernel.schedules.flat import axis_inside, coefficient
-from dlc.kernel.simplify import simplify
+from dlc.kernel.schedules.flat import axis_inside
+from dlc.kernel.simplify import linear, simplify
 from dlc.types import DType
 
 FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
@@ -68,11 +68,12 @@ def vectorise(
 
 def _load(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:
     """Neighbouring elements, one element for all lanes, or None when lanes are further apart."""
-    spot = simplify(substitute(at, mapping))
-    step = coefficient(spot, lane)
-    if step == 0:
-        return Load(name, (spot,))
-    return Lanes(Load(name, (simplify(substitute(spot, {lane: Const(0)})),)), lane.extent) if step == 1 else None
+    spot = substitute(at, mapping)
+    form = linear(spot)
+    if form is None or any(atom != lane and axis_inside(atom, lane) for atom, _ in form.terms):
+        return None if axis_inside(spot, lane) else Load(name, (simplify(spot),))
+    first = Load(name, (form.without(lane).expr(),))
+    return {0: first, 1: Lanes(first, lane.extent)}.get(form.coefficient(lane))
 
 
 def has_lanes(e: Expr) -> bool:
