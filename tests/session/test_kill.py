@@ -1,0 +1,20 @@
+"""A few rounds of `benchmarks/build_kill.py`; the benchmark itself runs two hundred."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.session.building import ROOT
+
+
+@pytest.mark.slow
+def test_builds_killed_at_any_moment_leave_nothing_wrong() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/build_kill.py", "--rounds", "6"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and " 0 faults" in done.stdout, done.stdout + done.stderr
