@@ -81,7 +81,7 @@ class _Fuser:
                 why = self._refusal(arg, call)
                 if why:
                     refused.add(arg.digest)
-                    self._report.missed(" ".join(self._origins.get(arg.digest, (repr(arg),))[:2]), why)
+                    self._report.missed(f"{self._named(arg)} → {self._named(call)}", why)
                     continue
                 joined = self._join(arg, call)
                 self._tell(joined, (*self._origins.get(arg.digest, ()), *self._origins.get(call.digest, ())))
@@ -90,6 +90,11 @@ class _Fuser:
                 break
             else:
                 return call
+
+    def _named(self, call: Call) -> str:
+        """Where a call came from, in few words."""
+        names = self._origins.get(call.digest, (repr(call),))
+        return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
     def _refusal(self, producer: Call, consumer: Call) -> str:
         """Why the consumer cannot absorb the producer; "" when it can."""
@@ -104,23 +109,22 @@ class _Fuser:
             return f"it has {self._readers[producer.digest]} readers"
         if is_view(producer) and _reduces(consumer.body):
             return "it is only another view of the same memory"
-        if len(kernel.nests) + len(consumer.body.nests) > self._options.max_nests:
-            return f"the joined kernel would have more than {self._options.max_nests} nests"
+        nests = len(kernel.nests) + len(consumer.body.nests)
+        if nests > self._options.max_nests:
+            return f"the joined kernel would have {nests} nests, more than {self._options.max_nests}"
         names = {
             p.name for p, a in zip(consumer.body.params, consumer.args, strict=True) if a.digest == producer.digest
         }
         for nest in consumer.body.nests:
             for name in sorted(names & nest.reads()):
                 value = Param(name, result.type)
-                if mapped and single is not None:
-                    why = refusal(single, value, nest)
-                    if not why or movement:
-                        if why:
-                            return why
-                        continue
-                why = _epilogue_refusal(nest, value, consumer.body)
+                inlined = refusal(single, value, nest) if mapped and single is not None else "it is no map"
+                if not inlined:
+                    continue
+                why = inlined if movement else _epilogue_refusal(nest, value, consumer.body)
                 if why:
-                    return why
+                    # Of a map, why it was not inlined says more than that it leads no epilogue.
+                    return inlined if mapped else why
         return ""
 
     def _join(self, producer: Call, consumer: Call) -> Call:

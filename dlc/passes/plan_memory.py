@@ -8,11 +8,13 @@ arena, the lower bound (most bytes alive at once in this order) and the gap betw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from dlc.diagnostics import ExitCode, error
-from dlc.graph.structure import Call
+from dlc.diagnostics import DlcError, ExitCode, error
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Item
 from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel
 from dlc.placement import check_placement, lifetimes, place
@@ -52,7 +54,13 @@ class PlanMemory(Pass[Plan, Plan]):
         gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
         report.count("arena bytes", found.arena)
         report.note(f"arena {found.arena} B, bound {found.bound} B at step {found.bound_step}, gap {gap:.2f} %")
-        self._check_limit(state, found.arena, found.bound_step)
+        if self.limit is not None and found.arena > self.limit:
+            alive = {b.id for b in lives.buffers if b.birth <= found.bound_step < b.death}
+            # Of values that were handed over in place, the last one lies there.
+            values = (v for s in state.steps[: found.bound_step + 1] for v in results_of(s))
+            last = {lives.of_storage[model.storage[v.digest]]: v for v in values if v.digest in model.storage}
+            held = [v for buffer, v in last.items() if buffer in alive]
+            raise self._too_large(state, found.arena, found.bound_step, held)
         facts = {
             "arena": found.arena,
             "bound": found.bound,
@@ -63,17 +71,19 @@ class PlanMemory(Pass[Plan, Plan]):
         }
         return replace(state, slots=slots, regions={"arena": found.arena}, facts={**state.facts, **facts})
 
-    def _check_limit(self, plan: Plan, arena: int, step: int) -> None:
-        if self.limit is None or arena <= self.limit or not plan.steps:
-            return
-        call = plan.steps[min(step, len(plan.steps) - 1)]
-        alive = sorted((a.type for a in (*call.args, *results_of(call))), key=lambda t: -t.nbytes)[:5]
-        raise error(
+    def _too_large(self, plan: Plan, arena: int, step: int, held: Sequence[Op]) -> DlcError:
+        """The error that names the peak, and who holds the most memory there."""
+
+        def told(op: Op) -> str:
+            return ", ".join(plan.graph.origin(op.of if isinstance(op, Item) else op)) or "unnamed"
+
+        largest = sorted(held, key=lambda v: -v.type.nbytes)[:5]
+        return error(
             "memory-limit",
-            f"the arena takes {arena} bytes, {arena - self.limit} more than the limit of {self.limit}",
+            f"the arena takes {arena} bytes, {arena - (self.limit or 0)} more than the limit of {self.limit}",
             notes=(
-                f"the peak is at step {step} ({', '.join(plan.graph.origin(call)) or 'unnamed'})",
-                *(f"alive there: {t} ({t.nbytes} bytes)" for t in alive),
+                f"the peak is at step {step} ({told(plan.steps[step])})",
+                *(f"in use there: {v.type}, {v.type.nbytes} bytes, from {told(v)}" for v in largest),
             ),
             help="a smaller batch or input shrinks these tensors",
             exit_code=ExitCode.LIMIT,

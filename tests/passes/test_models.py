@@ -23,8 +23,8 @@ from tests.passes.test_properties import PASSES
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 MODELS = Path(__file__).parents[1] / "data/models"
 
-# Ops that compute something: the fewer of what onnxsim 0.6.5 and onnxslim 0.1.94 leave, and what onnxruntime 1.31.1
-# leaves at its extended level. The last two were counted with `benchmarks/node_counts.py`, as the others.
+# Ops that compute something: the fewer of what onnxsim 0.8.1 and onnxslim 0.1.98 leave, and what onnxruntime 1.31.1
+# leaves at its extended level, as `python benchmarks/node_counts.py` counts them.
 COUNTS = {
     "light_bvlc_alexnet": (22, 15),
     "light_densenet121": (491, 432),
