@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 import numpy as np
 
 from dlc.graph.tensor import Array, Tensor
-from dlc.kernel.define import Comp, ShapeError, kernel_of
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
+from dlc.kernel.define import Comp, element_type, kernel_of
+from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.text import print_literal
 from dlc.types import DType, Type
 
@@ -163,15 +163,8 @@ class Op:
         if (whole := self.expansion) is not None:
             return whole.types
         flat, comps = self._comps
-        probe = Kernel(flat, (), (), ())
-        try:
-            found = {d for c in comps if (d := probe.dtype_of(c.body)) is not None}
-        except TypeError as e:
-            raise ShapeError(str(e)) from e
-        if len(found) > 1:
-            raise ShapeError(f"operands of different types: {', '.join(sorted(map(str, found)))}")
-        literal = LITERAL_DTYPES[type(getattr(comps[0].body, "value", 0.0))]
-        return (Type(next(iter(found), literal), comps[0].shape),)
+        dtype = element_type([c.body for c in comps], {p.name: p.dtype for p in flat})
+        return (Type(dtype, comps[0].shape),)
 
     @cached_property
     def kernel(self) -> Kernel:

@@ -84,6 +84,10 @@ def _name_problems(kernel: Kernel, nest: Nest) -> list[str]:
     out = [] if len(nest.index) == rank else [f"{nest.out} has {rank} dimensions, written with {len(nest.index)}"]
     if len({a.name for a in nest.axes}) < len(nest.axes):
         out.append("two axes have one name")
+    out += [f"axis {a.name} has the extent {a.extent}" for a in nest.axes if a.extent < 0]
+    repeated = [a for a in nest.reduction_axes if a.extent > 1]
+    if nest.reduce is None and nest.where is None and repeated:
+        out.append(f"{nest.out} is written again for each {repeated[0].name}, and nothing reduces")
     known = set(nest.axes)
     for x in (x for e in nest.exprs() for x in walk(e)):
         match x:

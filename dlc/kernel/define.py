@@ -10,11 +10,11 @@ An op's `define` receives one `Param` per operand and returns what it computes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.expr import Axis, Expr, Number, both, lift
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param, Reduce
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param, Reduce, dtype_of
 from dlc.types import DType, Type
 
 
@@ -104,6 +104,21 @@ def comp(
     return Comp(items, (*outer, *reduced), lift(body), reduce, where, tuple(into))
 
 
+def element_type(bodies: Sequence[Expr], tensors: Mapping[str, DType]) -> DType:
+    """The one type of what is stored, given the types of what is loaded; a literal alone has that of its kind.
+
+    Raises:
+        ShapeError: the types differ, or a function is not defined for them.
+    """
+    try:
+        found = {d for body in bodies if (d := dtype_of(body, tensors)) is not None}
+    except TypeError as e:
+        raise ShapeError(str(e)) from e
+    if len(found) > 1:
+        raise ShapeError(f"parts of different types: {', '.join(sorted(map(str, found)))}")
+    return next(iter(found), None) or LITERAL_DTYPES[type(getattr(bodies[0], "value", 0.0))]
+
+
 def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | None = None) -> Kernel:
     """The kernel with one result that these comprehensions write.
 
@@ -117,15 +132,8 @@ def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | N
     """
     from dlc.kernel.simplify import simplify_nest
 
-    probe = Kernel(params, (), (), ())
-    try:
-        found = {d for c in comps if (d := probe.dtype_of(c.body)) is not None}
-    except TypeError as e:
-        raise ShapeError(str(e)) from e
-    if len(found) > 1:
-        raise ShapeError(f"parts of different types: {', '.join(sorted(map(str, found)))}")
     if dtype is None:
-        dtype = next(iter(found), None) or LITERAL_DTYPES[type(getattr(comps[0].body, "value", 0.0))]
+        dtype = element_type([c.body for c in comps], {p.name: p.dtype for p in params})
     out = Param("out", Type(dtype, comps[0].shape))
     nests = tuple(simplify_nest(Nest("out", c.index, c.axes, c.body, c.reduce, c.where)) for c in comps)
     return Kernel.canonical(params, (out,), nests)

@@ -127,6 +127,25 @@ class Nest:
         )
 
 
+def dtype_of(e: Expr, tensors: Mapping[str, DType]) -> DType | None:
+    """Type of an expression over tensors of these types; None for a literal, i64 for an axis.
+
+    Raises:
+        TypeError: operand types differ where they must not.
+    """
+    match e:
+        case Const():
+            return None
+        case Axis():
+            return i64
+        case Load(param, _):
+            return tensors[param]
+        case Apply(fn, args):
+            return result_dtype(fn, tuple([dtype_of(a, tensors) for a in args]))
+        case _:
+            raise AssertionError(e)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A closed, positional program of nests. Build it with `Kernel.canonical`, which names everything by position."""
@@ -158,23 +177,17 @@ class Kernel:
         first = next((n.reduce for n in self.nests if n.out == name), None)
         return identity(first, self.tensors[name].dtype)
 
+    @cached_property
+    def _dtypes(self) -> Mapping[str, DType]:
+        return {p.name: p.dtype for p in (*self.params, *self.results, *self.locals)}
+
     def dtype_of(self, e: Expr) -> DType | None:
         """Type of an expression; None for a literal, i64 for an axis.
 
         Raises:
             TypeError: operand types differ where they must not.
         """
-        match e:
-            case Const():
-                return None
-            case Axis():
-                return i64
-            case Load(param, _):
-                return self.tensors[param].dtype
-            case Apply(fn, args):
-                return result_dtype(fn, tuple(self.dtype_of(a) for a in args))
-            case _:
-                raise AssertionError(e)
+        return dtype_of(e, self._dtypes)
 
     @classmethod
     def canonical(

@@ -62,7 +62,8 @@ def print_expr(e: Expr, outer: int = 0, names: Names = MappingProxyType({})) -> 
         case Apply("add", (x, Const(int() as value))) if value < 0 and type(value) is int:
             return _infix("-", (x, Const(-value)), outer, names)  # `apply` knows no other form of x-2
         case Apply(fn, args):
-            infix = SCALARS[fn].infix
+            # A function that does not exist prints as a call: also what is wrong has a text, for messages.
+            infix = SCALARS[fn].infix if fn in SCALARS and len(args) == 2 else ""
             if infix:
                 return _infix(infix, args, outer, names)
             return f"{fn}({', '.join(print_expr(a, 0, names) for a in args)})"

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.graph.tensor import Array
-from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.define import Comp, ShapeError, comp, element_type, grid
 from dlc.kernel.expr import Apply, Const, Expr, Load, apply
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
 from dlc.kernel.scalar import SCALARS
@@ -23,6 +23,8 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     Raises:
         ShapeError: they do not broadcast.
     """
+    if shapes and all(s == shapes[0] for s in shapes):
+        return tuple(shapes[0])
     rank = max((len(s) for s in shapes), default=0)
     out: list[int] = []
     for d in range(rank):
@@ -73,6 +75,14 @@ class Pointwise(Op, abstract=True):
     def scalar(self, *values: Expr) -> Expr:
         """One element of the result from one element of each operand."""
         return apply(self.fn, *values)
+
+    def derive_types(self) -> tuple[Type, ...]:
+        # What `define` would give, without its axes and subscripts: most ops of a model are of this kind.
+        operands = self.operands
+        names = [f"p{k}" for k in range(len(operands))]
+        body = self.scalar(*(Load(n, ()) for n in names))
+        dtype = element_type([body], {n: o.dtype for n, o in zip(names, operands, strict=True)})
+        return (Type(dtype, broadcast(*(o.shape for o in operands))),)
 
     def define(self, *params: Any) -> Comp:
         i = grid(broadcast(*(p.shape for p in params)))
