@@ -25,15 +25,14 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "plugins" / "backend_c"))
-sys.path.insert(0, str(ROOT / "plugins" / "frontend_onnx"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins" / "backend_c"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins" / "frontend_onnx"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dlc.cache import Cache, LocalStore
 from dlc.cli.frame import run
 from dlc.plugins import load_registry
-from tests.session.building import SMALL, Layer, contents, conv_net, save
+from tests.session.building import ROOT, SMALL, Layer, contents, conv_net, save
 
 TARGETS = ("c{lib=none}", "c{flags=-O0}", "c{flags=-O0 lib=static weights=text}")
 KNOWN = {"CACHEDIR.TAG", "index-0", "objects", "tmp", "corrupt"}
