@@ -66,3 +66,13 @@ def test_equal_columns_are_computed_once() -> None:
     loops = [s for s in walk_stmts(schedule(kernel, Machine(32, 16)).body) if isinstance(s, For)]
     around = [s for s in loops if any(isinstance(x, For) and "p0" in reads(x.body) for x in s.body)]
     assert all(s.axis.extent != 16 for s in around)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes}x{m.registers}-{m.l2 >> 10}K")
+@pytest.mark.parametrize("block", [3, 4, 16])
+def test_a_blocked_dimension_is_one_dimension_again(machine: Machine, block: int) -> None:
+    text = f"""kernel(p0: f32[{-(-40 // block)},{block}], p1: f32[5,40]) -> (r0: f32[5]) {{
+ i<5 k<40: r0[i] += p0[k//{block},k % {block}]*p1[i,k]
+}}"""
+    program = agree(parse_kernel(text), machine)
+    assert all(s.axis.extent == 40 or s.axis.extent == 5 for s in walk_stmts(program.body) if isinstance(s, For))

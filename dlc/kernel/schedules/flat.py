@@ -30,10 +30,28 @@ def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
             term = apply("mul", inside, stride) if stride != 1 else inside
             data = term if data is None else apply("add", term, data)
         stride *= d
-    plain = simplify(plain)
+    plain = rejoined(simplify(plain))
     if data is None:
         return plain
     return data if plain == Const(0) else apply("add", data, plain)
+
+
+def rejoined(e: Expr) -> Expr:
+    """A simplified index expression with quotients and remainders of one value put together again.
+
+    (x // c)·(c·n) + (x % c)·n   →   x·n
+    """
+    form = linear(e)
+    if form is None:
+        return e
+    for atom, n in form.terms:
+        match atom:
+            case Apply("mod", (x, Const(c))) if form.coefficient(apply("floordiv", x, c)) == int(c) * n:
+                rest = form.without(atom).without(apply("floordiv", x, c)).expr()
+                return rejoined(simplify(rest + x * n))
+            case _:
+                pass
+    return e
 
 
 def flat_expr(e: Expr, tensors: Mapping[str, Param]) -> Expr:

@@ -62,7 +62,7 @@ def folded(
         if axis.extent < 2 * lanes:
             continue
         row = Row(nest, axis, tuple(a for a in reduced if a != axis), sum, lanes, dtypes)
-        if row.vector(Const(0)) is not None:
+        if all(row.vector(axis + k * lanes) is not None for k in range(PARTIAL)):
             return _with_partials(row, _by_vectors(row))
         if _stageable(row):
             return _with_partials(row, _by_chunks(row))
