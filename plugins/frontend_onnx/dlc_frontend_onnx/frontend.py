@@ -71,7 +71,7 @@ class Onnx(Frontend):
         refusals = Refusals(source.name)
         binding = Binding.of(self.dims, self.input)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
-        scope: Scope = {i.name: i for i in inputs if i is not None}
+        scope: Scope = {**inputs}
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
         versions = _versions(model)
         functions = {(domain_of(f), f.name): f for f in model.functions}
@@ -85,7 +85,9 @@ class Onnx(Frontend):
         report.count("nodes", len(nodes))
         if len(nodes) < len(model.graph.node):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))
-        graph = Graph(tuple(i for i in inputs if i is not None), tuple(outputs), tuple(wanted), (), importer.origins)
+        graph = Graph(
+            tuple(i for i in inputs.values() if i is not None), tuple(outputs), tuple(wanted), (), importer.origins
+        )
         return with_live_origins(graph)
 
 

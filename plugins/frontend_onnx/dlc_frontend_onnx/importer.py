@@ -9,12 +9,13 @@ from typing import Any
 
 import onnx
 
-from dlc.diagnostics import DlcError, Location, did_you_mean
+from dlc.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.calls import domain_of, key_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of
+from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.refusals import Refusals
@@ -144,13 +145,16 @@ class Importer:
         domain, operator = domain_of(node.proto), node.proto.op_type
         versions = [r.since for r in table().get((domain, operator), ())]
         if versions:
-            return Unsupported(f"version {node.version} is not supported, {min(versions)} and later are")
+            help = f"convert the model: onnx.version_converter.convert_version(model, {max(versions)})"
+            return Unsupported(f"version {node.version} is not supported, {min(versions)} and later are", help)
         if domain not in self.versions and domain:
             help = f"export its functions with the model, and name {domain} in opset_import"
             return Unsupported(f"the model does not import the operator set {domain}", help)
-        help = did_you_mean(operator, [name for d, name in table() if d == domain])
-        help = help if help.startswith("did") and not onnx.defs.has(operator, domain) else ""
-        return Unsupported("there is no rule for this operator", help or "dlc list onnx shows what is supported")
+        known = onnx.defs.has(operator, domain)
+        close = "" if known else nearest(operator, [name for d, name in table() if d == domain])
+        return Unsupported(
+            "there is no rule for this operator", f"did you mean {close}?" if close else hint(domain, operator)
+        )
 
     def _call(self, node: Node, body: Body) -> Sequence[Op | None]:
         """A function's nodes, with its formal names bound to the node's operands."""

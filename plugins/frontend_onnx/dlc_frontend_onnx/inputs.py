@@ -42,8 +42,8 @@ class Binding:
             shapes[name] = tuple(map(int, parts))
         return cls(sizes, shapes)
 
-    def inputs(self, graph: onnx.GraphProto, refusals: Refusals, limit: int) -> list[Input | None]:
-        """The model's inputs, without those that have an initializer; None for one that is refused.
+    def inputs(self, graph: onnx.GraphProto, refusals: Refusals, limit: int) -> dict[str, Input | None]:
+        """The model's inputs by name, without those that have an initializer; None for one that is refused.
 
         Raises:
             DlcError: symbolic dimensions without a size, all of them; names that the model does not have.
@@ -52,17 +52,16 @@ class Binding:
         protos = [i for i in graph.input if i.name not in stored]
         self._check_names(protos)
         unbound: dict[str, list[str]] = {}
-        out: list[Input | None] = []
-        seen: set[str] = set()
+        out: dict[str, Input | None] = {}
         for proto in protos:
-            if proto.name in seen:
+            if proto.name in out:
                 refusals.fail("duplicate", f"two inputs are named {proto.name}", proto.name)
-            seen.add(proto.name)
+            out[proto.name] = None
             try:
                 type = self._type(proto, unbound)
                 if type is not None:
                     check_size(type, limit, f"input {proto.name}", Location(refusals.source, node=proto.name))
-                out.append(None if type is None else Input(proto.name, type))
+                    out[proto.name] = Input(proto.name, type)
             except Unsupported as e:
                 refusals.refuse("input", proto.name, e)
             except DlcError as e:

@@ -21,6 +21,7 @@ def ordered(
     names = node_names(nodes)
     made: dict[str, int] = {}
     given = set(given)
+    before = len(refusals.errors)
     for k, node in enumerate(nodes):
         for output in node.output:
             if output and (output in made or output in given):
@@ -28,7 +29,8 @@ def ordered(
                 refusals.fail("duplicate", f"{names[k]} defines {output}, as {first} does", names[k])
             elif output:
                 made[output] = k
-    refusals.check()
+    if len(refusals.errors) > before:
+        refusals.check()
     order: list[int] = []
     state: dict[int, int] = {}  # 1 while its operands are being visited, 2 when done
     stack = [(made[w], False) for w in reversed(list(wanted)) if w in made]

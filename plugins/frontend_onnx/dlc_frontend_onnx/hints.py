@@ -1,0 +1,44 @@
+"""What helps with operators that have no rule: how to get a model without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+LISTED: Final = "dlc list onnx shows what is supported"
+_LOOP: Final = "fix the number of steps when exporting, so that the loop is unrolled"
+_TRAINING: Final = "this is part of a training step: export the inference model (model.eval())"
+_DATA: Final = "the shape of its result depends on data: end the model before it, and do the rest after the program"
+_TREES: Final = "convert the model to tensor operators before exporting it (hummingbird-ml does)"
+_TEXT: Final = "texts are not supported: do this part before or after the program"
+_SEQUENCE: Final = "sequences and optional values are not supported: export the model with tensors"
+_FUSED: Final = "export the model without onnxruntime's graph optimisations"
+_RANDOM: Final = "draw random numbers outside, and make them an input"
+_STEPS: Final = "write the recurrence step by step: export one step, with its state as inputs and outputs"
+_HINTS: Final[Mapping[str, tuple[str, ...]]] = {
+    _LOOP: ("Loop", "Scan"),
+    _STEPS: ("LSTM", "GRU", "RNN"),
+    _TRAINING: ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "SGD", "Adam", "Adagrad", "Momentum"),
+    _DATA: ("NonMaxSuppression", "Unique"),
+    _RANDOM: ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
+    _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder"),
+}
+_BY_OPERATOR: Final = {operator: hint for hint, operators in _HINTS.items() for operator in operators}
+_DOMAINS: Final[Mapping[str, str]] = {
+    "ai.onnx.ml": _TREES,
+    "ai.onnx.training": _TRAINING,
+    "ai.onnx.preview.training": _TRAINING,
+    "com.microsoft": _FUSED,
+    "com.microsoft.nchwc": _FUSED,
+}
+
+
+def hint(domain: str, operator: str) -> str:
+    """What to do about an operator without a rule."""
+    if operator in _BY_OPERATOR:
+        return _BY_OPERATOR[operator]
+    if operator.startswith(("Sequence", "Optional")) or operator.endswith("Sequence"):
+        return _SEQUENCE
+    if domain == "com.microsoft" and operator.endswith("Grad"):
+        return _TRAINING
+    return _DOMAINS.get(domain, LISTED)
