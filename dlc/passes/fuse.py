@@ -57,9 +57,9 @@ class _Fuser:
             self._tell(moved, source.origin(op))
             result = moved
             if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
-                result = self._absorb(moved)
-                result = Call(_aligned(result.body), result.args)
-                self._tell(result, self._origins.get(moved.digest, ()))
+                joined = self._absorb(moved)
+                result = Call(_aligned(joined.body), joined.args)
+                self._tell(result, self._origins.get(joined.digest, ()))
             self._new[op.digest] = result
             # An output has the caller as a further reader and can be absorbed by nobody.
             readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)

@@ -116,7 +116,7 @@ EXACT: dict[str, Callable[[int, int], int]] = {
 }
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=200, deadline=None, database=None, derandomize=True)
 @given(st.data())
 def test_integers_fold_to_their_exact_value_or_not_at_all(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(INTEGERS))
@@ -141,7 +141,7 @@ def test_integers_fold_to_their_exact_value_or_not_at_all(data: st.DataObject) -
         assert value(found)[0] == exact(a, b)
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(st.lists(st.floats(width=32), min_size=1, max_size=4), st.sampled_from([Exp, Neg, Relu, Abs]))
 def test_floats_fold_bit_for_bit(values: list[float], kind: Callable[[Op], Op]) -> None:
     op = kind(c(values))

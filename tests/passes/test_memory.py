@@ -47,7 +47,7 @@ def equal(plan: Plan, seed: int = 0) -> None:
         np.testing.assert_allclose(got[name], expected, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-@settings(max_examples=80, deadline=None, database=None)
+@settings(max_examples=80, deadline=None, database=None, derandomize=True)
 @given(GRAPHS, st.sampled_from(BEFORE), st.sampled_from(ORDERS), st.sampled_from(PLACES), st.integers(0, 99))
 def test_plans_of_random_models_run_in_their_arena(
     graph: Graph, before: str, order: str, place: str, seed: int
