@@ -18,6 +18,8 @@ class Tolerance:
     absolute: float
 
     def __str__(self) -> str:
+        if not self.relative and not self.absolute:
+            return "equal"
         return f"|a - b| <= {self.absolute:.3g} + {self.relative:.3g} |b|"
 
 

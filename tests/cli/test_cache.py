@@ -1,0 +1,95 @@
+"""`dlc cache`: what it holds, why something misses, whether it is sound, and making room."""
+
+from pathlib import Path
+
+import pytest
+
+from dlc.diagnostics import ExitCode
+from tests.cli.conftest import Dlc
+from tests.cli.models import small
+from tests.conftest import Golden
+
+
+@pytest.fixture(autouse=True)
+def model() -> None:
+    Path("small.onnx").write_bytes(small().SerializeToString())
+
+
+def test_nothing_was_ever_built(dlc: Dlc, golden: Golden, tmp_path: Path) -> None:
+    for part in ("stats", "verify"):
+        ran = dlc("cache", part)
+        golden(f"cache/empty_{part}.txt", ran.transcript())
+        assert (ran.code, ran.err) == (0, "")
+    assert not (tmp_path / "cache").exists() or dlc("cache", "stats", "--json").document["records"] == 0
+
+
+def test_stats_count_builds(dlc: Dlc) -> None:
+    dlc("build", "small.onnx", "-q")
+    first = dlc("cache", "stats", "--json").document
+    dlc("build", "small.onnx", "-q")
+    second = dlc("cache", "stats", "--json").document
+    assert first["records"] > 0
+    assert second["total"]["hits"] > first["total"]["hits"]
+    assert second["total"]["misses"] == first["total"]["misses"]
+    assert second["total"]["ms_saved"] > 0
+
+
+def told(dlc: Dlc, *arguments: str) -> dict[str, list[str]]:
+    """State → names of the steps in it, as `cache why` has them."""
+    found: dict[str, list[str]] = {}
+    for finding in dlc("cache", "why", "small.onnx", "--json", *arguments).document["findings"]:
+        found.setdefault(finding["state"], []).append(finding["step"].partition("{")[0])
+    return found
+
+
+def test_why_before_and_after_a_build(dlc: Dlc) -> None:
+    before = told(dlc)
+    assert before["miss"] == ["onnx"]
+    assert "lower" in before["unknown"]
+    dlc("build", "small.onnx", "-q")
+    assert set(told(dlc)) == {"hit"}
+
+
+def test_why_names_the_option_that_changed(dlc: Dlc) -> None:
+    dlc("build", "small.onnx", "-q")
+    changed = ["--set", "fuse.max-nests=5"]
+    found = told(dlc, *changed)
+    assert found["miss"] == ["fuse"]
+    assert "lower" in found["hit"]
+    text = dlc("cache", "why", "small.onnx", *changed).out
+    assert "max-nests=5" in text
+
+
+def test_why_names_the_model_that_changed(dlc: Dlc) -> None:
+    dlc("build", "small.onnx", "-q")
+    other = small()
+    other.graph.node[0].name = "renamed"
+    Path("small.onnx").write_bytes(other.SerializeToString())
+    findings = dlc("cache", "why", "small.onnx", "--json").document["findings"]
+    assert findings[0]["state"] == "miss"
+    assert findings[0]["differences"][0].startswith("input: source ")
+
+
+def test_damage_is_found(dlc: Dlc, tmp_path: Path) -> None:
+    dlc("build", "small.onnx", "-q")
+    assert dlc("cache", "verify").code == ExitCode.OK
+    largest = max((p for p in (tmp_path / "cache").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    for at in range(0, len(content), 997):
+        content[at] ^= 4
+    largest.write_bytes(content)
+    dlc("cache", "verify")
+    assert dlc("build", "small.onnx", "-q", "-o", "again").code == ExitCode.OK
+    assert dlc("cache", "verify").code == ExitCode.OK
+
+
+def test_trim_and_clear(dlc: Dlc, golden: Golden) -> None:
+    dlc("build", "small.onnx", "-q")
+    assert dlc("cache", "trim", "--json").document["removed"] == 0
+    assert dlc("cache", "trim", "0B", "--json").document["removed"] > 0
+    assert dlc("cache", "stats", "--json").document["records"] == 0
+    dlc("build", "small.onnx", "-q")
+    ran = dlc("cache", "clear", "--yes")
+    assert ran.out.endswith(" freed\n")
+    assert dlc("cache", "stats", "--json").document["total"]["hits"] == 0
+    golden("cache/cleared_again.txt", dlc("cache", "clear", "--yes").transcript())

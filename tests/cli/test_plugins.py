@@ -1,0 +1,144 @@
+"""Plugins of third parties through the command line: broken ones are named, good ones work, crashes can be sent in."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlc.diagnostics import ExitCode
+from tests.cli.conftest import Dlc
+from tests.cli.models import small
+from tests.conftest import Golden
+
+Install = Callable[[str, str], None]
+
+BROKEN = """
+from pathlib import Path
+Path("imported").touch()
+raise RuntimeError("no licence server\\nfound")
+"""
+
+PASSES = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from dlc import hookimpl
+from dlc.passes.base import Pass
+
+@dataclass(frozen=True)
+class Break(Pass):
+    """Fail."""
+
+    name: ClassVar[str] = "break"
+
+    def run(self, state, report):
+        raise IndexError("one too many")
+
+@hookimpl
+def dlc_passes():
+    return [Break]
+
+@hookimpl
+def dlc_commands(app):
+    @app.command()
+    def hello(name: str):
+        """Greet."""
+        print(f"hello {name}")
+'''
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """`install(name, code)`: what pip would leave of a distribution dlc-NAME with one module."""
+    place = tmp_path / "site"
+    place.mkdir()
+    monkeypatch.setattr(sys, "path", [str(place), *sys.path])
+
+    def make(name: str, code: str) -> None:
+        info = place / f"dlc_{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dlc-{name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[dlc]\n{name} = dlc_cli_test_{name}\n")
+        (place / f"dlc_cli_test_{name}.py").write_text(code)
+        monkeypatch.delitem(sys.modules, f"dlc_cli_test_{name}", raising=False)
+        importlib.invalidate_caches()
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def model() -> None:
+    Path("small.onnx").write_bytes(small().SerializeToString())
+
+
+def test_a_broken_plugin_is_named_and_everything_else_works(
+    dlc: Dlc, golden: Golden, install: Install, tmp_path: Path
+) -> None:
+    install("broken", BROKEN)
+    ran = dlc("build", "small.onnx", "-o", "out", "-q")
+    golden("plugins/build.txt", ran.err.replace(str(tmp_path), "DIR"))
+    assert ran.code == ExitCode.OK
+    assert dlc("run", "out", "-q").code == ExitCode.OK
+    for arguments in (["list", "passes"], ["list", "ops"], ["show", "small.onnx"], ["cache", "why", "small.onnx"]):
+        found = dlc(*arguments)
+        assert found.code == ExitCode.OK
+        assert "plugin broken (dlc-broken 1.2) is skipped" in found.err
+        assert "broken" not in found.out
+    rows = [line.split() for line in dlc("plugins").out.splitlines()]
+    assert [row[:4] for row in rows if row[0] == "broken"] == [["broken", "dlc-broken", "1.2", "broken"]]
+
+
+def test_with_json_the_warning_is_in_the_document(dlc: Dlc, install: Install) -> None:
+    install("broken", BROKEN)
+    found = dlc("list", "passes", "--json").document
+    assert found["ok"] is True
+    assert [(d["code"], d["severity"]) for d in found["diagnostics"]] == [("broken-plugin", "warning")]
+
+
+def test_doctor_finds_it(dlc: Dlc, install: Install) -> None:
+    install("broken", BROKEN)
+    ran = dlc("doctor")
+    assert ran.code == ExitCode.TOOL
+    lines = ran.out.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("FAIL  plugin broken: "))
+    assert lines[at + 1].strip() == "pip uninstall dlc-broken"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["build", "--help"], ["cache", "stats"]])
+def test_what_needs_no_plugin_imports_none(dlc: Dlc, install: Install, arguments: list[str]) -> None:
+    install("broken", BROKEN)
+    ran = dlc(*arguments)
+    assert (ran.code, ran.err) == (0, "")
+    assert not Path("imported").exists()
+
+
+def test_a_disabled_plugin_is_not_imported(dlc: Dlc, install: Install) -> None:
+    install("broken", BROKEN)
+    Path("dlc.toml").write_text('[plugins]\ndisable = ["broken"]\n')
+    ran = dlc("build", "small.onnx", "-o", "out", "-q")
+    assert (ran.code, ran.err) == (0, "")
+    assert not Path("imported").exists()
+    assert "blocked" in dlc("plugins").out
+
+
+def test_a_pass_that_crashes_leaves_what_reproduces_it(dlc: Dlc, install: Install) -> None:
+    install("passes", PASSES)
+    ran = dlc("build", "small.onnx", "-p", "simplify,break,lower,schedule,plan-memory", "-o", "out", "-q")
+    assert ran.code == ExitCode.BUG
+    assert ran.err.startswith("error[internal-error]: internal error in break\n  note  IndexError: one too many\n")
+    (crash,) = Path().glob("dlc-crash-*.dlc")
+    assert f"help  dlc opt {crash}" in ran.err
+    again = dlc("opt", crash, "-q")
+    assert again.code == ExitCode.BUG
+    assert "one too many" in again.err
+    assert not Path("out").exists()
+    assert dlc("opt", crash, "-p", "simplify", "-q").code == ExitCode.OK
+
+
+def test_a_plugin_adds_a_command(dlc: Dlc, install: Install) -> None:
+    install("passes", PASSES)
+    ran = dlc("hello", "you")
+    assert (ran.code, ran.out) == (0, "hello you\n")
+    assert "Greet." in dlc("hello", "--help").out
+    assert dlc("hello").code == ExitCode.USAGE
