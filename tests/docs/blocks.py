@@ -86,7 +86,7 @@ class Shell:
             "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CACHE_HOME": str(self.home / "cache"),
-            "PYTHONPATH": str(self.home / "site"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(self.home / "site"), os.environ.get("PYTHONPATH")])),
             "COLUMNS": "120",
             "NO_COLOR": "1",
             # `pip install` of a page must not change the environment that the tests run in, nor need a network.

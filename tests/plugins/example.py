@@ -54,7 +54,8 @@ class Machine:
 
     def run(self, *arguments: str | Path, module: str = "dlc") -> Done:
         """`python -m dlc ARGUMENTS` in the home directory."""
-        environment = {**os.environ, "PYTHONPATH": str(self.site), "XDG_CACHE_HOME": str(self.home / "cache")}
+        path = os.pathsep.join(filter(None, [str(self.site), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(self.home / "cache")}
         environment.pop("DLC_CACHE", None)
         command = [sys.executable, "-m", module, *map(str, arguments)]
         done = subprocess.run(command, cwd=self.home, env=environment, capture_output=True, text=True, check=False)

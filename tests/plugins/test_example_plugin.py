@@ -142,6 +142,22 @@ def dlc_frontends():
 @hookimpl
 def dlc_step_done(event):
     raise ValueError("cannot draw")
+@hookimpl
+def dlc_commands(app):
+    raise ValueError("no arms")
+"""
+TOOL = """
+from pathlib import Path
+from dlc import hookimpl
+@hookimpl
+def dlc_step_done(event):
+    with Path("steps.txt").open("a") as file:
+        file.write(event.step + "\\n")
+@hookimpl
+def dlc_commands(app):
+    @app.command()
+    def greet():
+        print("hello")
 """
 
 
@@ -149,11 +165,16 @@ def test_broken_plugins_are_named_and_everything_else_works(own_machine: Machine
     for name, (code, _) in BROKEN.items():
         own_machine.add(name, code)
     own_machine.add("lazy", LAZY)
+    own_machine.add("tool", TOOL)
     built = own_machine.dlc("build", "net.mlp", "-t", "numpy", "-o", "out")
     for name, (_, reason) in BROKEN.items():
         assert f"plugin {name} (dlc-{name} 1.0) is skipped" in built.errors
         assert reason in built.errors
     assert built.errors.count("dlc_step_done failed and is not called again: ValueError: cannot draw") == 1
+    assert "emit numpy{comments=yes}" in (own_machine.home / "steps.txt").read_text().splitlines()
+    greeting = own_machine.dlc("greet")
+    assert greeting.text == "hello\n"
+    assert "dlc_commands failed and is not called again: ValueError: no arms" in greeting.errors
     states = {p["name"]: p["state"] for p in own_machine.dlc("plugins", "--json").data["plugins"]}
     assert states["gone"] == states["raising"] == "broken"
     assert states["future"] == "incompatible"
