@@ -273,6 +273,18 @@ def test_functions_of_the_model_itself() -> None:
     assert set(graph.origins.values()) == {("Scale_0",)}
 
 
+def test_functions_of_one_name_are_told_apart_by_their_overload() -> None:
+    model = model_of([], {"x": f(3)}, ["y"], opset=21, domains=["own"])
+    imports = [helper.make_opsetid("ai.onnx", 21)]
+    for overload, op in (("one", "Neg"), ("two", "Abs")):
+        node = helper.make_node("F", ["x"], [overload], domain="own", overload=overload)
+        model.graph.node.append(node)
+        body = [helper.make_node(op, ["a"], ["b"])]
+        model.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, imports, overload=overload))
+    model.graph.node.append(helper.make_node("Sub", ["one", "two"], ["y"]))
+    assert [type(op).__name__ for op in parse(model).ops] == ["Input", "Neg", "Abs", "Sub"]
+
+
 def test_every_rule_says_what_it_does() -> None:
     undocumented = [r.operator for found in rules.table().values() for r in found if not r.function.__doc__]
     assert undocumented == []

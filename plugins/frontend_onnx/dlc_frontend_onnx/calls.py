@@ -16,18 +16,32 @@ MAX_NODES = 1 << 16
 """Nodes that calls of functions may come to."""
 HELP = "inline the functions before exporting, or export a smaller model"
 
-Key = tuple[str, str]
-"""Domain, the standard one as "", and operator."""
+Key = tuple[str, str, str]
+"""Domain, the standard one as "", operator, and which of several functions of that name."""
 
 
-def domain_of(proto: onnx.NodeProto | onnx.FunctionProto) -> str:
-    """The domain of a node or function, the standard one as ""."""
+def domain_of(proto: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
+    """The domain of a node, function or operator set, the standard one as ""."""
     return "" if proto.domain == "ai.onnx" else proto.domain
 
 
 def key_of(node: onnx.NodeProto) -> Key:
     """What a node calls."""
-    return domain_of(node), node.op_type
+    return domain_of(node), node.op_type, node.overload
+
+
+def functions_of(model: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
+    """The model's own functions."""
+    return {(domain_of(f), f.name, f.overload): f for f in model.functions}
+
+
+def versions_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Operator sets by domain; of several versions of one the newest."""
+    found: dict[str, int] = {}
+    for o in imports:
+        domain = domain_of(o)
+        found[domain] = max(found.get(domain, 0), o.version)
+    return found
 
 
 def check_calls(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, onnx.FunctionProto], source: str) -> None:

@@ -14,7 +14,7 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
-from dlc_frontend_onnx.calls import check_calls, domain_of
+from dlc_frontend_onnx.calls import check_calls, functions_of, versions_of
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.names import check_names
@@ -73,8 +73,8 @@ class Onnx(Frontend):
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
         scope: Scope = {**inputs}
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
-        versions = _versions(model)
-        functions = {(domain_of(f), f.name): f for f in model.functions}
+        versions = versions_of(model.opset_import)
+        functions = functions_of(model)
         check_calls(model.graph.node, functions, source.name)
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)
         wanted = [o.name for o in model.graph.output]
@@ -122,7 +122,7 @@ def _check_header(model: onnx.ModelProto, source: Source) -> None:
     if model.ir_version > onnx.IR_VERSION:
         message = f"the model's format is version {model.ir_version}; onnx {onnx.__version__} knows {onnx.IR_VERSION}"
         raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older one")
-    newest, version = onnx.defs.onnx_opset_version(), _versions(model).get("", OLDEST)
+    newest, version = onnx.defs.onnx_opset_version(), versions_of(model.opset_import).get("", OLDEST)
     if version > newest:
         message = f"the model uses operator set {version}; onnx {onnx.__version__} knows {newest}"
         raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older set")
@@ -130,15 +130,6 @@ def _check_header(model: onnx.ModelProto, source: Source) -> None:
         message = f"the model uses operator set {version}; {OLDEST} and later are read"
         help = f"convert it: onnx.version_converter.convert_version(model, {OLDEST + 6})"
         raise error("too-old", message, location=at, help=help)
-
-
-def _versions(model: onnx.ModelProto) -> dict[str, int]:
-    """Operator sets by domain; of several versions of one the newest."""
-    found: dict[str, int] = {}
-    for o in model.opset_import:
-        domain = "" if o.domain == "ai.onnx" else o.domain
-        found[domain] = max(found.get(domain, 0), o.version)
-    return found
 
 
 def _initializers(

@@ -12,7 +12,7 @@ import onnx
 from dlc.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
-from dlc_frontend_onnx.calls import domain_of, key_of
+from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of
 from dlc_frontend_onnx.hints import hint
@@ -53,8 +53,8 @@ class Importer:
     source: str
     versions: Mapping[str, int]
     """Version of the operator set by domain."""
-    functions: Mapping[tuple[str, str], onnx.FunctionProto]
-    """The model's own functions by (domain, name)."""
+    functions: Mapping[Key, onnx.FunctionProto]
+    """The model's own functions."""
     limit: int
     """Bytes that one tensor may take."""
     refusals: Refusals
@@ -98,7 +98,8 @@ class Importer:
                 self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
             else:
                 version = frame.versions.get(domain_of(proto), 1)
-                _check_counts(proto, version)
+                if key_of(proto) not in self.functions:
+                    _check_counts(proto, version)
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
                 made = () if refused and self._known(node) else self._import(node, refused)
                 self._check(node, made)
@@ -120,14 +121,13 @@ class Importer:
                 self._remember(op, inputs, name)
 
     def _known(self, node: Node) -> bool:
-        key = key_of(node.proto)
-        return find(*key, node.version) is not None or key in self.functions
+        proto = node.proto
+        return key_of(proto) in self.functions or find(domain_of(proto), proto.op_type, node.version) is not None
 
     def _import(self, node: Node, refused: bool) -> Sequence[Op | None]:
         proto, domain = node.proto, domain_of(node.proto)
-        if (domain, proto.op_type) in self.functions:
-            function = self.functions[domain, proto.op_type]
-            versions = {o.domain: o.version for o in function.opset_import}
+        if (function := self.functions.get(key_of(proto))) is not None:
+            versions = versions_of(function.opset_import)
             return self._call(node, Body(function, versions, {a.name: a for a in function.attribute_proto}))
         rule = find(domain, proto.op_type, node.version)
         if rule is None:
