@@ -10,24 +10,20 @@ writing to reading only (disk full, read-only medium, a lock that nobody release
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from dlc.cache.blobs import Blobs
-from dlc.cache.directory import current_index, drop_old_indexes, generations, next_index, prepare
+from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
-from dlc.cache.rows import DATABASE, Reader
+from dlc.cache.index import Index
 from dlc.cache.store import Entry, file_sha256, write_atomically
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.diagnostics import Diagnostic
-
-if TYPE_CHECKING:
-    from dlc.cache.safedisk import Writer  # imports diskcache, which a build with only hits does not need
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 
@@ -48,17 +44,11 @@ class LocalStore:
         self.warnings: list[Diagnostic] = []
         self.errors = 0
         self.access: Access = "ro" if readonly else "rw"
-        self._timeout = timeout
         self._touch_after = touch_after
         self._blobs = Blobs(directory, touch_after)
         self._lock = threading.RLock()  # guards everything below; object files are read outside it
-        self._pid = os.getpid()
-        self._reader: Reader | None = None
-        self._writer: Writer | None = None
         self._used: dict[str, None] = {}  # rows read since the last flush
-        self._abandoned: list[object] = []  # connections of a parent process, which must not be closed here
-        self._renewals = 0
-        self._index = current_index(directory)
+        self._index = Index(directory, timeout)
         if problem := prepare(directory, readonly=readonly):
             self.warnings.append(problem)
             self.access = "off"
@@ -126,7 +116,7 @@ class LocalStore:
         known: dict[str, Table] = {table: table for table in TABLES}
         if self.access != "off":
             with self._guard(), self._lock:
-                if reader := self._open_reader():
+                if reader := self._index.reader():
                     found.extend(Entry(name, known.get(tag, "object"), n, used) for name, tag, n, used in reader.rows())
             with self._guard():
                 found.extend(self._blobs.entries())
@@ -143,7 +133,7 @@ class LocalStore:
                 else:
                     sealed = seal(table, digest, payload)
                     with self._lock:
-                        self._open_writer().put_row(digest, sealed, table)
+                        self._index.writer().put_row(digest, sealed, table)
                 return
             if self.access != "rw":
                 return
@@ -171,7 +161,7 @@ class LocalStore:
                 self._blobs.remove(digest)
             if rows:
                 with self._lock:
-                    self._open_writer().delete_rows(rows)
+                    self._index.writer().delete_rows(rows)
 
     def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
         """See `Store.compact_stats`."""
@@ -185,7 +175,7 @@ class LocalStore:
 
         if self.access == "rw":
             with self._guard(writing=True), self._lock:
-                self._open_writer().merge_rows("stat", merged)
+                self._index.writer().merge_rows("stat", merged)
 
     def set_aside(self) -> int:
         """See `Store.set_aside`."""
@@ -201,7 +191,7 @@ class LocalStore:
         """See `Store.clear`."""
         if self.access == "rw":
             with self._guard(writing=True), self._lock:
-                self._open_writer().clear_rows()
+                self._index.writer().clear_rows()
                 for entry in self._blobs.entries():
                     self._blobs.remove(entry.digest)
                 self._blobs.sweep(corrupt_age=0.0)
@@ -211,7 +201,7 @@ class LocalStore:
         """See `Store.close`."""
         with self._lock:
             self._flush_uses()
-            self._disconnect()
+            self._index.disconnect()
 
     @contextmanager
     def _guard(self, digest: str = "", *, writing: bool = False) -> Generator[None]:
@@ -225,38 +215,15 @@ class LocalStore:
             self.errors += 1
             if digest and isinstance(failure, Damaged):
                 self._set_aside(digest)
-            elif (trouble := classify(failure, self._index / DATABASE)) == "corrupt":
+            elif (trouble := classify(failure, self._index.database)) == "corrupt":
                 self._renew_index(failure)
             else:
                 self._step_down(warning(trouble, self.directory, failure), writing=writing)
 
     def _row(self, digest: str) -> bytes | None:
         with self._lock:
-            reader = self._open_reader()
+            reader = self._index.reader()
             return None if reader is None else reader.fetch(digest)
-
-    def _open_reader(self) -> Reader | None:
-        self._after_fork()
-        if self._reader is None and (database := self._index / DATABASE).exists():
-            try:
-                self._reader = Reader(database, self._timeout)
-            except Damaged as damage:  # the database as a whole, not the entry that is being read
-                raise sqlite3.DatabaseError(str(damage)) from damage
-        return self._reader
-
-    def _open_writer(self) -> Writer:
-        self._after_fork()
-        if self._writer is None:
-            from dlc.cache.safedisk import Writer
-
-            self._index.mkdir(mode=0o700, exist_ok=True)
-            self._writer = Writer(self._index, self._timeout)
-        return self._writer
-
-    def _after_fork(self) -> None:
-        if self._pid != os.getpid():
-            self._abandoned += [self._reader, self._writer]  # closing them would drop the parent's locks
-            self._reader, self._writer, self._pid = None, None, os.getpid()
 
     def _renewed(self, digest: str) -> bool:
         """Whether the object is here already; writing it again is a use like reading it."""
@@ -275,10 +242,10 @@ class LocalStore:
         names, self._used = list(self._used), {}
         if self.access == "rw" and names:
             with self._guard(writing=True):
-                now, reader = time.time(), self._open_reader()
+                now, reader = time.time(), self._index.reader()
                 stale = [name for name in names if reader and now - (reader.used(name) or now) > self._touch_after]
                 if stale:
-                    self._open_writer().mark_used(stale, now)
+                    self._index.writer().mark_used(stale, now)
 
     def _set_aside(self, digest: str) -> None:
         """Move one damaged entry out of the way, where that is allowed; it is a miss in any case."""
@@ -293,37 +260,22 @@ class LocalStore:
             with self._lock:
                 with suppress(Damaged):  # a row of a foreign kind: its content is not worth keeping
                     self._blobs.quarantine_bytes(digest, self._row(digest) or b"")
-                self._open_writer().delete_rows([digest])
+                self._index.writer().delete_rows([digest])
 
     def _renew_index(self, failure: Exception) -> None:
         """Leave a corrupt database behind and begin an empty one; thrice in one process means the disk is bad."""
         self._warn(warning("corrupt", self.directory, failure))
         with self._lock:
-            self._disconnect()
-            self._renewals += 1
-            newest = current_index(self.directory)
-            if self._renewals > 2 or (self.access == "ro" and newest == self._index):
+            if not self._index.renew(writes=self.access == "rw"):
                 self.access = "off"
-                return
-            # Another process may have begun the next generation already.
-            self._index = newest if newest != self._index else next_index(self._index)
 
     def _step_down(self, told: Diagnostic, *, writing: bool) -> None:
         """Stop writing after a failed write, or stop altogether after a failed read."""
         self._warn(told)
         with self._lock:
             self.access = "ro" if writing and self.access == "rw" else "off"
-            self._disconnect()
+            self._index.disconnect()
 
     def _warn(self, told: Diagnostic) -> None:
         if all(earlier.code != told.code for earlier in self.warnings):
             self.warnings.append(told)
-
-    def _disconnect(self) -> None:
-        # The writer last: then it is the last one out, and SQLite folds the write-ahead log into the database.
-        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
-        if self._pid == os.getpid():
-            for connection in (reader, writer):
-                with suppress(sqlite3.Error):  # nothing is pending on it
-                    if connection is not None:
-                        connection.close()
