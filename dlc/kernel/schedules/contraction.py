@@ -9,19 +9,20 @@ there is one operand (pooling), tiles have one row. Blocks keep what is read aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.loops import Block, For, If, Stmt, axes_of, loop, wrap
-from dlc.kernel.nest import Kernel, Nest, Param
-from dlc.kernel.schedules.flat import axis_inside, coefficient, offset
+from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.loop_plan import Plan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
-from dlc.kernel.schedules.scope import Scope, merge_run, open_scope
-from dlc.kernel.schedules.tiles import Spot, Tile, cycles, row_limit, split_rows, tile
+from dlc.kernel.schedules.scalar_loops import fill
+from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.tiles import Parts, Spot, row_limit, split_rows, tile
 from dlc.types import f32, f64
 
 
@@ -76,110 +77,17 @@ def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | Non
     named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
     frozen = (o.column, *([o.block.axis] if o.block else ()), *(a for a in o.group.shared if a in named))
     scope = open_scope(o.group, whole, frozen)
-    plan = _plan(o, scope, whole, machine, named)
-    for vectors in _widths(plan, machine):
+    plan = plan_loops(o, scope, whole, machine, named)
+    for vectors in widths(plan, machine):
         body = _panels(plan, vectors, machine)
         if body is not None:
             # All accumulators of a tile are in registers, whatever its shape.
-            held = (machine.registers * plan.tile.lanes,)
-            buffers = (*o.buffers, Param("tile", kernel.tensors[plan.tile.product.out].type.with_shape(held)))
-            return Scheduled(wrap(plan.outer, body), buffers)
+            held = machine.registers * plan.tile.lanes
+            waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
+            type = kernel.tensors[plan.tile.product.out].type
+            own = (Param("tile", type.with_shape((held,))), Param("part", type.with_shape((waiting,))))
+            return Scheduled(wrap(plan.outer, body), (*o.buffers, *own))
     return None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Loops around the tiles.
-
-    Attributes:
-        outer: Loops outside of everything: batches, and rows that no block divides.
-        block: Axis that row blocks divide; `size` of its values make a block.
-        between: Row axes inside the panel loop, outside of tiles.
-        once: No element may be computed twice, because a follower may overwrite what it reads.
-    """
-
-    operands: Operands
-    tile: Tile
-    outer: tuple[Axis, ...]
-    between: tuple[Axis, ...]
-    block: Axis | None
-    size: int
-    once: bool
-
-
-def _plan(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
-    product, *followers = scope.nests
-    reduced = _by_stride(product, o.column, tuple(a for a in product.axes if a not in scope.shared))
-    (product,), reduced = merge_run((product,), reduced)
-    others = [a for a in scope.shared if a != o.column]
-    rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
-    row = rows[-1] if rows else None
-    dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | {"tile": kernel.tensors[product.out].dtype}
-    tiling = Tile(
-        product,
-        tuple(followers),
-        scope.scalars.get(product.out),
-        scope.scalars,
-        row,
-        o.column,
-        reduced,
-        machine.lanes(kernel.tensors[product.out].dtype.itemsize),
-        kernel.start_of(product.out),
-        dtypes,
-    )
-    if o.block is not None:
-        block: Axis | None = o.block.axis
-        size = o.block.size
-    else:
-        block = rows[-2] if len(rows) > 1 else row
-        size = _rows_per_block(o, block, machine) if block else 0
-    within = [block] if block is not None and block != row else []
-    outer = tuple(a for a in others if a != row and a not in within)
-    read = {name for n in followers for name in n.reads()}
-    results = {r.type for r in kernel.results}
-    once = any(p.name in read and p.type in results for p in kernel.params)
-    return Plan(o, tiling, outer, tuple(within), block, size, once)
-
-
-def _by_stride(product: Nest, column: Axis, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Reduction axes in the order in which the column operand lies in memory: a panel is read front to back."""
-    factors = product.body.args if isinstance(product.body, Apply) else (product.body,)
-    loads = [e for e in factors if isinstance(e, Load) and axis_inside(e, column)]
-    strides = [[abs(coefficient(e.index[0], a) or 0) for e in loads] for a in axes]
-    return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: x[0], reverse=True))
-
-
-def _is_row(product: Nest, axis: Axis) -> bool:
-    """Whether only the operand without the column moves along an axis."""
-    return isinstance(product.body, Apply) and sum(axis_inside(a, axis) for a in product.body.args) == 1
-
-
-def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
-    """Values of the block axis per block; all of them when blocks would move more bytes than they save."""
-    budget = machine.l2 // 2
-    if o.row_bytes <= budget:
-        return block.extent
-    blocks = -(-o.row_bytes // budget)
-    panels = max(1, o.column.extent // 16)
-    by_panel = o.column_bytes + o.row_bytes * panels
-    by_block = o.row_bytes + o.column_bytes * (blocks if o.column_bytes > budget else 1)
-    return block.extent if by_panel <= by_block else max(1, block.extent // blocks)
-
-
-def _widths(plan: Plan, machine: Machine) -> list[int]:
-    """Vectors per tile, fastest first by the cycle model."""
-    lanes = plan.tile.lanes
-    rows = plan.tile.row.extent if plan.tile.row else 1
-    columns = plan.tile.column.extent
-
-    def cost(vectors: int) -> float:
-        tiles = sum(cycles(h, vectors) for h in split_rows(rows, row_limit(vectors, machine.registers), vectors))
-        return tiles * -(-columns // (vectors * lanes))
-
-    if plan.operands.panel_width:
-        return [plan.operands.panel_width // lanes]
-    fitting = [v for v in (2, 3, 1, 4, 6, 8) if v * lanes <= max(columns, lanes) and v <= machine.registers // 2]
-    return sorted(fitting, key=cost)
 
 
 def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
@@ -263,9 +171,28 @@ def _block_size(plan: Plan, machine: Machine, vectors: int) -> int:
 
 
 def _rows(plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
-    """All rows of a block for one panel."""
-    row = plan.tile.row
+    """All rows of a block for one panel; where the reduction is cut, part by part and then the followers."""
     limit = row_limit(vectors, machine.registers)
+    if plan.outside is None:
+        return _row_loops(plan, column, vectors, columns, machine, limit)
+    width = vectors * plan.tile.lanes
+    place: Expr = Const(0)
+    for axis in plan.rows:
+        place = place * axis.extent + axis
+    parts = Parts("part", place * width, False)
+    adding, ending = (replace(plan, tile=replace(plan.tile, parts=replace(parts, finish=f))) for f in (False, True))
+    add = _row_loops(adding, column, vectors, columns, machine, limit)
+    end = _row_loops(ending, column, vectors, columns, machine, 1)
+    if add is None or end is None:
+        return None
+    return (*fill("part", plan.height * width, plan.tile.start), loop(plan.outside, *add), *end)
+
+
+def _row_loops(
+    plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine, limit: int
+) -> tuple[Stmt, ...] | None:
+    """Tiles of at most `limit` rows over all rows of a block."""
+    row = plan.tile.row
     runs = [(h, len(list(g))) for h, g in groupby(split_rows(row.extent if row else 1, limit, vectors))]
     blocked = plan.block is not None and (
         plan.operands.block is not None or _block_size(plan, machine, vectors) < plan.block.extent
@@ -309,8 +236,3 @@ def _run(plan: Plan, s: Spot, count: int, blocked: bool, size: int) -> tuple[Stm
         return (For(at, Const(first), Const(last), body, s.rows),)
     start = _block_start(plan)
     return (For(at, start, apply("min", start + size, last), body, s.rows),)
-
-
-def shares(e: Expr, axes: Sequence[Axis]) -> bool:
-    """Whether any of the axes occurs."""
-    return any(a in axes_in(e) for a in axes)

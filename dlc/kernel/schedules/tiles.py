@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.loops import For, Lanes, Let, Local, Set, Stmt, Store, loop
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
@@ -22,6 +22,21 @@ from dlc.types import DType
 UNROLL = 4
 # Two multiply-adds per cycle with a latency of four: fewer than eight accumulators leave the units waiting.
 LATENCY = 4.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Sums that wait in memory between parts of the reduction.
+
+    Attributes:
+        buffer: Where they lie, one tile row after another.
+        place: Position of a tile row, in terms of the axes around tiles and of the tile's own row axis.
+        finish: Nothing is left to add: followers take over.
+    """
+
+    buffer: str
+    place: Expr
+    finish: bool
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class Tile:
         lanes: Elements per vector.
         start: What sums start from.
         dtypes: Element types of all tensors.
+        parts: Where sums wait when the reduction is cut into parts; None: it runs through.
     """
 
     product: Nest
@@ -51,6 +67,7 @@ class Tile:
     lanes: int
     start: bool | int | float
     dtypes: Mapping[str, DType]
+    parts: Parts | None = None
 
     @property
     def dtype(self) -> DType:
@@ -72,12 +89,27 @@ class Spot:
 def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:
     """One tile, or None when an operand has no vector form there."""
     sums = [[Local(f"c{r}_{v}", t.dtype, t.lanes) for v in range(s.vectors)] for r in range(s.rows)]
-    inner = _reduction(t, s, sums)
+    inner = () if t.parts and t.parts.finish else _reduction(t, s, sums)
     if inner is None:
         return None
-    start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
+    if t.parts is None:
+        start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
+    else:
+        start = tuple(Let(x, Lanes(place, t.lanes)) for x, place in _waiting(t, s, sums, t.parts))
+        if not t.parts.finish:
+            wait = (Store(p.param, p.index[0], x, t.lanes) for x, p in _waiting(t, s, sums, t.parts))
+            return (*start, *inner, *wait)
     after = _in_registers(t, s, sums) or _through_memory(t, s, sums)
     return (*start, *inner, *after)
+
+
+def _waiting(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -> list[tuple[Local, Load]]:
+    """Every vector of sums with its place in memory."""
+    return [
+        (x, Load(parts.buffer, (at(parts.place, _mapping(t, s, r, s.column)) + v * t.lanes,)))
+        for r, row in enumerate(sums)
+        for v, x in enumerate(row)
+    ]
 
 
 def _mapping(t: Tile, s: Spot, r: int, column: Expr) -> dict[Expr, Expr]:
@@ -231,13 +263,6 @@ def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[
     return (*out, loop(r, loop(j, *body)))
 
 
-def needs_buffer(body: tuple[Stmt, ...]) -> bool:
-    """Whether some tile goes through memory."""
-    from dlc.kernel.loops import writes
-
-    return "tile" in writes(body)
-
-
 def row_limit(vectors: int, registers: int) -> int:
     """Most rows whose accumulators, one scalar and the column vectors fit the registers."""
     if vectors * 2 > registers // 2 - 1:
@@ -246,8 +271,11 @@ def row_limit(vectors: int, registers: int) -> int:
 
 
 def cycles(rows: int, vectors: int) -> float:
-    """Cycles per step of the reduction: multiply-adds, their latency, or loads, whichever is longest."""
-    return max(rows * vectors * 0.5, LATENCY, (rows + vectors) * 0.5)
+    """Cycles per step of the reduction: multiply-adds, their latency, or loads, whichever is longest.
+
+    Scalars of the rows come from the nearest cache, two in a cycle; vectors of a panel from the second level.
+    """
+    return max(rows * vectors * 0.5, LATENCY, rows * 0.5 + vectors)
 
 
 @lru_cache(maxsize=1024)
@@ -262,8 +290,3 @@ def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
         ]
         best.append(min(options))
     return (*([limit] * tall), *sorted(best[rest][1], reverse=True))
-
-
-def update(e: Expr, value: Expr, fn: str) -> Expr:
-    """The reduction's step as an expression."""
-    return apply(fn, e, value)

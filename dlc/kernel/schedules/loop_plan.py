@@ -1,0 +1,149 @@
+"""The loops around the tiles of a contraction: which axes run where, in what order, and in blocks of what size.
+
+for batch: for row blocks: for column panels: [for parts of the reduction:] for rows: tile
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Apply, Axis, Load, substitute
+from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.operands import Operands
+from dlc.kernel.schedules.scope import Scope, merge_run
+from dlc.kernel.schedules.tiles import Tile, cycles, row_limit, split_rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Loops around the tiles.
+
+    Attributes:
+        outer: Loops outside of everything: batches, and rows that no block divides.
+        block: Axis that row blocks divide; `size` of its values make a block.
+        between: Row axes inside the panel loop, outside of tiles.
+        outside: Part of the reduction that runs outside of the rows, its sums waiting in memory.
+        once: No element may be computed twice, because a follower may overwrite what it reads.
+    """
+
+    operands: Operands
+    tile: Tile
+    outer: tuple[Axis, ...]
+    between: tuple[Axis, ...]
+    block: Axis | None
+    size: int
+    outside: Axis | None
+    once: bool
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """Axes inside a panel, outermost first."""
+        return (*self.between, *([self.tile.row] if self.tile.row else []))
+
+    @property
+    def height(self) -> int:
+        """Tile rows of a panel."""
+        return math.prod(a.extent for a in self.rows)
+
+
+def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
+    """The loops of a group whose operands are ready; `named` axes occur in loops that are written already."""
+    product, *followers = scope.nests
+    reduced = _by_stride(product, o.column, tuple(a for a in product.axes if a not in scope.shared))
+    (product,), reduced = merge_run((product,), reduced)
+    others = [a for a in scope.shared if a != o.column]
+    rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
+    row = rows[-1] if rows else None
+    dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
+        ("tile", "part"), kernel.tensors[product.out].dtype
+    )
+    tiling = Tile(
+        product,
+        tuple(followers),
+        scope.scalars.get(product.out),
+        scope.scalars,
+        row,
+        o.column,
+        reduced,
+        machine.lanes(kernel.tensors[product.out].dtype.itemsize),
+        kernel.start_of(product.out),
+        dtypes,
+    )
+    if o.block is not None:
+        block: Axis | None = o.block.axis
+        size = o.block.size
+    else:
+        block = rows[-2] if len(rows) > 1 else row
+        size = _rows_per_block(o, block, machine) if block else 0
+    within = [block] if block is not None and block != row else []
+    outer = tuple(a for a in others if a != row and a not in within)
+    read = {name for n in followers for name in n.reads()}
+    results = {r.type for r in kernel.results}
+    once = any(p.name in read and p.type in results for p in kernel.params)
+    return hoisted(Plan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+
+
+def hoisted(plan: Plan, machine: Machine) -> Plan:
+    """The plan with its reduction cut where a whole panel does not stay in the cache from tile to tile.
+
+    for rows: for k: s   →   for outer part of k: for rows: for the rest of k: s
+    """
+    t = plan.tile
+    row_bytes = 2 * t.lanes * t.dtype.itemsize
+    panel = row_bytes * math.prod(a.extent for a in t.reduced)
+    if panel <= machine.l2 // 2 or not 8 <= plan.height <= machine.l1 // row_bytes or t.product.where is not None:
+        return plan
+    first, *rest = t.reduced
+    if not rest:
+        fitting = [n for n in range(4, first.extent, 4) if first.extent % n == 0 and n * row_bytes <= machine.l2 // 4]
+        if not fitting:
+            return plan
+        first, inner = Axis("kb", first.extent // fitting[-1]), Axis(first.name, fitting[-1])
+        body = flat_simplify(substitute(t.product.body, {t.reduced[0]: first * inner.extent + inner}))
+        axes = tuple(y for x in t.product.axes for y in ((first, inner) if x == t.reduced[0] else (x,)))
+        t, rest = replace(t, product=replace(t.product, body=body, axes=axes)), [inner]
+    return replace(plan, tile=replace(t, reduced=tuple(rest)), outside=first)
+
+
+def _by_stride(product: Nest, column: Axis, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Reduction axes in the order in which the column operand lies in memory: a panel is read front to back."""
+    factors = product.body.args if isinstance(product.body, Apply) else (product.body,)
+    loads = [e for e in factors if isinstance(e, Load) and axis_inside(e, column)]
+    strides = [[abs(coefficient(e.index[0], a) or 0) for e in loads] for a in axes]
+    return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: x[0], reverse=True))
+
+
+def _is_row(product: Nest, axis: Axis) -> bool:
+    """Whether only the operand without the column moves along an axis."""
+    return isinstance(product.body, Apply) and sum(axis_inside(a, axis) for a in product.body.args) == 1
+
+
+def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
+    """Values of the block axis per block; all of them when blocks would move more bytes than they save."""
+    budget = machine.l2 // 2
+    if o.row_bytes <= budget:
+        return block.extent
+    blocks = -(-o.row_bytes // budget)
+    panels = max(1, o.column.extent // 16)
+    by_panel = o.column_bytes + o.row_bytes * panels
+    by_block = o.row_bytes + o.column_bytes * (blocks if o.column_bytes > budget else 1)
+    return block.extent if by_panel <= by_block else max(1, block.extent // blocks)
+
+
+def widths(plan: Plan, machine: Machine) -> list[int]:
+    """Vectors per tile, fastest first by the cycle model."""
+    lanes = plan.tile.lanes
+    rows = plan.tile.row.extent if plan.tile.row else 1
+    columns = plan.tile.column.extent
+
+    def cost(vectors: int) -> float:
+        tiles = sum(cycles(h, vectors) for h in split_rows(rows, row_limit(vectors, machine.registers), vectors))
+        return tiles * -(-columns // (vectors * lanes))
+
+    if plan.operands.panel_width:
+        return [plan.operands.panel_width // lanes]
+    fitting = [v for v in (2, 3, 1, 4, 6, 8) if v * lanes <= max(columns, lanes) and v <= machine.registers // 2]
+    return sorted(fitting, key=cost)
