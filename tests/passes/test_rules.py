@@ -338,7 +338,7 @@ def test_every_rule_has_a_case_and_an_equation() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 def test_both_sides_are_equal(rule: Rule) -> None:
-    @settings(max_examples=10, deadline=None, database=None)
+    @settings(max_examples=10, deadline=None, database=None, derandomize=True)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         before = graph_of(CASES[rule.name](Draw(data)))
@@ -355,26 +355,33 @@ def test_both_sides_are_equal(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", [r for r in RULES if not r.fast], ids=lambda r: r.name)
 def test_special_values_survive_without_fast(rule: Rule) -> None:
-    """NaN, infinities and huge numbers come out as they would have; elementwise rules only see them."""
-    if rule.name not in ELEMENTWISE:
-        return
+    """NaN, infinities and zeros with their sign come out as they would have."""
 
-    @settings(max_examples=10, deadline=None, database=None)
+    @settings(max_examples=15, deadline=None, database=None, derandomize=True)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         before = graph_of(CASES[rule.name](Draw(data)))
         after = apply_rules(before, [rule], Report())
         rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-        special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5, -3e38], np.float32)
-        values = {k: rng.choice(special, v.shape) if v.dtype == np.float32 else v for k, v in feeds(before, 0).items()}
+        special = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5, *((-3e38,) if rule.name in ELEMENTWISE else ())]
+        values = {
+            k: rng.choice(np.array(special, v.dtype), v.shape) if v.dtype.kind == "f" else v
+            for k, v in feeds(before, 0).items()
+        }
         with np.errstate(all="ignore"):
             want, got = evaluate(before, values)["y"], evaluate(after, values)["y"]
-        np.testing.assert_allclose(got, want, rtol=1e-5)
+        # As far as rounding goes: what is folded into weights is rounded elsewhere.
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=0 if rule.name in ELEMENTWISE else 1e-5)
         if rule.name not in ZERO_SIGN_IS_FREE:
             np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[want == 0]))
 
     check()
 
 
+# What is summed or folded into weights may overflow elsewhere than it did, which is rounding of huge numbers.
 ELEMENTWISE = {r.name for r in RULES[: [r.name for r in RULES].index("clip_of_clip") + 1]} - {"collect_constants"}
-ZERO_SIGN_IS_FREE = {"bound", "clip_alone", "clip_of_clip", "idempotent", "constant_right", "with_itself"}
+# min and max of zeros with different signs may be either; sums start at 0.0, so that the sum of -0.0 alone is 0.0.
+ZERO_SIGN_IS_FREE = {"bound", "clip_alone", "clip_of_clip", "idempotent", "constant_right", "with_itself"} | {
+    "reduce_nothing",
+    "pool_of_one",
+}
