@@ -71,19 +71,14 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write an .npz, whole or not at all. Raises DlcError when it cannot be written."""
     import io
 
-    from dlc.cache.store import write_atomically
+    from dlc.writing import write_whole
 
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
                 np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-    try:
-        write_atomically(path, [content.getvalue()])
-    except OSError as problem:
-        raise error(
-            "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
-        ) from None
+    write_whole(path, content.getvalue())
 
 
 def _split(text: str) -> tuple[str, Path]:
@@ -110,6 +105,7 @@ def _read(path: Path) -> list[tuple[str, Array]]:
                     "unknown-format",
                     f"{path}: arrays are read from .npy, .npz and .pb files",
                     location=Location(str(path)),
+                    help="numpy.save(path, array) writes an .npy",
                     exit_code=ExitCode.USAGE,
                 )
     except OSError as problem:
@@ -145,7 +141,7 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
     if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
         raise error(
             f"wrong-{what}",
-            f"{what} {quote(name)} is {wanted}, but {path} holds {_told(array)}",
+            f"{what} {quote(name)} is {wanted}, but {path} holds {type_text(array)}",
             location=Location(path),
             help=_remedy(array, wanted),
             exit_code=ExitCode.USAGE,
@@ -153,7 +149,7 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
     found[name] = np.ascontiguousarray(array).reshape(wanted.shape)
 
 
-def _told(array: Array) -> str:
+def type_text(array: Array) -> str:
     """`f32[1,3]`, as types of ports are written."""
     name = next((d.name for d in DTYPES.values() if d.numpy == array.dtype), str(array.dtype))
     return f"{name}[{','.join(map(str, array.shape))}]"
@@ -173,5 +169,8 @@ def _unreadable(path: Path, reason: str) -> DlcError:
         "unreadable-file",
         f"{path} cannot be read: {reason}",
         location=Location(str(path)),
+        help="check the path and its permissions"
+        if not path.is_file()
+        else "numpy.save and numpy.savez write such files",
         exit_code=ExitCode.USAGE,
     )

@@ -225,16 +225,9 @@ def _memory(artifact: Artifact, so_far: Progressed) -> dict[str, int | str]:
 
 
 def _add_report(artifact: Artifact, so_far: Progressed, prepared: Prepared, directory: Path) -> None:
-    from dlc.cache.store import write_atomically
     from dlc.report_html import report_html
+    from dlc.writing import write_whole
 
     plan = so_far.plan.handle.value if so_far.plan else None
     page = report_html(prepared.source.name, prepared.recipe, so_far.steps, plan, artifact)
-    path = directory / "report.html"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, [page.encode("utf-8")])
-    except OSError as problem:
-        raise error(
-            "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
-        ) from None
+    write_whole(directory / "report.html", page.encode("utf-8"), make_directory=True)

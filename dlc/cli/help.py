@@ -122,7 +122,8 @@ def _flag(p: Any) -> Flag:
     if p.param_type_name == "argument":
         return Flag(_argument(p), p.help or "", "", True)
     names = ", ".join(sorted(p.opts, key=len)) + (f" {p.metavar}" if p.metavar else "")
-    shown = p.default not in (None, "", (), [], False) and not callable(p.default)
+    # Only plain values: click has signs of its own for "none given".
+    shown = isinstance(p.default, int | float | str) and p.default not in ("", False)
     text = f"{p.help or ''}" + (f" [default: {p.default}]" if shown else "")
     return Flag(names, text, getattr(p, "rich_help_panel", None) or OWN_PANEL, False)
 

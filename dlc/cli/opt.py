@@ -115,6 +115,7 @@ def _read(file: Path) -> str:
             "unreadable-file",
             f"{file} cannot be read: {reason}",
             location=Location(str(file)),
+            help="give a file in dlc's own text; dlc show MODEL --text prints one",
             exit_code=ExitCode.USAGE,
         ) from None
 

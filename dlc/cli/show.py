@@ -178,4 +178,9 @@ def _port_rows(what: str, ports: Sequence[tuple[str, str]]) -> list[tuple[str, s
 
 
 def _no_effect(flag: str, reason: str) -> Exception:
-    return error("no-effect", f"{flag} has no effect here: {reason}", exit_code=ExitCode.USAGE)
+    return error(
+        "no-effect",
+        f"{flag} has no effect here: {reason}",
+        help="leave it out; dlc show --help says what belongs to what",
+        exit_code=ExitCode.USAGE,
+    )

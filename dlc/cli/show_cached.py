@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.terminal import Outcome, columns, size
 from dlc.cli.workspace import Workspace, opened_cache
-from dlc.diagnostics import ExitCode, Location, error, escape
+from dlc.diagnostics import ExitCode, error, escape
+from dlc.writing import write_whole
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Record
@@ -105,7 +106,10 @@ def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: 
     if text:
         if state is None:
             raise error(
-                "no-text", f"{found.title} left no graph, plan or program that can be read", exit_code=ExitCode.USAGE
+                "no-text",
+                f"{found.title} left no graph, plan or program that can be read",
+                help=f"dlc show {found.digest[:_DIGITS]} lists what it left",
+                exit_code=ExitCode.USAGE,
             )
         data["text"] = print_state(state, origins=origins)
         return Outcome(data["text"], data)
@@ -141,11 +145,13 @@ def _object(cache: Cache, found: Match, text: bool, output: Path | None) -> Outc
     """A file: its first lines if it is text."""
     content = cache.read(found.digest)
     if content is None:
-        raise error("damaged-entry", f"{found.digest} is damaged and was set aside", exit_code=ExitCode.MODEL)
+        raise error(
+            "damaged-entry", f"{found.digest} is damaged and was set aside", help="the next build makes it again"
+        )
     data: dict[str, Any] = {"kind": "file", "digest": found.digest, "bytes": len(content)}
     head = columns([("file", found.digest), ("size", size(len(content)))])
     if output:
-        _write(output, content)
+        write_whole(output, content)
         return Outcome(f"{head}\nwritten to {output}", {**data, "output": str(output)})
     try:
         words = content.decode("utf-8")
@@ -163,14 +169,3 @@ def _object(cache: Cache, found: Match, text: bool, output: Path | None) -> Outc
 
 def _shown(line: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else escape(c) for c in line)
-
-
-def _write(path: Path, content: bytes) -> None:
-    from dlc.cache.store import write_atomically
-
-    try:
-        write_atomically(path, [content])
-    except OSError as problem:
-        raise error(
-            "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
-        ) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.terminal import columns
-from dlc.diagnostics import ExitCode, Location, did_you_mean, error, escape
+from dlc.diagnostics import ExitCode, did_you_mean, error, escape
 
 if TYPE_CHECKING:
     from dlc.recipe import Recipe
@@ -95,17 +95,11 @@ class Dump:
         changed = self.wanted == "changed" and step.handle.digest != before
         if step.handle.kind == "artifact" or not (changed or self.wanted in ("all", name)):
             return
-        from dlc.cache.store import write_atomically
         from dlc.state_text import print_state
+        from dlc.writing import write_whole
 
         path = self.directory / f"{len(self.seen) - 1:03}-{name}.dlc"
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, [print_state(step.handle.value, origins=True).encode()])
-        except OSError as problem:
-            raise error(
-                "cannot-write", f"{path} cannot be written: {problem.strerror}", location=Location(str(path))
-            ) from None
+        write_whole(path, print_state(step.handle.value, origins=True).encode(), make_directory=True)
 
 
 def memory_line(memory: Mapping[str, int | str]) -> str:

@@ -10,7 +10,7 @@ import typer
 from dlc.cli import flags
 from dlc.cli.run import Files, Seed, Subject
 from dlc.cli.terminal import Outcome, Terminal, columns
-from dlc.diagnostics import ExitCode, error, escape
+from dlc.diagnostics import ExitCode, error, escape, quote
 
 if TYPE_CHECKING:
     from dlc.cli.programs import Opened
@@ -89,7 +89,9 @@ def verify(
 
             want = read_feeds(expected, opened.program.signature.outputs, "output")
         else:
-            want = _reference(kind, opened, model or source, chosen).evaluate(feeds)
+            with terminal.progress() as progress:
+                progress.at(f"reference: {kind}")
+                want = _reference(kind, opened, model or source, chosen).evaluate(feeds)
         found = call(opened.program, feeds)
     return _judge(kind, found, want, rtol, atol)
 
@@ -135,11 +137,17 @@ def _judge(
     kind: str, found: dict[str, Array], want: dict[str, Array], rtol: float | None, atol: float | None
 ) -> Outcome:
     from dlc.compare import compare
+    from dlc.feeds import type_text
     from dlc.reference import missing, tolerance_for
 
     absent = missing(list(found), want)
     if absent and kind != "expected":
-        raise error("no-reference", f"{kind} gives no value for {', '.join(map(escape, absent))}")
+        raise error(
+            "no-reference",
+            f"{kind} gives no value for {', '.join(map(quote, absent))}",
+            help="is --model the model that the program was built of?",
+            exit_code=ExitCode.MISMATCH,
+        )
     results: list[Comparison] = []
     for name, array in found.items():
         if name not in want:
@@ -147,8 +155,8 @@ def _judge(
         if want[name].shape != array.shape or want[name].dtype != array.dtype:
             raise error(
                 "shape-mismatch",
-                f"output {escape(name)} is {array.dtype}{list(array.shape)}, "
-                f"but {kind} has {want[name].dtype}{list(want[name].shape)}",
+                f"output {quote(name)} is {type_text(array)}, but {kind} gives {type_text(want[name])}",
+                help="is --model the model that the program was built of, with the same --dim and --input?",
                 exit_code=ExitCode.MISMATCH,
             )
         results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol)))

@@ -100,7 +100,8 @@ class Workspace:
             if key not in known:
                 raise error(
                     "no-effect",
-                    f"{flag}: the frontend {entry.name} has no {key}; shapes stand in the file itself",
+                    f"{flag}: the frontend {entry.name} takes no shapes, they stand in the file itself",
+                    help="leave it out",
                     exit_code=ExitCode.USAGE,
                 )
             spec = spec.with_option(key, value)
@@ -220,7 +221,12 @@ def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:
     for text in texts:
         name, middle, value = text.rpartition(mark)
         if not middle or not name or not value:
-            form = "NAME=N" if mark == "=" else "NAME:1x3x224x224"
-            raise error("bad-option", f"{flag} {text}: expected {form}", exit_code=ExitCode.USAGE)
+            form, example = ("NAME=N", "batch=1") if mark == "=" else ("NAME:SHAPE", "x:1x3x224x224")
+            raise error(
+                "bad-option",
+                f"{flag} {text} is not of the form {form}",
+                help=f"for example {flag} {example}",
+                exit_code=ExitCode.USAGE,
+            )
         found.append(f"{name}:{value}")
     return tuple(found)

@@ -1,0 +1,29 @@
+"""Files that dlc leaves for its user beside programs: reports, dumps, arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlc.diagnostics import Location, error
+
+
+def write_whole(path: Path, content: bytes, *, make_directory: bool = False) -> None:
+    """Write a file, whole or not at all; with `make_directory`, the directories above it as well.
+
+    Raises DlcError when that cannot be done.
+    """
+    from dlc.cache.store import write_atomically
+
+    try:
+        if make_directory:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, [content])
+    except OSError as problem:
+        raise error(
+            "cannot-write",
+            f"{path} cannot be written: {problem.strerror or problem}",
+            location=Location(str(path)),
+            help="choose another place, or free space and check its permissions"
+            if path.parent.is_dir()
+            else f"make the directory {path.parent} first, or choose another place",
+        ) from None
