@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dlc.graph import Op
     from dlc.interfaces import Backend, Frontend, StepDone
     from dlc.lazy import Lazy
-    from dlc.spec import Configurable
+    from dlc.passes.base import AnyPass
+    from dlc.passes.rules.rule import Rule
 
 hookspec = HookspecMarker("dlc")
 hookimpl = HookimplMarker("dlc")
@@ -30,18 +31,18 @@ def dlc_frontends() -> "Iterable[type[Frontend] | Lazy]":
 
 @hookspec
 def dlc_backends() -> "Iterable[type[Backend] | Lazy]":
-    """Writers of programs: Plan → Artifact."""
+    """Writers of programs: Graph or Plan → Artifact."""
     ...
 
 
 @hookspec
 def dlc_ops() -> "Iterable[type[Op] | Lazy]":
-    """Ops in addition to the core's."""
+    """Ops in addition to the core's. Their code, like that of rules, is part of every step's cache key."""
     ...
 
 
 @hookspec
-def dlc_passes() -> "Iterable[type[Configurable] | Lazy]":
+def dlc_passes() -> "Iterable[type[AnyPass] | Lazy]":
     """Passes that pipelines may name."""
     ...
 
@@ -53,8 +54,8 @@ def dlc_pipelines() -> Mapping[str, str]:
 
 
 @hookspec
-def dlc_rules() -> Iterable[object]:
-    """Rewrite rules added to the `simplify` pass."""
+def dlc_rules() -> "Iterable[Rule | Lazy]":
+    """Equations that the pass `simplify` applies after its own: made by `dlc.equation` or `dlc.rule`."""
     ...
 
 
