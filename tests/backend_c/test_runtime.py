@@ -13,11 +13,13 @@ from dlc_backend_c.runtime import Argument, Model
 
 import dlc
 from dlc import DlcError
+from dlc.calling import input_array
 from dlc.graph import Input, evaluate, make_graph
 from dlc.ops.elementwise import Add, Not
-from dlc.types import Type, bool_, f16, i64
+from dlc.ops.linear import MatMul
+from dlc.types import Type, bool_, f16, f32, i64
 from tests.backend_c.conftest import Compile
-from tests.backend_c.models import Array, Bench, numbers, small_net, sums
+from tests.backend_c.models import Array, Bench, constant, numbers, small_net, sums
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +153,40 @@ def test_threads_have_working_memory_of_their_own(compile_model: Compile, tmp_pa
     for t in threads:
         t.join()
     assert problems == []
+
+
+def test_nothing_is_copied_that_can_be_read_in_place(model: Model) -> None:
+    port = model.signature.inputs[0]
+    assert input_array(port, A) is A
+    assert np.shares_memory(input_array(port, Foreign(A)), A)
+    half = np.zeros((2, 6), np.float32)[:, :3]
+    assert not np.shares_memory(input_array(port, half), half)  # its rows do not follow one another
+    whole = np.zeros((4, 3), np.float32)
+    model(a=A, b=B, out={"y": whole[2:]})
+    np.testing.assert_allclose(whole[2:], WANT, rtol=1e-6)
+    assert not whole[:2].any()
+
+
+def test_other_threads_run_during_a_call(compile_model: Compile, tmp_path: Path) -> None:
+    """One call that takes long, so that Python's lock is never given up between calls."""
+    x = Input("x", Type(f32, (256, 512)))
+    compile_model(make_graph((x,), {"y": MatMul(x, constant(512, 512))}), "c{cpu=generic flags=-O0}", tmp_path)
+    m, feeds = C().load(tmp_path), {"x": numbers(256, 512)}
+    m(feeds)
+    started, ended, steps = threading.Event(), threading.Event(), 0
+
+    def call() -> None:
+        started.set()
+        m(feeds)
+        ended.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    started.wait()
+    while not ended.is_set():
+        steps += 1
+    thread.join()
+    assert steps > 1000
 
 
 def test_dlc_load_finds_the_backend(directory: Path) -> None:
