@@ -76,7 +76,7 @@ def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], se
     """Program text → what the toolchain makes of it."""
 
     def run(artifact: Artifact, report: Report) -> Artifact:
-        return backend.build(artifact, SessionWorkshop(session, package, report))
+        return backend.build(artifact, SessionWorkshop(session, report))
 
     extra = (("toolchain", backend.toolchain()),)
     return session.step(Stage(f"build {backend}", package, run, extra), given)

@@ -110,7 +110,7 @@ class Session:
     context: Context
     observers: Sequence[Callable[[StepDone], None]] = ()
     on_start: Callable[[str], None] = _ignore
-    """Told the spec text of every step that is about to run."""
+    """Told the spec text of every step, and the name of every sub-step, that is about to run; by any thread."""
     jobs: int = 2
     """Sub-steps that run at once."""
     acting: tuple[str, ...] = ()
@@ -206,12 +206,13 @@ class Session:
         return StepResult(spec, handle, cached, ms, report.counts, tuple(report.misses), tuple(report.notes), key)
 
     # ---- sub-steps: what backends build in parallel ----
-    def run_jobs(self, jobs: Sequence[Job], package: str, report: Report) -> list[bytes]:
+    def run_jobs(self, jobs: Sequence[Job], report: Report) -> list[bytes]:
         """The results of jobs, from the cache or made, several at once, in the order given."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
-            futures = [pool.submit(self._job, job, package) for job in jobs]
+            titles = [f"{job.step} {k} of {len(jobs)}: {job.subject}" for k, job in enumerate(jobs, 1)]
+            futures = [pool.submit(self._job, job, title) for job, title in zip(jobs, titles, strict=True)]
             try:
                 found = [f.result() for f in futures]
             except BaseException:
@@ -222,8 +223,7 @@ class Session:
             report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
         return [content for content, _ in found]
 
-    def _job(self, job: Job, package: str) -> tuple[bytes, bool]:
-        del package
+    def _job(self, job: Job, title: str) -> tuple[bytes, bool]:
         key = job_key(job)
         with self.cache.flight(key):
             record = self.cache.lookup(key)
@@ -231,6 +231,7 @@ class Session:
                 content = self.cache.read(digest)
                 if content is not None:
                     return content, True
+            self.on_start(title)
             start = time.perf_counter()
             made = job.make()
             ms = (time.perf_counter() - start) * 1000
@@ -254,12 +255,11 @@ class SessionWorkshop:
     """The `Workshop` that a session lends to `Backend.build`."""
 
     session: Session
-    package: str
     report: Report
 
     def cached(self, jobs: Sequence[Job]) -> list[bytes]:
         """See `Workshop.cached`."""
-        return self.session.run_jobs(jobs, self.package, self.report) if jobs else []
+        return self.session.run_jobs(jobs, self.report) if jobs else []
 
 
 def _digest(state: State, outputs: Mapping[str, Payload]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -54,6 +55,7 @@ def test_progress_on_a_terminal_only() -> None:
     shown, out = on_terminal(["build", "small.onnx", "-o", "out"])
     assert "\x1b[" in shown  # a line that moves
     assert "emit c" in shown
+    assert re.search(r"compile \d of \d: ", shown)
     assert out.startswith(b"out: ")
     assert b"\x1b" not in out
 
