@@ -47,7 +47,9 @@ def data_of(case: Any) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]
                 tensors.append(onnx.numpy_helper.to_array(proto))
             both.append(tensors)
         sets.append((both[0], both[1]))
-    return onnx.load(root / "model.onnx"), sets
+    model = onnx.ModelProto()
+    model.ParseFromString((root / "model.onnx").read_bytes())
+    return model, sets
 
 
 def fixed(model: onnx.ModelProto, inputs: list[Any]) -> tuple[str, ...]:
@@ -60,13 +62,13 @@ def fixed(model: onnx.ModelProto, inputs: list[Any]) -> tuple[str, ...]:
 
 
 def constants(model: onnx.ModelProto, inputs: list[Any]) -> onnx.ModelProto:
-    """The model with integer and scalar inputs as initializers: what exporters write for shapes, axes and bounds."""
+    """The model with integers, scalars and short lists as initializers, as exporters write shapes, axes and scales."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     del copy.graph.input[:]
     for info, value in zip(model.graph.input, inputs, strict=False):
         array = np.asarray(value)
-        if (array.dtype.kind in "iub" and array.ndim <= 1) or array.size <= 1:
+        if array.ndim <= 1 and (array.dtype.kind in "iub" or array.size <= 8):
             copy.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
         else:
             copy.graph.input.append(info)

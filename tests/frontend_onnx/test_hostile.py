@@ -15,6 +15,7 @@ from building import model_of, parse
 from dlc_frontend_onnx.frontend import Onnx, read_model
 from dlc_frontend_onnx.wire import encode_varint
 from hostile import CHANGES, NAMES, Change, X, changed, small
+from hostile_calls import CHANGES as CALLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -22,6 +23,7 @@ from onnx import helper
 from dlc import DlcError, Report, Source
 from dlc.graph import Constant
 
+ALL = (*CHANGES, *CALLS)
 MEMORY = 64 << 20
 """Bytes that refusing a model may take."""
 
@@ -48,7 +50,7 @@ def check(problem: DlcError) -> None:
     assert all(c == "\n" or c.isprintable() for c in str(problem))
 
 
-@pytest.mark.parametrize(("change", "code"), CHANGES, ids=[c.__name__ for c, _ in CHANGES])
+@pytest.mark.parametrize(("change", "code"), ALL, ids=[c.__name__ for c, _ in ALL])
 def test_a_model_with_one_fault_is_refused_with_its_place_and_a_remedy(change: Change, code: str) -> None:
     found = refusal(changed(change))
     assert {d.code for d in found.diagnostics} == {code}, str(found)
@@ -56,7 +58,7 @@ def test_a_model_with_one_fault_is_refused_with_its_place_and_a_remedy(change: C
 
 def test_the_messages_are_these(golden: object) -> None:
     assert callable(golden)
-    golden("hostile.txt", "\n".join(f"# {c.__name__}\n{refusal(changed(c))}" for c, _ in CHANGES))
+    golden("hostile.txt", "\n".join(f"# {c.__name__}\n{refusal(changed(c))}" for c, _ in ALL))
 
 
 @pytest.mark.parametrize("end", range(0, 5000, 97))

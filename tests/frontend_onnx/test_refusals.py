@@ -29,7 +29,7 @@ def many() -> onnx.ModelProto:
         helper.make_node("Reshape", ["r", "shape"], ["d"], name="dynamic"),
         helper.make_node("Reshape", ["r", "shape"], ["d2"], name="dynamic again"),
         helper.make_node("BatchNormalization", ["x", "b", "b", "b", "b"], ["n"], name="train", training_mode=1),
-        helper.make_node("Resize", ["x", "", "two"], ["z"], name="cubic", mode="cubic"),
+        helper.make_node("Resize", ["x", "", "two"], ["z"], name="lanczos", mode="lanczos"),
         helper.make_node("Sub", ["r", "wrong"], ["w"], name="shapes"),
         helper.make_node("SequenceConstruct", ["r"], ["q2"], name="sequence"),
     ]

@@ -24,6 +24,15 @@ class Body:
     defaults: Mapping[str, onnx.AttributeProto]
 
 
+def has_body(domain: str, operator: str, version: int) -> bool:
+    """Whether the standard gives an operator as a function, for some operands at least."""
+    try:
+        schema: Any = defs.get_schema(operator, version, domain)
+    except defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
 def body_of(node: Node) -> Body | None:
     """The function that the standard gives for an operator in its version, or None."""
     domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain

@@ -14,7 +14,7 @@ from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
-from dlc_frontend_onnx.functions import Body, body_of
+from dlc_frontend_onnx.functions import Body, body_of, has_body
 from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import node_names
@@ -121,8 +121,10 @@ class Importer:
                 self._remember(op, inputs, name)
 
     def _known(self, node: Node) -> bool:
-        proto = node.proto
-        return key_of(proto) in self.functions or find(domain_of(proto), proto.op_type, node.version) is not None
+        proto, domain = node.proto, domain_of(node.proto)
+        if key_of(proto) in self.functions or find(domain, proto.op_type, node.version) is not None:
+            return True
+        return has_body(domain, proto.op_type, node.version)
 
     def _import(self, node: Node, refused: bool) -> Sequence[Op | None]:
         proto, domain = node.proto, domain_of(node.proto)

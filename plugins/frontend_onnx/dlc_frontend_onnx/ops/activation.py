@@ -5,7 +5,17 @@ from __future__ import annotations
 from dlc.graph import Op
 from dlc.ops import elementwise as e
 from dlc_frontend_onnx.node import Node, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import MICROSOFT, onnx
+
+
+@onnx("PRelu")
+def prelu(node: Node) -> Op:
+    """y = x or slope · x; before version 7 a slope for each channel is a list."""
+    x, slope = node.x(0), node.x(1)
+    if node.version < 7 and len(slope.shape) == 1 and len(x.shape) > 1:
+        slope = reshaped(slope, (*slope.shape, *(1,) * (len(x.shape) - 2)))
+    return e.PRelu(x, slope)
 
 
 @onnx("LeakyRelu")

@@ -60,7 +60,6 @@ BINARY: Final[Mapping[str, Callable[[Op, Op], Op]]] = {
     "LessOrEqual": e.LessOrEqual,
     "Mul": e.Mul,
     "Or": e.Or,
-    "PRelu": e.PRelu,
     "Sub": e.Sub,
     "Xor": e.Xor,
 }

@@ -8,7 +8,8 @@ from dlc.ops import elementwise as e
 from dlc.ops import linear
 from dlc.ops.index import Gather
 from dlc.ops.pointwise import normalized
-from dlc.types import DType, f32, i8, i32, u8
+from dlc.ops.shape import Expand, Slice
+from dlc.types import DType, f32, i8, i16, i32, u8, u16
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped
@@ -20,19 +21,34 @@ def _per_axis(node: Node, v: Op, x: Op) -> Op:
     axis, block = node.int("axis", 1), node.int("block_size", 0)
     if v.type.size == 1:
         return reshaped(v, ())
-    if block:
-        raise Unsupported("quantisation in blocks")
     d = normalized(axis, len(x.shape))
+    if block:
+        return _blocks(v, x, d, block)
     if v.shape != (x.shape[d],):
         raise ShapeError(f"a scale or zero point of type {v.type} along dimension {d} of {x.type}")
     return reshaped(v, (v.shape[0], *(1,) * (len(x.shape) - d - 1)))
 
 
+def _blocks(v: Op, x: Op, d: int, block: int) -> Op:
+    """A value per block along dimension d, once per element."""
+    before, count, after = v.shape[:d], v.shape[d] if d < len(v.shape) else 0, v.shape[d + 1 :]
+    if len(v.shape) != len(x.shape) or block < 1 or count != -(-x.shape[d] // block):
+        raise ShapeError(
+            f"scales or zero points of type {v.type} for blocks of {block} along dimension {d} of {x.type}"
+        )
+    repeated = Expand(reshaped(v, (*before, count, 1, *after)), to=(*before, count, block, *after))
+    whole = reshaped(repeated, (*before, count * block, *after))
+    if count * block == x.shape[d]:
+        return whole
+    ones, sizes = (1,) * len(x.shape), (*before, x.shape[d], *after)  # the last block may be shorter
+    return Slice(whole, starts=(0,) * len(x.shape), sizes=sizes, steps=ones)
+
+
 def _saturated(x: Op, to: DType) -> Op:
     """x rounded half to even, clipped to the range of `to`, and converted."""
-    if to not in (i8, u8):
-        raise Unsupported(f"quantisation to {to}", "supported: 8-bit integers")
-    low, high = (-128, 127) if to == i8 else (0, 255)
+    if to not in (i8, u8, i16, u16):
+        raise Unsupported(f"quantisation to {to}", "supported: integers of 8 and 16 bits")
+    low, high = to.limits
     return cast(e.Clip(x, low=low, high=high), to)
 
 
