@@ -1,7 +1,7 @@
 """Loops: the scheduled form of a kernel, ordered and explicit, ready to be spelled in a language.
 
     Program := parameters, results, buffers, Stmt*
-    Stmt    := For | If | Let | Set | Store | Block
+    Stmt    := For | If | Let | Set | Store | Prefetch | Block
     Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
@@ -106,13 +106,22 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read."""
+
+    tensor: str
+    at: Expr
+    write: bool = False
+
+
+@dataclass(frozen=True)
 class Block:
     """Statements whose variables end with it."""
 
     body: tuple[Stmt, ...]
 
 
-Stmt: TypeAlias = For | If | Let | Set | Store | Block
+Stmt: TypeAlias = For | If | Let | Set | Store | Prefetch | Block
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,8 @@ def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:
             return (value,)
         case Store(_, at, value, _):
             return at, value
+        case Prefetch(_, at, _):
+            return (at,)
         case Block():
             return ()
 
@@ -238,6 +249,8 @@ def rename(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]
                 return Set(local, expr(value))
             case Store(out, at, value, lanes):
                 return Store(names.get(out, out), expr(at), expr(value), lanes)
+            case Prefetch(tensor, at, write):
+                return Prefetch(names.get(tensor, tensor), expr(at), write)
             case Block(inner):
                 return Block(rename(inner, names))
 

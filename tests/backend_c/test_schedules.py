@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from dlc_backend_c.function import c_function
 from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
 
 from dlc.kernel.evaluate import run_kernel
@@ -132,3 +133,8 @@ def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_pa
     for n, kernel in enumerate(kernels):
         args = samples(kernel)
         assert close(compiled.over(n, args, 2), run_kernel(kernel, args)[0]), compiled.functions[n].text
+
+
+def test_portable_text_has_no_extension() -> None:
+    texts = [c_function(parse_kernel(text), "f", GENERIC).text for text in KERNELS]
+    assert not [t for t in texts if "__" in t or "f32x" in t]

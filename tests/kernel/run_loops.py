@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.loops import Block, Fold, For, If, Lanes, Let, Local, Program, Set, Stmt, Store
+from dlc.kernel.loops import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Stmt, Store
 from dlc.kernel.scalar import SCALARS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,6 +61,8 @@ class _Machine:
                 spot = self._spot(out, at, lanes)
                 self._tensors[out][spot] = self._value(value)
                 self._written[out][spot] = True
+            case Prefetch(tensor, at, _):
+                self._spot(tensor, at, 1)
             case Block(inner):
                 self.run(inner)
 

@@ -17,6 +17,7 @@ from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
+from dlc.kernel.schedules.prefetch import prefetches
 from dlc.types import DType
 
 UNROLL = 4
@@ -99,8 +100,10 @@ def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:
         if not t.parts.finish:
             wait = (Store(p.param, p.index[0], x, t.lanes) for x, p in _waiting(t, s, sums, t.parts))
             return (*start, *inner, *wait)
-    after = _in_registers(t, s, sums) or _through_memory(t, s, sums)
-    return (*start, *inner, *after)
+    after = _in_registers(t, s, sums)
+    if after is None:
+        return (*start, *inner, *_through_memory(t, s, sums))
+    return (*prefetches(t, s), *start, *inner, *after)
 
 
 def _waiting(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -> list[tuple[Local, Load]]:

@@ -10,7 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.loops import Block, Fold, For, If, Lanes, Let, Local, Program, Set, Stmt, Store, parts, reads, writes
+from dlc.kernel.loops import (
+    Block,
+    Fold,
+    For,
+    If,
+    Lanes,
+    Let,
+    Local,
+    Prefetch,
+    Program,
+    Set,
+    Stmt,
+    Store,
+    parts,
+    reads,
+    writes,
+)
 from dlc.kernel.nest import LITERAL_DTYPES
 from dlc.kernel.scalar import SCALARS, result_dtype
 from dlc.kernel.simplify import bounds, is_index
@@ -96,6 +112,8 @@ class Writer:
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Store(out, at, value, lanes):
                 self._store(out, at, value, lanes)
+            case Prefetch(tensor, at, write):
+                self.line(f"__builtin_prefetch(&{tensor}[{self.subscript(at)}], {int(write)});")
             case Block(body):
                 self.block("", body)
 
