@@ -4,9 +4,9 @@ A fenced block in `sh` is a script that must succeed; a block in `text` directly
 `console` shows commands behind `$ ` and, below each, what it prints. In outputs `…` stands for anything within a line,
 a line of its own for any lines, and runs of spaces are one space; `[exit code N]` at the end says that the command
 fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the example
-plugin. A block that cannot run there says why in a comment above it: `<!-- not run: REASON -->`; one that needs more than
-Python and gcc says what, `<!-- needs: make -->`, and is left out where that is not installed (`.ci/run` installs it). The
-README's two commands have marks of their own, because `.ci/run` runs them as they stand.
+plugin. A block that cannot run there says why in a comment above it: `<!-- not run: REASON -->`; one that needs more
+than Python and gcc says what, `<!-- needs: make -->`, and is left out where that is missing (`.ci/run` installs it).
+The README's two commands have marks of their own, because `.ci/run` runs them as they stand.
 """
 
 import os
