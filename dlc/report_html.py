@@ -165,6 +165,8 @@ def graph_rows(step: StepResult[Any]) -> tuple[GraphRow, ...]:
     sizes = [op.type.nbytes for op in graph.ops if isinstance(op, Constant)]
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     more = [f"{len(most) - _KINDS} more kinds"] if len(most) > _KINDS else []
+    kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)}
+    more += [f"{len(kernels):,} different kernels"] if kernels else []
     kinds = ", ".join([*(f"{name} {n:,}" for name, n in most[:_KINDS]), *more])
     return (GraphRow(escape(step.spec.partition("{")[0]), sum(counts.values()), len(sizes), sum(sizes), kinds),)
 
@@ -243,8 +245,14 @@ def _owners(plan: Plan) -> Mapping[str, str]:
 
 
 def _last_uses(plan: Plan) -> Mapping[str, int]:
-    """Digest of a value → the last step that reads it."""
-    return {x.digest: number for number, call in enumerate(plan.steps) for x in call.operands}
+    """Digest of a value → the last step that reads it, be it through views, which are calls that are no steps."""
+    last = {x.digest: number for number, call in enumerate(plan.steps) for x in call.operands}
+    computed = {call.digest for call in plan.steps}
+    for op in reversed(plan.graph.ops):
+        if isinstance(op, Call) and op.digest in last and op.digest not in computed:
+            for x in op.operands:
+                last[x.digest] = max(last.get(x.digest, 0), last[op.digest])
+    return last
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

@@ -1,0 +1,101 @@
+"""The report of a build: drawings that stay inside their frame, work that adds up, a page that is well formed."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dlc.cli.choice import CacheFlags, choice
+from dlc.cli.terminal import Terminal
+from dlc.cli.workspace import Workspace
+from dlc.plan import Plan
+from dlc.report_html import HEIGHT, WIDTH, kernels, memory
+from tests.cli.conftest import MODELS, Dlc
+from tests.cli.models import EVIL, evil, small
+
+VOID = {"meta", "br"}
+
+
+def plan_of(model: Path, *, pipeline: str | None = None) -> Plan:
+    """What the backend gets."""
+    space = Workspace.open(Terminal(quiet=True), CacheFlags("off"))
+    prepared = space.prepare(choice(str(model), "", pipeline, "", None, None, None, None))
+    with space.cache() as cache:
+        return space.compile(prepared, cache, stop_after="plan-memory").last.value
+
+
+@pytest.mark.parametrize("name", ["mnist_cntk", "tinyvit"])
+def test_memory_is_drawn_inside_the_frame(name: str) -> None:
+    plan = plan_of(MODELS / name / "model.onnx")
+    drawn = memory(plan)
+    assert len(drawn.rectangles) == len(plan.slots.keys() & plan.values.keys())  # views have slots, but no memory
+    for r in drawn.rectangles:
+        assert r.width > 0
+        assert r.x >= -0.01
+        assert r.x + r.width <= WIDTH + 0.01
+        assert r.y >= -0.01
+        assert r.y + r.height <= HEIGHT + 0.01
+    points = [tuple(map(float, p.split(","))) for p in drawn.curve.split()]
+    assert len(points) == 2 * len(plan.steps)
+    assert all(0 <= x <= WIDTH and -0.1 <= y <= HEIGHT for x, y in points)
+    assert drawn.arena == plan.regions["arena"]
+    assert 0 <= drawn.bound_y <= HEIGHT
+    assert drawn.bound <= drawn.arena
+    lowest = min(y for _, y in points)
+    assert lowest == pytest.approx(drawn.bound_y, abs=0.1)  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_work_of_a_product() -> None:
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    rows = kernels(plan_of(Path("small.onnx"), pipeline="lower,schedule,plan-memory"))
+    assert [row.macs for row in rows] == [2 * 3 * 4, 0, 0]
+    assert rows[0].flops == 2 * 2 * 3 * 4
+    assert [row.flops for row in rows[1:]] == [8, 8]
+    assert [row.origins for row in rows] == ["product", "bias", "positive"]
+
+
+def test_work_does_not_depend_on_fusion() -> None:
+    model = MODELS / "mnist_cntk" / "model.onnx"
+    fused = kernels(plan_of(model))
+    apart = kernels(plan_of(model, pipeline="expand,lower,schedule,plan-memory"))
+    assert len(fused) < len(apart)
+    assert sum(row.macs for row in fused) == sum(row.macs for row in apart)
+
+
+class Balanced(HTMLParser):
+    """Checks that every element is closed where it has to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        assert all(value is not None for _, value in attrs), (tag, attrs)
+        assert not any(name.startswith("on") for name, _ in attrs), (tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize(
+    "name", [EVIL, '<script>alert("x")</script>', "</title></svg><b onclick='x'>", "{{ 7 * 7 }}{% raw %}"]
+)
+def test_names_stay_text(dlc: Dlc, name: str) -> None:
+    made = evil()
+    made.graph.node[0].name = name
+    made.graph.input[0].name = made.graph.node[0].input[0] = name
+    Path("evil.onnx").write_bytes(made.SerializeToString())
+    assert dlc("build", "evil.onnx", "--html", "-o", "out", "-q", "-p", "lower,schedule,plan-memory").code == 0
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    parser = Balanced()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    assert not parser.names & {"script", "b", "iframe", "img"}
