@@ -286,6 +286,17 @@ CASES: dict[str, Callable[[Draw], Op]] = {
     ),
     "matmul_of_transpose": lambda d: MatMul(d.x((2, 3)), Transpose(d.x((4, 3)), perm=(1, 0))),
     "gemm_factors": lambda d: Gemm(d.x((2, 3)), d.c(3, 4), d.c(4), alpha=0.5, beta=3.0),
+    "zero_bias": lambda d: d.pick(
+        Conv(image(d), d.c(4, 3, 3, 2), n(0, shape=(4,))),
+        ConvTranspose(d.x((2, 3, 5)), d.c(3, 4, 2), n(0, shape=(4,)), stride=(2,)),
+        Gemm(d.x((2, 3)), d.c(3, 4), n(0, shape=(4,)), beta=2.0),
+    ),
+    "sum_plus_zero": lambda d: Add(
+        d.pick(
+            MatMul(d.x((5, 2, 3)), d.x((3, 4))), ReduceSum(d.x((2, 4)), axes=(0,)), Gemm(d.x((2, 3)), d.c(3, 4), d.c(4))
+        ),
+        d.pick(n(0), n(0, shape=(4,)), n(-0.0)),
+    ),
     "pad_into_max_pool": lambda d: MaxPool(padded(d, -math.inf), window=(3, 3), stride=(2, 1)),
     "pad_into_average_pool": lambda d: AveragePool(padded(d), window=(3, 2), stride=(2, 1), ceil=d.pick(True, False)),
     "softmax": lambda d: Div(e := exponential(d.x((2, 3))), ReduceSum(e, axes=(1,), keep=True)),
@@ -380,8 +391,11 @@ def test_special_values_survive_without_fast(rule: Rule) -> None:
 
 # What is summed or folded into weights may overflow elsewhere than it did, which is rounding of huge numbers.
 ELEMENTWISE = {r.name for r in RULES[: [r.name for r in RULES].index("clip_of_clip") + 1]} - {"collect_constants"}
-# min and max of zeros with different signs may be either; sums start at 0.0, so that the sum of -0.0 alone is 0.0.
+# min and max of zeros with different signs may be either; sums start at 0.0, so that the sum of -0.0 alone is 0.0,
+# which numpy's own products and sums, used as the reference here, do not all know.
 ZERO_SIGN_IS_FREE = {"bound", "clip_alone", "clip_of_clip", "idempotent", "constant_right", "with_itself"} | {
     "reduce_nothing",
     "pool_of_one",
+    "zero_bias",
+    "sum_plus_zero",
 }

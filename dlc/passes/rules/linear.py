@@ -6,9 +6,11 @@ import math
 
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, Mul
-from dlc.ops.linear import Gemm, MatMul
+from dlc.ops.linear import Conv, ConvTranspose, Gemm, MatMul
 from dlc.ops.pool import AveragePool, MaxPool
+from dlc.ops.reduce import ReduceSum
 from dlc.ops.shape import Pad, Transpose
+from dlc.passes.constants import number
 from dlc.passes.rules.affine import spatial_pads
 from dlc.passes.rules.rule import Scene, equation, rule, unit
 
@@ -69,6 +71,30 @@ def gemm_factors(op: Gemm, scene: Scene) -> Op | None:
     return None
 
 
+@equation(Conv, ConvTranspose, Gemm)
+def zero_bias(op: Conv | ConvTranspose | Gemm) -> Op | None:
+    """conv(x, w, 0) → conv(x, w); gemm too. A sum starts at 0, so adding 0 to it changes nothing, not even a sign."""
+    bias = op.c if isinstance(op, Gemm) else op.b
+    if bias is None or number(bias) != 0:
+        return None
+    match op:
+        case Gemm():
+            return Gemm(op.a, op.b, None, op.alpha, 1.0, op.trans_a, op.trans_b) if op.alpha == 1.0 else None
+        case Conv():
+            return Conv(op.x, op.w, None, op.stride, op.pads, op.dilation, op.group)
+        case _:
+            return ConvTranspose(op.x, op.w, None, op.stride, op.pads, op.dilation, op.output_pad, op.group)
+
+
+@equation(Add)
+def sum_plus_zero(op: Add) -> Op | None:
+    """Σ + 0 → Σ for products and sums, which start at 0 and so are never -0.0."""
+    starts_at_zero = isinstance(op.a, (MatMul, Conv, ConvTranspose, ReduceSum)) or (
+        isinstance(op.a, Gemm) and op.a.alpha == 1.0
+    )
+    return op.a if starts_at_zero and number(op.b) == 0 and op.a.shape == op.shape else None
+
+
 @rule(MaxPool)
 def pad_into_max_pool(op: MaxPool, scene: Scene) -> Op | None:
     """max_pool(pad(x, p, -∞), pads=q) → max_pool(x, pads=p + q)."""
@@ -90,6 +116,8 @@ def pad_into_average_pool(op: AveragePool, scene: Scene) -> Op | None:
 
 
 RULES = (
+    zero_bias,
+    sum_plus_zero,
     matmul_bias,
     gemm_of_transpose,
     matmul_of_transpose,
