@@ -98,3 +98,20 @@ def test_infinities_are_text(dlc: Dlc) -> None:
     )
     output = dlc("run", "graph.dlc", "--json").document["outputs"][0]
     assert output["min"] == output["mean"] == output["first"][0] == "nan"
+
+
+def test_a_repeated_build_says_the_same(dlc: Dlc) -> None:
+    """It takes a shorter way through the code, which nobody should notice but by the time."""
+    Path("small.onnx").write_bytes(small().SerializeToString())
+
+    def lasting(found: dict[str, Any]) -> dict[str, Any]:
+        steps = [{k: v for k, v in s.items() if k not in ("milliseconds", "cached")} for s in found["steps"]]
+        return {k: v for k, v in found.items() if k not in ("milliseconds", "cache")} | {"steps": steps}
+
+    first, second = (dlc("build", "small.onnx", "-o", "out", "--json").document for _ in range(2))
+    assert form(first) == form(second)
+    assert lasting(first) == lasting(second)
+    assert all(step["cached"] for step in second["steps"])
+    texts = {dlc("build", "small.onnx", "-o", "out", "-q").out for _ in range(2)}
+    texts.add(dlc("build", "small.onnx", "-o", "out", "-q", "--explain", "parse").out.partition("out: ")[2])
+    assert len({text.removeprefix("out: ") for text in texts}) == 1
