@@ -14,10 +14,8 @@ _TEXT: Final = "texts are not supported: do this part before or after the progra
 _SEQUENCE: Final = "sequences and optional values are not supported: export the model with tensors"
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
-_STEPS: Final = "write the recurrence step by step: export one step, with its state as inputs and outputs"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     _LOOP: ("Loop", "Scan"),
-    _STEPS: ("LSTM", "GRU", "RNN"),
     _TRAINING: ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "SGD", "Adam", "Adagrad", "Momentum"),
     _DATA: ("NonMaxSuppression", "Unique"),
     _RANDOM: ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),

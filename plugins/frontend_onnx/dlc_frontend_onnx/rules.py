@@ -25,7 +25,9 @@ Result = Op | Sequence[Op | None]
 Function = Callable[["Node"], Result]
 F = TypeVar("F", bound=Callable[..., Result])
 
-MODULES: Final = ("math", "activation", "nn", "reduce", "shape", "make", "index", "resize", "quantize", "control")
+MODULES: Final = (
+    *("math", "activation", "nn", "recurrent", "reduce", "shape", "make", "index", "resize", "quantize", "control"),
+)
 """Modules of `dlc_frontend_onnx.ops` that hold rules."""
 OLDEST: Final = 6
 """Oldest version of the ONNX operator set that is read: before, shapes and types were attributes of another form."""
