@@ -37,22 +37,25 @@ def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequen
         value: The number of the producer's result.
     """
     numbers = tuple(dict.fromkeys((*given, *(n for n in taken if n != value))))
-    first = {p.name: f"a{n}" for p, n in zip(producer.params, given, strict=True)}
-    second = {p.name: "v" if n == value else f"a{n}" for p, n in zip(consumer.params, taken, strict=True)}
-    first[producer.results[0].name] = "v"
-    first |= {p.name: f"x{k}" for k, p in enumerate(producer.locals)}
-    second |= {p.name: f"y{k}" for k, p in enumerate(consumer.locals)}
+    # Canonical names at once: a kernel that grows step by step keeps the nests it has.
+    param = {n: f"p{k}" for k, n in enumerate(numbers)}
+    between = f"t{len(producer.locals)}"
+    first = {p.name: param[n] for p, n in zip(producer.params, given, strict=True)}
+    second = {p.name: between if n == value else param[n] for p, n in zip(consumer.params, taken, strict=True)}
+    first[producer.results[0].name] = between
+    first |= {p.name: f"t{k}" for k, p in enumerate(producer.locals)}
+    second |= {p.name: f"t{k}" for k, p in enumerate(consumer.locals, len(producer.locals) + 1)}
     second |= {p.name: f"r{k}" for k, p in enumerate(consumer.results)}
     types = {first[p.name]: p.type for p in producer.params} | {second[p.name]: p.type for p in consumer.params}
     locals_ = (
         *(Param(first[p.name], p.type) for p in producer.locals),
-        Param("v", producer.results[0].type),
+        Param(between, producer.results[0].type),
         *(Param(second[p.name], p.type) for p in consumer.locals),
     )
     nests = (*(n.rename(first) for n in producer.nests), *(n.rename(second) for n in consumer.nests))
-    params = tuple(Param(f"a{n}", types[f"a{n}"]) for n in numbers)
+    params = tuple(Param(name, types[name]) for name in param.values())
     results = tuple(Param(second[p.name], p.type) for p in consumer.results)
-    return Joined(Kernel.canonical(params, results, nests, locals_), numbers)
+    return Joined(Kernel(params, results, locals_, nests), numbers)
 
 
 def inline_locals(kernel: Kernel) -> Kernel:
@@ -76,7 +79,8 @@ def _inline_local(kernel: Kernel, local: Param) -> Kernel | None:
     producer = kernel.nests[writers[0]]
     if any(k <= writers[0] for k in readers):  # what is read before it is written is the start value
         return None
-    producer = replace(producer, body=typed_literal(kernel, producer.body, local))
+    if not producer.reads():
+        producer = replace(producer, body=typed_literal(kernel, producer.body, local))
     overwritten = {n.out for n in kernel.nests[writers[0] + 1 :]} & producer.reads()
     if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
         return None
@@ -133,7 +137,7 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
         return "its values are read more than once"
     if product(consumer) is not None:
         return "it feeds a contraction"
-    nodes = sum(1 for _ in walk(consumer.body)) + len(found) * sum(1 for _ in walk(producer.body))
+    nodes = consumer.nodes + len(found) * producer.nodes
     return f"the joined body would have {nodes} nodes" if nodes > MAX_BODY else ""
 
 

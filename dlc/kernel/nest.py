@@ -98,12 +98,23 @@ class Nest:
         if self.where is not None:
             yield self.where
 
-    def reads(self) -> set[str]:
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        return frozenset(x.param for e in self.exprs() for x in walk(e) if isinstance(x, Load))
+
+    @cached_property
+    def nodes(self) -> int:
+        """Size of the body as a tree."""
+        return sum(1 for _ in walk(self.body))
+
+    def reads(self) -> frozenset[str]:
         """Names of the tensors that are loaded."""
-        return {x.param for e in self.exprs() for x in walk(e) if isinstance(x, Load)}
+        return self._reads
 
     def substitute(self, mapping: Mapping[Any, Expr], axes: tuple[Axis, ...]) -> Nest:
-        """The nest over new axes, expressions replaced accordingly."""
+        """The nest over new axes, expressions replaced accordingly; the same object when nothing changes."""
+        if axes == self.axes and all(old == new for old, new in mapping.items()):
+            return self
         return replace(
             self,
             index=tuple(substitute(i, mapping) for i in self.index),
@@ -113,10 +124,13 @@ class Nest:
         )
 
     def rename(self, names: Mapping[str, str]) -> Nest:
-        """The nest with tensors renamed."""
+        """The nest with tensors renamed; the same object when none of its own is."""
+        if all(names.get(name, name) == name for name in (self.out, *self._reads)):
+            return self
 
         def change(load: Load) -> Expr:
-            return Load(names.get(load.param, load.param), load.index)
+            new = names.get(load.param, load.param)
+            return load if new == load.param else Load(new, load.index)
 
         return replace(
             self,
