@@ -28,6 +28,13 @@ DLC_INLINE ptrdiff_t dlc_floordiv_index(ptrdiff_t a, ptrdiff_t b) { return a / b
 DLC_INLINE ptrdiff_t dlc_mod_index(ptrdiff_t a, ptrdiff_t b) { return a % b + (a % b < 0 ? b : 0); }
 """
 
+# Register tiles are complete: what these passes add to them are copies of values that then have no register left.
+_TILES = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize")
+#endif
+"""
+
 _F16 = """\
 DLC_INLINE uint16_t dlc_f16_bits(double x)
 {
@@ -201,6 +208,8 @@ def prelude(target: CTarget) -> str:
 
 
 def _sections(target: CTarget) -> Iterator[str]:
+    if target.vector_bytes:
+        yield _TILES
     yield _HEAD
     yield _F16
     yield _FROM_FLOAT
