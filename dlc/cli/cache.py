@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,8 @@ app = typer.Typer(
     help="Look into the cache and tidy it up.",
     no_args_is_help=True,
 )
+
+_LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,52}\b")
 
 Size = Annotated[
     str, typer.Argument(metavar="[SIZE]", help="512MiB, 2GiB. By default cache.size of the configuration.")
@@ -88,8 +92,7 @@ def why(
         found = explain(
             lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store
         )
-    text = "\n".join(line for finding in found for line in _told(finding))
-    return Outcome(text, {"findings": [to_json(finding) for finding in found]})
+    return Outcome("\n".join(_told(found)), {"findings": [to_json(finding) for finding in found]})
 
 
 @app.command()
@@ -144,11 +147,17 @@ def clear(ctx: typer.Context, yes: Yes = False, cache_dir: flags.CacheDir = None
     return Outcome(text, {"removed": before.records + before.objects, "freed": before.size})
 
 
-def _told(finding: Finding) -> list[str]:
-    head = f"{finding.state:7}  {escape(finding.step)}"
-    if finding.state == "unknown" or not finding.differences:
-        return [f"{head}  ({finding.reason})" if finding.reason else head]
-    return [f"{head}  ({finding.reason})", *(f"           {line}" for line in finding.differences)]
+def _told(findings: Sequence[Finding]) -> Iterator[str]:
+    """What is known step by step; what is not known in one line."""
+    for finding in findings:
+        if finding.state == "unknown":
+            continue
+        head = f"{finding.state:4}  {escape(finding.step)}"
+        yield f"{head}  ({finding.reason})" if finding.reason else head
+        # Digests are shortened; `dlc show` takes them so, and --json has them whole.
+        yield from ("        " + _LONG_DIGEST.sub(r"\1…", line) for line in finding.differences)
+    if unknown := [escape(f.step.partition("{")[0]) for f in findings if f.state == "unknown"]:
+        yield f"not known yet: {', '.join(unknown)}"
 
 
 def _seconds(counts: Counts) -> str:

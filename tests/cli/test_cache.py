@@ -1,5 +1,6 @@
 """`dlc cache`: what it holds, why something misses, whether it is sound, and making room."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,10 @@ def test_why_names_the_model_that_changed(dlc: Dlc) -> None:
     findings = dlc("cache", "why", "small.onnx", "--json").document["findings"]
     assert findings[0]["state"] == "miss"
     assert findings[0]["differences"][0].startswith("input: source ")
+    first, changed, unknown = dlc("cache", "why", "small.onnx").out.splitlines()
+    assert first.startswith("miss  onnx{")
+    assert re.fullmatch(r"        input: source [0-9a-f]{12}… → source [0-9a-f]{12}…", changed)
+    assert unknown.startswith("not known yet: fold-constants, ")
 
 
 def test_damage_is_found(dlc: Dlc, tmp_path: Path) -> None:
