@@ -27,12 +27,13 @@ from dlc.spec import option
 
 @dataclass(frozen=True)
 class Fuse(Pass[Graph, Graph]):
-    """Merge kernels with their readers."""
+    """Merge kernels with their readers: b = f(a); c = g(b)  →  c = (g∘f)(a)."""
 
     name: ClassVar[str] = "fuse"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     max_nests: int = option(32, "nests of the largest joined kernel", low=1)
+    epilogues: bool = option(True, "let a map follow the reduction that it reads, element by element")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same computation in fewer kernels."""
@@ -48,6 +49,7 @@ class _Fuser:
         self._readers: dict[str, int] = {}
         self._constant: dict[str, bool] = {}
         self._origins = dict(source.origins)
+        self._missed: dict[str, list[tuple[str, str]]] = {}
 
     def graph(self) -> Graph:
         source = self._source
@@ -60,10 +62,13 @@ class _Fuser:
                 joined = self._absorb(moved)
                 result = Call(_aligned(joined.body), joined.args)
                 self._tell(result, self._origins.get(joined.digest, ()))
+                self._missed[result.digest] = self._missed.pop(joined.digest)
             self._new[op.digest] = result
             # An output has the caller as a further reader and can be absorbed by nobody.
             readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)
             self._readers[result.digest] = self._readers.get(result.digest, 0) + readers
+        for subject, why in (m for ms in self._missed.values() for m in ms):
+            self._report.missed(subject, why)
         new = tuple(self._new[o.digest] for o in source.outputs)
         return with_live_origins(replace(source, outputs=new, origins=self._origins))
 
@@ -73,22 +78,24 @@ class _Fuser:
             self._origins[op.digest] = tuple(dict.fromkeys((*known, *names)))[:MAX_ORIGINS]
 
     def _absorb(self, call: Call) -> Call:
-        refused: set[str] = set()
+        refused: dict[str, tuple[str, str]] = {}
         while True:
             for arg in call.args:
                 if arg.digest in refused or not isinstance(arg, Call) or is_constant(arg, self._constant):
                     continue
                 why = self._refusal(arg, call)
                 if why:
-                    refused.add(arg.digest)
-                    self._report.missed(f"{self._named(arg)} → {self._named(call)}", why)
+                    refused[arg.digest] = (self._named(arg), why)
                     continue
                 joined = self._join(arg, call)
                 self._tell(joined, (*self._origins.get(arg.digest, ()), *self._origins.get(call.digest, ())))
                 self._report.count("joined")
+                # What was refused to a call that is now a part of this one is asked for by this one.
+                self._missed.pop(arg.digest, None)
                 call = joined
                 break
             else:
+                self._missed[call.digest] = [(f"{name} → {self._named(call)}", why) for name, why in refused.values()]
                 return call
 
     def _named(self, call: Call) -> str:
@@ -121,10 +128,21 @@ class _Fuser:
                 inlined = refusal(single, value, nest) if mapped and single is not None else "it is no map"
                 if not inlined:
                     continue
-                why = inlined if movement else _epilogue_refusal(nest, value, consumer.body)
+                why = inlined if movement else self._epilogue_refusal(nest, value, consumer.body)
                 if why:
                     # Of a map, why it was not inlined says more than that it leads no epilogue.
                     return inlined if mapped else why
+        return ""
+
+    def _epilogue_refusal(self, nest: Nest, value: Param, consumer: Kernel) -> str:
+        """Why a nest cannot follow the nests that make `value` in one kernel; "" when it can."""
+        if not self._options.epilogues:
+            return "epilogues are off"
+        if not is_epilogue(nest, value):
+            return "its reader is no map over it"
+        local = {p.name for p in consumer.locals}
+        if any(n.reduce is not None and n.out in local and n.out in nest.reads() for n in consumer.nests):
+            return "its reader is the epilogue of another reduction already"
         return ""
 
     def _join(self, producer: Call, consumer: Call) -> Call:
@@ -139,15 +157,6 @@ class _Fuser:
 
 def _reduces(kernel: Kernel) -> bool:
     return any(n.reduce is not None for n in kernel.nests)
-
-
-def _epilogue_refusal(nest: Nest, value: Param, consumer: Kernel) -> str:
-    if not is_epilogue(nest, value):
-        return "its reader is no map over it"
-    local = {p.name for p in consumer.locals}
-    if any(n.reduce is not None and n.out in local and n.out in nest.reads() for n in consumer.nests):
-        return "its reader is the epilogue of another reduction already"
-    return ""
 
 
 def _aligned(kernel: Kernel) -> Kernel:

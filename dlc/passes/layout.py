@@ -31,7 +31,7 @@ Permutation = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layout(Pass[Graph, Graph]):
-    """Choose the storage order of intermediate values and constant factors."""
+    """Choose the order in which values and weights are stored: t[n,f,h,w], w[f,c]  →  t[n,h,w,f], w[f//16,c,f%16]."""
 
     name: ClassVar[str] = "layout"
     level_in: ClassVar[Level] = "kernels"

@@ -30,7 +30,7 @@ from dlc.types import Type
 
 @dataclass(frozen=True)
 class Lower(Pass[Graph, Graph]):
-    """Turn ops into calls of their kernels."""
+    """Turn ops into calls of their kernels: y = relu(x)  →  y = call(x), r[i] = max(p[i], 0)."""
 
     name: ClassVar[str] = "lower"
     level_in: ClassVar[Level] = "ops"

@@ -25,7 +25,7 @@ from dlc.spec import Bytes, option
 
 @dataclass(frozen=True)
 class PlanMemory(Pass[Plan, Plan]):
-    """Assign offsets in the arena."""
+    """Give every intermediate value a place: a plan with an order  →  the plan with offsets in the arena."""
 
     name: ClassVar[str] = "plan-memory"
     level_in: ClassVar[Level] = "plan"

@@ -22,7 +22,7 @@ from dlc.spec import option
 
 @dataclass(frozen=True)
 class Schedule(Pass[Graph, Plan]):
-    """Choose an order of execution."""
+    """Choose an order of execution: a graph of kernels  →  a plan that keeps few values alive."""
 
     name: ClassVar[str] = "schedule"
     level_in: ClassVar[Level] = "kernels"
