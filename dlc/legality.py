@@ -47,7 +47,7 @@ def check_ops(graph: Graph, backend: Backend) -> None:
 
 
 def check_regions(plan: Plan, backend: Backend) -> None:
-    """Raises DlcError: (LIMIT) the plan takes more memory than there is; (USAGE) it places values where they cannot be."""
+    """Raises DlcError: (LIMIT) the plan takes more memory than there is; (USAGE) a value is where it cannot be."""
     regions = backend.regions()
     for name, size in plan.regions.items():
         if name not in regions:
