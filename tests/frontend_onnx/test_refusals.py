@@ -22,7 +22,7 @@ def many() -> onnx.ModelProto:
         *(helper.make_node("Unique", ["r"], [f"u{k}"], name=f"unique{k}") for k in range(7)),
         helper.make_node("Softmx", ["r"], ["s"], name="typo"),
         helper.make_node("Add", ["s", "u0"], ["a"], name="behind what is refused"),
-        helper.make_node("Loop", ["", "", "x"], ["l"], name="loop", body=helper.make_graph([], "b", [], [])),
+        helper.make_node("RandomNormalLike", ["x"], ["l"], name="random"),
         helper.make_node("TreeEnsembleClassifier", ["r"], ["t", "p"], name="trees", domain="ai.onnx.ml"),
         helper.make_node("QOrderedGelu", ["r"], ["q"], name="fused", domain="com.microsoft"),
         helper.make_node("Mine", ["r"], ["m"], name="mine", domain="org.example"),

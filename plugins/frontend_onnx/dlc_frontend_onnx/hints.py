@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 LISTED: Final = "dlc list onnx shows what is supported"
-_LOOP: Final = "fix the number of steps when exporting, so that the loop is unrolled"
 _TRAINING: Final = "this is part of a training step: export the inference model (model.eval())"
 _DATA: Final = "the shape of its result depends on data: end the model before it, and do the rest after the program"
 _TREES: Final = "convert the model to tensor operators before exporting it (hummingbird-ml does)"
@@ -15,7 +14,6 @@ _SEQUENCE: Final = "sequences and optional values are not supported: export the 
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    _LOOP: ("Loop", "Scan"),
     _TRAINING: ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "SGD", "Adam", "Adagrad", "Momentum"),
     _DATA: ("NonMaxSuppression", "Unique"),
     _RANDOM: ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),

@@ -12,7 +12,7 @@ import onnx
 from dlc.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
-from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
+from dlc_frontend_onnx.calls import MAX_NODES, Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of, has_body
 from dlc_frontend_onnx.hints import hint
@@ -60,6 +60,8 @@ class Importer:
     refusals: Refusals
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    unrolled: int = 0
+    """Nodes in branches and iterations so far."""
     frames: list[Frame] = field(default_factory=list["Frame"])
 
     # ---- Values: what rules ask
@@ -67,16 +69,23 @@ class Importer:
         """The value of a small constant op, else None."""
         return self.constants.value(op)
 
-    def subgraph(self, graph: onnx.GraphProto, node: Node) -> tuple[Op | None, ...]:
-        """The outputs of a branch, which sees the values around its node."""
+    def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
+        """The outputs of a branch or of one iteration, which sees the values around its node."""
         around = self.frames[-1]
         scope = dict(around.scope)
         for t in graph.initializer:
             scope[t.name] = Constant(memory_tensor(t))
+        scope |= {i.name: x for i, x in zip(graph.input, operands, strict=True)}
         self._check_depth()
+        self.unrolled += len(graph.node)
+        if self.unrolled > MAX_NODES:
+            raise Unsupported(f"branches and loops of more than {MAX_NODES} nodes in all", "export a smaller model")
         prefix = "" if around.origin else f"{node.name}/"
         self.run(graph.node, replace(around, scope=scope, prefix=prefix))
-        return _results(scope, [o.name for o in graph.output], node)
+        missing = [o.name for o in graph.output if o.name not in scope]
+        if missing:
+            raise Unsupported(f"its result {missing[0]} is not computed", MALFORMED)
+        return tuple(scope[o.name] for o in graph.output)
 
     # ---- nodes
     def run(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:

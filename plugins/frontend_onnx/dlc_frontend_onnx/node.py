@@ -29,8 +29,8 @@ class Values(Protocol):
         """The value of an op that depends on constants only and is cheap to compute, else None."""
         ...
 
-    def subgraph(self, graph: onnx.GraphProto, node: Node) -> tuple[Op | None, ...]:
-        """The outputs of a graph that is an attribute, in the scope of its node."""
+    def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
+        """The outputs of a graph that is an attribute, in the scope of its node, for these inputs; None if refused."""
         ...
 
 

@@ -1,0 +1,115 @@
+"""Branches and loops that are known when a model is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from building import compare, model_of, parse, runtime
+from dlc_frontend_onnx import importer
+from onnx import TensorProto, helper
+
+from dlc import DlcError
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+
+
+def info(name: str, kind: int = TensorProto.FLOAT, shape: list[int] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def loop(condition: list[onnx.NodeProto], count: int | None = 3) -> onnx.ModelProto:
+    """state = 2·state + x, the states stacked; `condition` makes `go` from the iteration's number `t`."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["twice"]),
+            helper.make_node("Add", ["twice", "x"], ["next"]),
+            helper.make_node("Identity", ["next"], ["seen"]),
+            *condition,
+        ],
+        "body",
+        [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("v", shape=[2, 3])],
+        [info("go", TensorProto.BOOL, []), info("next", shape=[2, 3]), info("seen", shape=[2, 3])],
+    )
+    stored: dict[str, Any] = {"yes": np.array(True), "two": np.array(2)}
+    if count is not None:
+        stored["count"] = np.array(count)
+    node = helper.make_node("Loop", ["" if count is None else "count", "yes", "x"], ["last", "all"], body=body)
+    return model_of([node], {"x": X}, ["last", "all"], stored, 16)
+
+
+FOREVER = [helper.make_node("Identity", ["on"], ["go"])]
+BEFORE_TWO = [helper.make_node("Less", ["t", "two"], ["go"])]
+BY_DATA = [
+    helper.make_node("ReduceMax", ["next"], ["top"], keepdims=0),
+    helper.make_node("Cast", ["top"], ["go"], to=TensorProto.BOOL),
+]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_loop_of_constant_length(count: int) -> None:
+    compare(loop(FOREVER, count), {"x": X}, runtime)
+
+
+@pytest.mark.parametrize("count", [None, 2, 9])
+def test_a_loop_that_ends_by_a_constant_condition(count: int | None) -> None:
+    compare(loop(BEFORE_TWO, count), {"x": X}, runtime)
+
+
+def refused(model: onnx.ModelProto) -> str:
+    with pytest.raises(DlcError) as caught:
+        parse(model)
+    assert all(d.help and d.location for d in caught.value.diagnostics)
+    return str(caught.value)
+
+
+def test_loops_that_are_not_known_are_refused() -> None:
+    assert "the condition of the next iteration depends" in refused(loop(BY_DATA))
+    assert "a loop of more than 1024 iterations" in refused(loop(FOREVER, None))
+    assert "a loop of more than 1024 iterations" in refused(loop(FOREVER, 1 << 40))
+    assert "no iteration at all" in refused(loop(FOREVER, 0))
+
+
+def test_what_is_refused_in_a_body_is_told_once() -> None:
+    model = loop(FOREVER)
+    model.graph.node[0].attribute[0].g.node[0].op_type = "Nothing"
+    assert "Nothing, 1 node" in refused(model)
+
+
+def test_loops_within_loops_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MAX_NODES", 100)
+    assert "branches and loops of more than 100 nodes in all" in refused(loop(FOREVER, 1000))
+
+
+@pytest.mark.parametrize("directions", [{}, {"scan_input_directions": [0, 1], "scan_output_directions": [1, 0]}])
+@pytest.mark.parametrize("axes", [{}, {"scan_input_axes": [1, -1], "scan_output_axes": [1, -1]}])
+def test_a_scan(directions: dict[str, Any], axes: dict[str, Any]) -> None:
+    shape = [4] if axes else [5]
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["a", "b"], ["product"]),
+            helper.make_node("Add", ["state", "product"], ["sum"]),
+            helper.make_node("Neg", ["sum"], ["other"]),
+            helper.make_node("Identity", ["product"], ["one"]),
+        ],
+        "body",
+        [info(name, shape=shape) for name in ("state", "a", "b")],
+        [info(name, shape=shape) for name in ("sum", "one", "other")],
+    )
+    names = ["start", "p", "q"]
+    node = helper.make_node("Scan", names, ["end", "y", "z"], body=body, num_scan_inputs=2, **axes, **directions)
+    random = np.random.default_rng(0)
+    feeds = {"start": random.standard_normal(shape).astype(np.float32)}
+    feeds |= {name: random.standard_normal((4, 5)).astype(np.float32) for name in names[1:]}
+    compare(model_of([node], feeds, ["end", "y", "z"], opset=16), feeds, runtime)
+
+
+def test_a_scan_over_inputs_of_different_lengths_is_refused() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["c"])], "body", [info("a", shape=[]), info("b", shape=[])], [info("c")]
+    )
+    feeds = {"p": np.zeros(3, np.float32), "q": np.zeros(4, np.float32)}
+    node = helper.make_node("Scan", ["p", "q"], ["y"], body=body, num_scan_inputs=2)
+    assert "inputs of [3, 4] slices" in refused(model_of([node], feeds, ["y"]))
