@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.plugins import list_plugins, load_registry
+from dlc.plugins import load_registry
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from dlc.cli.workspace import Prepared, Workspace
     from dlc.config import Config
     from dlc.driver import Build
+    from dlc.registry import Registry
     from dlc.session import StepResult
 
 
-def request(cache: Cache, config: Config, chosen: Choice) -> Key:
+def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) -> Key:
     """The key of what the flags and the configuration ask for. OSError if the model cannot be read."""
     from dlc.replay import request_key
 
@@ -37,7 +38,7 @@ def request(cache: Cache, config: Config, chosen: Choice) -> Key:
         "without": chosen.without,
         "config": settings,
     }
-    return request_key(model, cache.file_digest(model), asked, list_plugins(config.disabled))
+    return request_key(model, cache.file_digest(model), asked, registry.plugins)
 
 
 def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, directory: Path) -> Outcome | None:
@@ -55,7 +56,7 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, di
         return registry.backend(Spec.parse(target)).toolchain()
 
     try:
-        key = request(cache, config, chosen)
+        key = request(cache, config, registry, chosen)
     except OSError:
         return None
     found = recall(cache, key, Path(chosen.model).parent, toolchain)
@@ -93,7 +94,7 @@ def remember_build(
         (str(c.path.relative_to(root)), c.digest) for c in prepared.frontend.companions(source) if c.path is not None
     )
     told = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
-    remember(cache, request(cache, space.config, chosen), told, build.steps)
+    remember(cache, request(cache, space.config, space.registry, chosen), told, build.steps)
     record = cache.peek(build.steps[-1].key.digest)
     if record is not None:
         stored = {name.removeprefix("file/"): d for name, d in record.outputs if name.startswith("file/")}
