@@ -76,7 +76,7 @@ def extremes(kernel: Kernel) -> list[Array]:
         elif p.dtype is bool_:
             values = rng.random(64) < 0.5
         else:
-            info = np.iinfo(p.dtype.numpy)
+            info = np.iinfo(p.dtype.numpy.name)
             edge = np.array([info.min, info.max, 0, 1, 2, 3, info.max - 1], dtype=p.dtype.numpy)
             values = np.concatenate([edge, rng.integers(0, 9, 57).astype(p.dtype.numpy)])
         out.append(rng.permutation(values).astype(p.dtype.numpy))
