@@ -103,7 +103,8 @@ def matmul(m: int, n: int, k: int, form: str) -> Layer:
         "nk": (f"{n},{k}", "p1[i1,i2]"),
         "packed": (f"{-(-n // 16)},{k},16", "p1[i1//16,i2,i1 % 16]"),
     }[form]
-    text = f"""kernel(p0: f32[{m},{k}], p1: f32[{shape}], p2: f32[{n}]) -> (r0: f32[{m},{n}]) local (t0: f32[{m},{n}]) {{
+    params, out = f"p0: f32[{m},{k}], p1: f32[{shape}], p2: f32[{n}]", f"f32[{m},{n}]"
+    text = f"""kernel({params}) -> (r0: {out}) local (t0: {out}) {{
  i0<{m} i1<{n} i2<{k}: t0[i0,i1] += p0[i0,i2]*{read}
  i0<{m} i1<{n}: r0[i0,i1] = t0[i0,i1]+p2[i1]
 }}"""
@@ -131,7 +132,8 @@ def attention(heads: int, t: int, d: int, transposed: bool) -> Layer:
 
 def depthwise(h: int, c: int) -> Layer:
     """3x3 depthwise convolution, clipped to 0…6."""
-    text = f"""kernel(p0: f32[1,{h},{h},{c}], p1: f32[3,3,{c}]) -> (r0: f32[1,{h},{h},{c}]) local (t0: f32[1,{h},{h},{c}]) {{
+    image = f"f32[1,{h},{h},{c}]"
+    text = f"""kernel(p0: {image}, p1: f32[3,3,{c}]) -> (r0: {image}) local (t0: {image}) {{
  i0<{h} i1<{h} i2<{c} i3<3 i4<3: t0[0,i0,i1,i2] += p0[0,i0+i3-1,i1+i4-1,i2]*p1[i3,i4,i2]
    if i0+i3 >= 1 and i0+i3 < {h + 1} and i1+i4 >= 1 and i1+i4 < {h + 1}
  i0<{h} i1<{h} i2<{c}: r0[0,i0,i1,i2] = min(max(t0[0,i0,i1,i2], 0.0), 6.0)
