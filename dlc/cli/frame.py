@@ -163,6 +163,10 @@ def _print(text: str, code: int = 0) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _quiet_pipe()
+    except OSError as problem:
+        _quiet_pipe()
+        Terminal().tell(Diagnostic("cannot-write", f"stdout cannot be written: {problem.strerror}"))
+        return int(ExitCode.MODEL)
     except UnicodeEncodeError:
         # A terminal with a narrow encoding still gets everything, signs it lacks as escapes.
         encoding = sys.stdout.encoding or "ascii"

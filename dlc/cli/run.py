@@ -10,7 +10,7 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.terminal import Outcome, Terminal, columns
-from dlc.diagnostics import escape
+from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,11 @@ Files = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs. [default: 0]")]
 Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
 Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
-Calls = Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes.")]
+Calls = Annotated[
+    int | None, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes. [default: 50]")
+]
+_CALLS = 50
+"""That --time makes by default."""
 
 
 def run(
@@ -37,7 +41,7 @@ def run(
     seed: Seed = 0,
     output: Outputs = None,
     timed: Time = False,
-    calls: Calls = 50,
+    calls: Calls = None,
     target: flags.Target = "",
     pipeline: flags.Pipeline = None,
     dim: flags.Dim = None,
@@ -57,6 +61,7 @@ def run(
 
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
+    _check(output, timed, calls)
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
@@ -72,10 +77,23 @@ def run(
             "outputs": [row.json() for row in rows],
         }
         if timed:
-            times = _times(opened.program, feeds, found, calls)
+            times = _times(opened.program, feeds, found, calls or _CALLS)
             text += f"\n\n{times}"
             data["time"] = times.json()
         return Outcome(text, data)
+
+
+def _check(output: Path | None, timed: bool, calls: int | None) -> None:
+    """What would fail at the end, or would have no effect, is told at the start."""
+    if output and output.suffix != ".npz":
+        raise error(
+            "unknown-format",
+            f"--output {output}: outputs are written to an .npz",
+            help=f"--output {output.with_suffix('.npz')}",
+            exit_code=ExitCode.USAGE,
+        )
+    if calls and not timed:
+        raise error("no-effect", "--calls has no effect here", help="add --time", exit_code=ExitCode.USAGE)
 
 
 class _Row:

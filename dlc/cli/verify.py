@@ -78,6 +78,13 @@ def verify(
     terminal.quiet = quiet
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
     source = None if Path(subject).is_dir() else Path(subject)
+    if expected and (reference != "auto" or model):
+        raise error(
+            "no-effect",
+            f"{'--model' if model else '--reference'} has no effect here: outputs are compared with --expected files",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
     kind = "expected" if expected else _checked(reference, model or source)
     from dlc.cli.programs import call, gather_feeds, open_program, tell_random
 

@@ -76,7 +76,7 @@ class Workspace:
         """The model's file. Raises DlcError (USAGE) when there is none."""
         path = Path(model)
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "does not exist"
+            what = "is a directory" if path.is_dir() else "is no file" if path.exists() else "does not exist"
             raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
         return Source(path)
 

@@ -88,6 +88,14 @@ def test_a_reader_that_goes_away() -> None:
     assert process.wait() == 0
 
 
+def test_a_full_disk_behind_stdout() -> None:
+    command = [sys.executable, "-m", "dlc", "list", "passes"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment())
+    assert done.stderr == "error[cannot-write]: stdout cannot be written: No space left on device\n"
+    assert done.returncode == 1
+
+
 def test_a_terminal_that_knows_few_signs() -> None:
     command = [sys.executable, "-m", "dlc", "list", "passes"]
     done = subprocess.run(command, capture_output=True, check=True, env=environment(PYTHONIOENCODING="ascii"))
