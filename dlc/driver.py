@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.interfaces import Artifact, Backend, Frontend, Source
+from dlc.libraries import versions
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult
 
@@ -29,7 +30,8 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
         _check(graph, "ops")
         return graph
 
-    return session.step(Stage(str(frontend), package, run), Handle("source", digest, lambda: source))
+    libraries = (("library", versions(frontend.libraries)),) if frontend.libraries else ()
+    return session.step(Stage(str(frontend), package, run, libraries), Handle("source", digest, lambda: source))
 
 
 def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:

@@ -191,6 +191,8 @@ class Frontend(Configurable, ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """File extensions it reads, with the dot, in lower case."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Installed libraries, as pip calls them, whose versions decide what `parse` gives: part of the cache key."""
 
     def sniff(self, source: Source) -> bool:
         """Whether the content looks like this format; asked when no suffix decides. Must not raise."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dlc.cache import Cache, Key, Record
 from dlc.code_digest import code_digest
 from dlc.diagnostics import DlcError
+from dlc.libraries import fingerprint
 from dlc.session import Handle, StepResult
 from dlc.story import Damaged, Story
 
@@ -66,6 +67,7 @@ def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plu
     lines += [("asked", f"{name} {json.dumps(value, sort_keys=True)}") for name, value in sorted(asked.items())]
     lines += [("code", f"{package} {code_digest(package)}") for package in sorted({"dlc", *packages})]
     lines += [("plugin", f"{p.name} {p.module} {p.distribution} {p.version}") for p in packages.values()]
+    lines.append(("libraries", fingerprint()))
     return Key(tuple(lines))
 
 

@@ -19,6 +19,7 @@ from dlc import __version__
 from dlc.code_digest import code_digest
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Artifact, Job, StepDone
+from dlc.libraries import versions
 from dlc.report import Report
 from dlc.story import Damaged, Story
 
@@ -123,6 +124,7 @@ class Session:
         lines = [("step", spec), ("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
         packages = dict.fromkeys((package, *self.acting))
         lines += [("code", f"{p} {code_digest(p)[:32]}") for p in packages if p != "dlc"]
+        lines.append(("library", versions(("numpy",))))
         return Key((*lines, *extra, ("input", given)))
 
     def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:

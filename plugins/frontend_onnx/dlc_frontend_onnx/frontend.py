@@ -34,6 +34,7 @@ class Onnx(Frontend):
 
     name: ClassVar[str] = "onnx"
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
+    libraries: ClassVar[tuple[str, ...]] = ("onnx", "protobuf")
 
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
