@@ -13,6 +13,7 @@ from dlc.diagnostics import DlcError, escape
 
 if TYPE_CHECKING:
     from dlc.config import Config
+    from dlc.registry import Registry
 
 State = Literal["ok", "warning", "error"]
 _SAFE_ONNX = (1, 21)
@@ -70,6 +71,7 @@ def _plugins(config: Config) -> Iterator[Check]:
         )
         help = f"pip uninstall {plugin.distribution}" if state == "error" else ""
         yield Check(f"plugin {plugin.name}", state, escape(text), help)
+    yield from _offers(registry)
     if set(registry.frontends) <= {"dlc"}:
         yield Check("frontends", "warning", "only dlc's own text can be read", "pip install dlc-frontend-onnx")
     if not registry.backends:
@@ -83,6 +85,18 @@ def _plugins(config: Config) -> Iterator[Check]:
             # Digests of programs belong to cache keys; nobody reads them here.
             facts = [line for line in identity.splitlines() if " sha256 " not in line]
             yield Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+
+
+def _offers(registry: Registry) -> Iterator[Check]:
+    """What plugins promise and cannot keep: classes that are imported when they are used, and cannot be."""
+    for table in registry.tables.values():
+        for entry in table.values():
+            try:
+                entry.load()
+            except DlcError as problem:
+                yield Check(
+                    f"plugin {entry.plugin}", "error", problem.diagnostics[0].message, problem.diagnostics[0].help
+                )
 
 
 def _cache(config: Config) -> Iterator[Check]:

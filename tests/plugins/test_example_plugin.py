@@ -180,6 +180,9 @@ def test_broken_plugins_are_named_and_everything_else_works(own_machine: Machine
     assert states["future"] == "incompatible"
     assert states["example"] == "ok"
     assert "plugin lazy: cannot be loaded: ModuleNotFoundError" in own_machine.dlc("list", "frontends").text
+    doctor = own_machine.run("doctor")
+    assert doctor.code != 0
+    assert "plugin lazy: lazy cannot be loaded: ModuleNotFoundError: No module named 'dlc_absent'" in doctor.text
     wanted = own_machine.run("build", "net.mlp", "--frontend", "lazy")
     assert wanted.code == 6
     assert "plugin lazy: lazy cannot be loaded" in wanted.errors

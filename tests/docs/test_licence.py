@@ -1,0 +1,30 @@
+"""Whose generated code is: said in NOTICE, in README, and in the code itself; and NOTICE travels with the packages."""
+
+import tomllib
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+
+def words(name: str) -> str:
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def test_notice_and_readme_say_that_generated_code_is_the_users() -> None:
+    assert "They belong to whoever ran dlc" in words("NOTICE")
+    assert "dlc generates from your model belong to you" in words("README.md")
+    assert "NOTICE" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
+
+
+@pytest.mark.parametrize("name", ["mnist.h", "mnist.c"])
+def test_generated_files_say_it_too(name: str) -> None:
+    from dlc_backend_c.backend import C
+    from tests.backend_c.models import plan_of, small_net
+
+    from dlc import Report, Spec
+
+    backend = C.from_spec(Spec.parse("c{prefix=mnist cpu=generic lib=none}"))
+    content = backend.emit(plan_of(small_net()), Report()).files[name]
+    assert isinstance(content, bytes)
+    assert b"belongs to whoever ran dlc" in content[:2000]
