@@ -20,9 +20,9 @@ def test_notice_and_readme_say_that_generated_code_is_the_users() -> None:
 @pytest.mark.parametrize("name", ["mnist.h", "mnist.c"])
 def test_generated_files_say_it_too(name: str) -> None:
     from dlc_backend_c.backend import C
-    from tests.backend_c.models import plan_of, small_net
 
     from dlc import Report, Spec
+    from tests.backend_c.models import plan_of, small_net
 
     backend = C.from_spec(Spec.parse("c{prefix=mnist cpu=generic lib=none}"))
     content = backend.emit(plan_of(small_net()), Report()).files[name]
