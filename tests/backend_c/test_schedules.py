@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dlc_backend_c.function import c_function
 from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
@@ -66,6 +67,14 @@ def matmul(m: int, n: int, k: int, turned: bool) -> str:
 }}"""
 
 
+def curve(n: int, body: str) -> str:
+    """A function of sums x + 0, behind a matrix product."""
+    return f"""kernel(p0: f32[1,2], p1: f32[2,{n}]) -> (r0: f32[1,{n}]) local (t0: f32[1,{n}]) {{
+ i0<1 i1<{n} i2<2: t0[i0,i1] += p0[i0,i2]*p1[i2,i1]
+ i0<1 i1<{n}: r0[i0,i1] = {body}
+}}"""
+
+
 def softmax(rows: int, columns: int) -> str:
     s = f"f32[{rows},{columns}]"
     return f"""kernel(p0: {s}) -> (r0: {s}) local (t0: f32[{rows}], t1: {s}, t2: f32[{rows}]) {{
@@ -109,6 +118,8 @@ KERNELS = (
         for m, n, k in ((1, 1, 1), (1, 40, 33), (6, 16, 64), (7, 17, 9), (33, 50, 65))
         for t in (False, True)
     ),
+    curve(40, "t0[i0,i1]*0.5*(1.0+erf(t0[i0,i1]*0.7071067811865476))"),
+    curve(13, "1.0/(1.0+exp(0.0-t0[i0,i1]))"),
     *(softmax(r, c) for r, c in ((1, 1), (3, 7), (2, 130), (5, 64), (17, 33))),
 )
 
@@ -123,6 +134,36 @@ def test_shapes_that_schedules_tell_apart(target: CTarget, cc: str, tmp_path: Pa
         args = samples(kernel)
         for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
             assert close(got, want), f"{KERNELS[n]}\n{compiled.functions[n].text}"
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_curves_in_registers_are_as_good_as_elsewhere(target: CTarget, cc: str, tmp_path: Path) -> None:
+    edges = [
+        0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-40,
+        -1e-30,
+        88.7,
+        88.8,
+        90.0,
+        -87.5,
+        -103.0,
+        -105.0,
+        0.625,
+        1.0,
+        -1.0,
+        4.5,
+    ]
+    values = np.concatenate([np.array(edges), np.linspace(-104, 89, 4000), np.linspace(-6, 6, 4080)]).astype(np.float32)
+    kernels = [parse_kernel(curve(len(values), f"{name}(t0[i0,i1])")) for name in ("exp", "tanh", "erf", "abs")]
+    compiled = Compiled(kernels, target, tmp_path, cc)
+    args = [np.ones((1, 2), np.float32), np.stack([values, np.zeros_like(values)])]
+    for n, kernel in enumerate(kernels):
+        (got,), (want,) = compiled(n, args), run_kernel(kernel, args)
+        assert np.allclose(got, want, rtol=3e-7, atol=1e-37, equal_nan=True), kernel
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)

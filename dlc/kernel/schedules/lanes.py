@@ -13,9 +13,11 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops import Lanes, Local
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.simplify import linear, simplify
-from dlc.types import DType
+from dlc.types import DType, f32
 
 FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
+# Of single precision only.
+CURVES = frozenset({"abs", "exp", "tanh", "erf"})
 
 
 Known = dict[tuple[object, ...], "Expr | None"]
@@ -59,7 +61,7 @@ def vectorise(
             if key not in known:
                 known[key] = _load(name, at, mapping, lane)
             return known[key]
-        case Apply(fn, args) if fn in FUNCTIONS:
+        case Apply(fn, args) if fn in FUNCTIONS or (fn in CURVES and dtype == f32):
             parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:

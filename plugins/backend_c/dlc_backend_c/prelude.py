@@ -8,7 +8,7 @@ from functools import lru_cache
 from dlc.types import DTYPES, DType, f32, f64
 from dlc_backend_c.spelling import VALUE
 from dlc_backend_c.target import CTarget
-from dlc_backend_c.vector_math import POLYNOMIALS
+from dlc_backend_c.vector_math import POLYNOMIALS, VECTOR_POLYNOMIALS
 
 _HEAD = """\
 #include <math.h>
@@ -238,5 +238,10 @@ def _integer(t: DType) -> str:
 def _vector(t: DType, size: int) -> str:
     lanes = size // t.itemsize
     mask = "int32_t" if t is f32 else "int64_t"
-    text = _VECTOR.replace("@V", f"{t}x{lanes}").replace("@T", VALUE[t]).replace("@B", str(size))
+    text = (
+        (_VECTOR + (VECTOR_POLYNOMIALS if t is f32 else ""))
+        .replace("@V", f"{t}x{lanes}")
+        .replace("@T", VALUE[t])
+        .replace("@B", str(size))
+    )
     return text.replace("@A", str(t.itemsize)).replace("@I", mask).replace("@X", ", ".join(["x"] * lanes))

@@ -1,4 +1,4 @@
-"""Branch-free single-precision exp, tanh and erf, which a compiler vectorises in any loop.
+"""Branch-free single-precision exp, tanh and erf: for scalars, vectorised by compilers in any loop, and for vectors.
 
 Method: Cody-Waite reduction and polynomials in the manner of S. Moshier's Cephes library (expf, tanhf, erff); the
 outer part of erf is 1 - exp(q(x)) with q fitted by least squares on Chebyshev nodes. Bounds that the tests hold:
@@ -73,3 +73,77 @@ DLC_INLINE float dlc_erf_f32(float x)
     return a < 1.0f || x != x ? p : big;
 }
 """
+
+VECTOR_POLYNOMIALS: Final = """\
+DLC_INLINE @V dlc_pick_@V(@V_mask m, @V a, @V b) { return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b)); }
+DLC_INLINE @V dlc_abs_@V(@V x) { return (@V)((@V_mask)x & 0x7fffffff); }
+/* The size of a with the sign of x. */
+DLC_INLINE @V dlc_signed_@V(@V a, @V x) { return (@V)((@V_mask)dlc_abs_@V(a) | ((@V_mask)x & ~0x7fffffff)); }
+DLC_INLINE @V dlc_exp2_whole_@V(@V n)
+{
+    return (@V)((__builtin_convertvector(n, @V_mask) + 127) * (1 << 23));
+}
+/* exp(c) / 2^n, where n is the whole number nearest to c / log 2. */
+DLC_INLINE @V dlc_exp_part_@V(@V c, @V n)
+{
+    @V r = (c - n * 0.693359375f) - n * -2.12194440e-4f, p;
+    p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return p * (r * r) + r + 1.0f;
+}
+/* For x in [-87, 88] only. */
+DLC_INLINE @V dlc_exp_near_@V(@V x)
+{
+    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    return dlc_exp_part_@V(x, n) * dlc_exp2_whole_@V(n);
+}
+DLC_INLINE @V dlc_exp_@V(@V x)
+{
+    const @V big = dlc_splat_@V(89.0f), small = dlc_splat_@V(-104.0f);
+    @V c = dlc_pick_@V((@V_mask)(x > big), big, x), n, m;
+    c = dlc_pick_@V((@V_mask)(c < small), small, c);
+    c = dlc_pick_@V((@V_mask)(x != x), big, c);
+    n = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
+    m = (n * 0.5f + 12582912.0f) - 12582912.0f;
+    c = dlc_exp_part_@V(c, n) * dlc_exp2_whole_@V(m) * dlc_exp2_whole_@V(n - m);
+    return dlc_pick_@V((@V_mask)(x != x), x, c);
+}
+DLC_INLINE @V dlc_tanh_@V(@V x)
+{
+    const @V ten = dlc_splat_@V(10.0f), middle = dlc_splat_@V(0.625f);
+    @V a = dlc_abs_@V(x), z = x * x, p, e;
+    p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+    p = p * z + -5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z + -3.33332819422e-1f;
+    p = p * z * x + x;
+    e = dlc_exp_near_@V(2.0f * dlc_pick_@V((@V_mask)(a > ten), ten, a));
+    e = dlc_signed_@V(1.0f - 2.0f / (e + 1.0f), x);
+    return dlc_pick_@V((@V_mask)(a < middle) | (@V_mask)(x != x), p, e);
+}
+DLC_INLINE @V dlc_erf_@V(@V x)
+{
+    const @V four = dlc_splat_@V(4.0f), one = dlc_splat_@V(1.0f);
+    @V a = dlc_abs_@V(x), t = dlc_pick_@V((@V_mask)(a > four), four, a), z = x * x, p, q;
+    p = z * 7.853861353153693e-5f + -8.010193625184903e-4f;
+    p = p * z + 5.188327685732524e-3f;
+    p = p * z + -2.685381193529856e-2f;
+    p = p * z + 1.128358514861418e-1f;
+    p = p * z + -3.761262582423300e-1f;
+    p = p * z + 1.128379165726710e+0f;
+    p = p * x;
+    q = t * -1.964500007e-05f + 4.165671708e-04f;
+    q = q * t + -4.079282749e-03f;
+    q = q * t + 2.486521937e-02f;
+    q = q * t + -1.078685448e-01f;
+    q = q * t + -6.337370872e-01f;
+    q = q * t + -1.129313946e+00f;
+    q = q * t + 1.312583772e-04f;
+    q = dlc_signed_@V(1.0f - dlc_exp_near_@V(q), x);
+    return dlc_pick_@V((@V_mask)(a < one) | (@V_mask)(x != x), p, q);
+}
+"""
+"""The same for vectors: @V is their type, @V_mask that of comparisons."""
