@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
+
+_ATTEMPTS = 20
 
 
 @contextmanager
@@ -17,14 +21,9 @@ def stage_in(directory: Path, prefix: str) -> Generator[Path]:
 
     Whoever works in one holds a lock on it, which the system takes away with the process. OSError as usual.
     """
-    for left in directory.glob(f"{prefix}*"):
+    for left in directory.glob(f"{escape(prefix)}*"):
         _remove_abandoned(left)
-    while True:
-        stage = directory / f"{prefix}{secrets.token_hex(6)}"
-        stage.mkdir()
-        held = _lock(stage, wait=True)
-        if held is not None:
-            break  # else another process found it unlocked, took it for abandoned, and removed it
+    stage, held = _claimed(directory, prefix)
     try:
         yield stage
     finally:
@@ -32,22 +31,34 @@ def stage_in(directory: Path, prefix: str) -> Generator[Path]:
         os.close(held)
 
 
-def _remove_abandoned(stage: Path) -> None:
-    held = _lock(stage, wait=False)
-    if held is not None:
-        shutil.rmtree(stage, ignore_errors=True)
+def _claimed(directory: Path, prefix: str) -> tuple[Path, int]:
+    """A new locked directory, and the descriptor that holds its lock."""
+    for _ in range(_ATTEMPTS):
+        stage = directory / f"{prefix}{secrets.token_hex(6)}"
+        stage.mkdir()
+        try:
+            held = _opened(stage)
+        except FileNotFoundError:
+            continue  # another process found it unlocked, took it for abandoned, and removed it
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        except OSError:
+            return stage, held  # a file system without locks: then nobody can take it for abandoned either
+        if stage.exists():
+            return stage, held
         os.close(held)
+    raise OSError(errno.EAGAIN, "other processes keep removing its temporary directory")
 
 
-def _lock(stage: Path, *, wait: bool) -> int | None:
-    """A descriptor that holds the lock; None if the directory is in use, or gone."""
-    try:
-        found = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with suppress(OSError):
-        fcntl.flock(found, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        if os.path.samestat(os.fstat(found), os.stat(stage, follow_symlinks=False)):
-            return found
-    os.close(found)
-    return None
+def _remove_abandoned(stage: Path) -> None:
+    with suppress(OSError):  # in use, gone, somebody else's, or without locks
+        held = _opened(stage)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(stage, ignore_errors=True)
+        finally:
+            os.close(held)
+
+
+def _opened(stage: Path) -> int:
+    return os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,5 +1,6 @@
 """Output directories: whole or as before, whatever fails and whoever is killed."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -116,6 +117,18 @@ def test_the_stage_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
         os.close(held)
     with stage_in(tmp_path, ".s-"):
         assert len(list(tmp_path.iterdir())) == 1  # the child's, which ended without cleaning up, is gone
+
+
+def test_a_file_system_without_locks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".dlc-of-another").mkdir()
+    install(artifact({**FIRST}), tmp_path / "out")
+    assert contents(tmp_path / "out") == FIRST
+    assert (tmp_path / "out" / ".dlc-of-another").exists()
 
 
 def test_stored_files_are_written_only_where_they_are_not(tmp_path: Path) -> None:
