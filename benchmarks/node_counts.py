@@ -19,6 +19,7 @@ import onnx
 from dlc_frontend_onnx.frontend import Onnx
 
 from dlc.builtin import dlc_passes
+from dlc.diagnostics import DlcError
 from dlc.graph import Graph
 from dlc.interfaces import Source
 from dlc.passes.constants import compute_ops
@@ -87,7 +88,11 @@ def attempt(tool: Callable[[Path], int], path: Path) -> str:
 def main(paths: list[Path]) -> None:
     print(f"{'model':24}{'simplify':>10}{'fuse':>8}" + "".join(f"{name:>12}" for name in OTHERS))
     for path in paths:
-        simplified, fused = ours(path)
+        try:
+            simplified, fused = ours(path)
+        except DlcError as refused:
+            print(f"{path.stem:24}{refused.diagnostics[0].message}")
+            continue
         others = "".join(f"{attempt(tool, path):>12}" for tool in OTHERS.values())
         print(f"{path.stem:24}{simplified:10}{fused:8}{others}", flush=True)
 

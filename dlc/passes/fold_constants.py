@@ -40,7 +40,7 @@ class FoldConstants(Pass[Graph, Graph]):
     idempotent: ClassVar[bool] = True
     max_bytes: Bytes = option(64 * 1024, "largest result that may make the model grow", low=0)
     large: Bytes = option(1 << 20, "results above this size stay expressions even if the model would shrink", low=0)
-    budget: int = option(1 << 28, "elementary operations spent on folding one model", low=0)
+    budget: int = option(1 << 26, "elementary operations spent on folding one model", low=0)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is told in `report`."""

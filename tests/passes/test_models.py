@@ -35,6 +35,10 @@ COUNTS = {
     "light_squeezenet": (65, 39),
     "light_vgg19": (44, 26),
     "light_zfnet512": (22, 15),
+    "micro_kws/fp32": (18, 13),
+    "mnist_cntk/model": (8, 6),
+    "mnist_mlp/model": (6, 5),
+    "tinyvit/model": (144, 173),
 }
 
 
@@ -49,23 +53,27 @@ def through_passes(path: Path) -> dict[str, Graph | Plan]:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_little_is_left_of_large_models(name: str) -> None:
-    steps = through_passes(LIGHT / f"{name}.onnx")
+def test_little_is_left_of_models(name: str) -> None:
+    path = (MODELS if "/" in name else LIGHT) / f"{name}.onnx"
+    steps = through_passes(path)
     simplified, fused, plan = steps["simplify"], steps["fuse"], steps["plan-memory"]
     assert isinstance(simplified, Graph) and isinstance(fused, Graph) and isinstance(plan, Plan)
     most, fewest = COUNTS[name]
     assert len(compute_ops(simplified)) <= most
     assert len([op for op in compute_ops(fused) if not is_view(op)]) <= fewest
-    room = 1.1 * (LIGHT / f"{name}.onnx").stat().st_size
+    room = 1.1 * path.stat().st_size
     sizes = {step: len(print_state(state, origins=True).encode()) for step, state in steps.items()}
     assert {step: size for step, size in sizes.items() if size > room} == {}
     check_plan(plan)
     assert plan.regions["arena"] == plan.facts["bound"]
 
 
-@pytest.mark.parametrize("name", ["mnist_cntk", "mnist_mlp", "quantised"])
+SMALL = ("mnist_cntk/model", "mnist_mlp/model", "quantised/model", "micro_kws/fp32", "tinyvit/model")
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_small_models_run_in_their_arena(name: str) -> None:
-    steps = through_passes(MODELS / name / "model.onnx")
+    steps = through_passes(MODELS / f"{name}.onnx")
     parsed, plan = steps["parse"], steps["plan-memory"]
     assert isinstance(parsed, Graph) and isinstance(plan, Plan)
     check_plan(plan)
