@@ -29,11 +29,11 @@ from dlc.kernel.loops import (
 )
 from dlc.kernel.nest import LITERAL_DTYPES
 from dlc.kernel.scalar import SCALARS, result_dtype
-from dlc.kernel.simplify import bounds, is_index
+from dlc.kernel.simplify import is_index
 from dlc.types import DType, bool_, i64
 from dlc_backend_c import spelling
+from dlc_backend_c.indices import index
 
-_INDEX_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 _ALIGN = 64
 
 
@@ -222,42 +222,6 @@ def splat(dtype: DType, lanes: int, text: str) -> str:
 def variable(local: Local) -> str:
     """The C type of a variable."""
     return spelling.VALUE[local.dtype] if local.lanes == 1 else f"{local.dtype}x{local.lanes}"
-
-
-def index(e: Expr) -> str:
-    """Index arithmetic in ptrdiff_t, safe as an operand of comparisons and inside brackets."""
-    match e:
-        case Const(v):
-            return str(int(v))
-        case Axis(name, _):
-            return name
-        case Apply("neg", (x,)):
-            return f"(-{_operand(x)})"
-        case Apply("add" | "sub" | "mul" as fn, (a, b)):
-            if fn == "mul":
-                return f"{_operand(a)} * {_operand(b)}"
-            return f"{index(a)} {_INDEX_OPERATORS[fn]} {_operand(b) if fn == 'sub' else index(b)}"
-        case Apply("min" | "max" as fn, (a, b)):
-            return f"dlc_{fn}_index({index(a)}, {index(b)})"
-        case Apply("floordiv" | "mod" as fn, (a, b)):
-            return _divide(fn, a, b)
-        case _:
-            raise AssertionError(e)
-
-
-def _operand(e: Expr) -> str:
-    text = index(e)
-    atom = isinstance(e, Axis) or (isinstance(e, Const) and int(e.value) >= 0)
-    call = isinstance(e, Apply) and e.fn in ("min", "max", "neg")
-    return text if atom or call else f"({text})"
-
-
-def _divide(fn: str, a: Expr, b: Expr) -> str:
-    """C's operators where both sides are known to be non-negative; division by zero cannot be meant."""
-    low, divisor = bounds(a), bounds(b)
-    if low is not None and low[0] >= 0 and divisor is not None and divisor[0] > 0:
-        return f"({_operand(a)} {'/' if fn == 'floordiv' else '%'} {_operand(b)})"
-    return f"dlc_{fn}_index({index(a)}, {index(b)})"
 
 
 def replaced(e: Expr, names: Mapping[Expr, Expr]) -> Expr:
