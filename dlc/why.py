@@ -5,7 +5,7 @@ Nothing runs: steps are followed from digest to digest as far as the cache knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,10 +55,10 @@ class Past:
         found = self._same(key)
         return found is not None and complete(self._cache.store, found)
 
-    def finding(self, step: str, key: Key, subject: str = "") -> Finding:
-        """`key` held against the nearest other one of the same step."""
+    def finding(self, step: str, key: Key, subject: str = "", own: Container[str] = ()) -> Finding:
+        """`key` held against the nearest other one of the same step; texts of keys in `own` are no others."""
         state: State = "hit" if self.has(key) else "miss"
-        near = self._nearest(key, subject)
+        near = self._nearest(key, subject, own)
         if near is None:
             reason = "" if state == "hit" else "nothing is cached for this step"
             return Finding(step, state, (), reason, key.lines)
@@ -71,9 +71,10 @@ class Past:
     def _same(self, key: Key) -> Record | None:
         return next((r for _, r in self._by_step.get(key.step_name, ()) if r.key_text == key.text), None)
 
-    def _nearest(self, key: Key, subject: str) -> Record | None:
+    def _nearest(self, key: Key, subject: str, own: Container[str]) -> Record | None:
         """Of the same subject if there is one, then with most equal lines, then last used."""
-        others = [(used, r) for used, r in self._by_step.get(key.step_name, ()) if r.key_text != key.text]
+        held = self._by_step.get(key.step_name, ())
+        others = [(used, r) for used, r in held if r.key_text != key.text and r.key_text not in own]
         if not others:
             return None
 
@@ -150,10 +151,11 @@ def explain(follow: Follow, recipe: Recipe, store: Store) -> tuple[Finding, ...]
         follow(cache, steps.append)
     except _Missed as missed:
         missing = missed.key
-    findings = [past.finding(step.spec, step.key) for step in steps]
+    own = {step.key.text for step in steps}  # a pass may stand in a pipeline twice
+    findings = [past.finding(step.spec, step.key, own=own) for step in steps]
     if missing is None:
         return tuple(findings)
-    findings.append(past.finding(missing.value("step"), missing))
+    findings.append(past.finding(missing.value("step"), missing, own=own))
     if len(steps) == len(names) - 1:
         findings += _kernels(recipe, steps[-1].handle, cache, past)
     findings += [Finding(name, "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
