@@ -39,6 +39,7 @@ class Case:
 
 
 IMAGE = f(2, 4, 7, 6)
+TIES = np.array([[1, 3, 3, 0, 3], [2, 2, -1, 5, 2]], np.float32)
 ROI = np.array([0, 0, -0.1, 0.2, 1, 1, 0.7, 1.3], np.float32)
 TWICE = np.array([1, 1, 2, 2], np.float32)
 PYTORCH = {"coordinate_transformation_mode": "pytorch_half_pixel"}
@@ -161,6 +162,12 @@ CASES = [
     Case("ScatterND", (f(4, 3), np.array([[1], [3]]), f(2, 3))),
     Case("ScatterElements", (f(3, 3), np.array([[1, 0, 2]]), f(1, 3)), {"axis": 0}),
     Case("OneHot", (i(0, 3, -1), np.array(4), f(2)), {"axis": -1}, fixed=(1,)),
+    Case("TopK", (f(3, 7),), {"k": 2, "axis": 1}, opsets=(7,), oracle=runtime, outputs=2),
+    Case("TopK", (TIES, i(3)), fixed=(1,), opsets=(10, 11, 24), oracle=runtime, outputs=2),
+    Case("TopK", (TIES, i(2)), {"axis": 0, "largest": 0}, fixed=(1,), oracle=runtime, outputs=2),
+    Case("TopK", (TIES.astype(np.int64), i(4)), {"sorted": 1}, fixed=(1,), outputs=2),
+    Case("ReverseSequence", (f(4, 3, 2), i(1, 4, 2)), opsets=(10,)),
+    Case("ReverseSequence", (f(3, 4), i(1, 4, 2)), {"batch_axis": 0, "time_axis": 1}, opsets=(10,)),
     Case("Trilu", (f(4, 4), np.array(1)), {"upper": 0}, fixed=(1,), opsets=(14,)),
     Case("NonZero", (i(0, 2, 0, 3),), fixed=(0,)),
     Case("Compress", (f(4, 2), np.array([True, False, True, False])), {"axis": 0}, fixed=(1,)),

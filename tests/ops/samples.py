@@ -10,6 +10,7 @@ from dlc.ops import elementwise as e
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
 from dlc.ops import normalize as nm
+from dlc.ops import order as od
 from dlc.ops import pool as pl
 from dlc.ops import reduce as rd
 from dlc.ops import shape as sh
@@ -176,3 +177,5 @@ def indexing() -> Iterator[Op]:
     yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")
     yield ix.ScatterElements(x(4, 3), x(2, 3, dtype=i64, name="permutation"), x(2, 3))
     yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
+    yield od.Rank(x(3, 5), axis=1)
+    yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlc.graph import Op
+from dlc.graph import Op, Splat
+from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
+from dlc.ops.elementwise import Less, Sub, Where
 from dlc.ops.linear import Einsum
+from dlc.ops.order import Rank
 from dlc.ops.pointwise import normalized
-from dlc.types import i64
-from dlc_frontend_onnx.node import Node, cast, constant
+from dlc.ops.shape import Expand, Slice, Transpose
+from dlc.types import Type, i64
+from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 
 
@@ -73,13 +78,55 @@ def non_zero(node: Node) -> Op:
 @onnx("Compress")
 def compress(node: Node) -> Op:
     """Slices where a constant condition holds."""
-    from dlc_frontend_onnx.ops.shape import reshaped
-
     chosen = np.nonzero(node.constant(1, "the condition").reshape(-1))[0]
     x = node.x()
     if not node.has("axis"):
         return ix.Gather(reshaped(x, (x.type.size,)), constant(chosen, i64), axis=0)
     return ix.Gather(x, constant(chosen, i64), axis=node.axis())
+
+
+@onnx("TopK")
+def top_k_attribute(node: Node) -> tuple[Op, Op]:
+    """The k largest elements and where they are; k as an attribute."""
+    return _top_k(node, node.int("k"), largest=True)
+
+
+@onnx("TopK", since=10)
+def top_k(node: Node) -> tuple[Op, Op]:
+    """The k largest or smallest elements and where they are, sorted; of equal ones the first."""
+    node.ignore("sorted")  # without it any order is right
+    return _top_k(node, int(node.constant(1, "k").reshape(-1)[0]), node.flag("largest", True))
+
+
+def _top_k(node: Node, k: int, largest: bool) -> tuple[Op, Op]:
+    x, axis = node.x(), node.axis(default=-1)
+    n = x.shape[axis]
+    if not 0 <= k <= n:
+        raise ShapeError(f"{k} elements of dimension {axis} of {x.type}")
+    column = constant(np.arange(n).reshape([-1 if d == axis else 1 for d in range(len(x.shape))]), i64)
+    places = Expand(column, to=x.shape)
+    ranks = Rank(x, axis=axis, largest=largest)
+    order = ix.ScatterElements(Splat(0, Type(i64, x.shape)), ranks, places, axis=axis)  # the permutation's inverse
+    sizes = tuple(k if d == axis else e for d, e in enumerate(x.shape))
+    zeros, ones = (0,) * len(sizes), (1,) * len(sizes)
+    indices = Slice(order, starts=zeros, sizes=sizes, steps=ones)
+    return ix.GatherElements(x, indices, axis=axis), indices
+
+
+@onnx("ReverseSequence", since=10)
+def reverse_sequence(node: Node) -> Op:
+    """The first lengths[b] elements of each sequence backward."""
+    batch, time = node.axis("batch_axis", 1), node.axis("time_axis", 0)
+    x = node.x() if (batch, time) == (0, 1) else Transpose(node.x(), perm=_in_front(batch, time, len(node.x().shape)))
+    rows, steps = x.shape[:2]
+    t, lengths = constant(np.arange(steps), i64), reshaped(cast(node.x(1), i64), (rows, 1))
+    place = Where(Less(t, lengths), Sub(Sub(lengths, number(1, lengths)), t), t)
+    y = ix.GatherNd(x, reshaped(place, (rows, steps, 1)), batch=1)
+    return y if x is node.x() else Transpose(y, perm=tuple(np.argsort(_in_front(batch, time, len(x.shape))).tolist()))
+
+
+def _in_front(batch: int, time: int, rank: int) -> tuple[int, ...]:
+    return (batch, time, *(d for d in range(rank) if d not in (batch, time)))
 
 
 @onnx("Einsum")

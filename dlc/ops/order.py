@@ -1,0 +1,53 @@
+"""The order of elements along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dlc.graph.op import Op
+from dlc.graph.tensor import Array
+from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.expr import Axis, Expr, apply
+
+
+class Rank(Op):
+    """y[i] = how many elements along `axis` come before x[i] when sorted: a permutation of 0 … n - 1.
+
+    The largest comes first (or the smallest, without `largest`), of equal ones the first; NaN counts as larger than
+    any number. Compares all pairs: n² steps for n elements.
+    """
+
+    x: Op
+    axis: int = 0
+    largest: bool = True
+
+    def define(self, *params: Any) -> Comp:
+        (x,) = params
+        if not 0 <= self.axis < len(x.shape):
+            raise ShapeError(f"axis {self.axis} of {x.type}")
+        i = grid(x.shape)
+        place = i[self.axis]
+        j = Axis("j", x.shape[self.axis])
+        mine, other = x[i], x[tuple(j if a is place else a for a in i)]
+        first, second = (other, mine) if self.largest else (mine, other)
+        before = self._greater(first, second)
+        earlier = apply("and", apply("not", self._greater(second, first)), j < place)
+        return comp(i, apply("i64", apply("or", before, earlier)), sum=(j,))
+
+    def _greater(self, a: Expr, b: Expr) -> Expr:
+        if not self.x.dtype.is_float:
+            return a > b
+        return apply("or", a > b, apply("and", apply("isnan", a), apply("not", apply("isnan", b))))
+
+    def evaluate(self, *args: Array) -> Any:
+        # Sorting backward keeps NaN, which numpy sorts last, in front; reversing twice keeps equal elements in order.
+        x = np.flip(args[0], self.axis) if self.largest else args[0]
+        order = np.argsort(x, self.axis, kind="stable")
+        if self.largest:
+            order = x.shape[self.axis] - 1 - np.flip(order, self.axis)
+        ranks = np.empty(x.shape, np.int64)
+        places: Array = np.indices(x.shape)[self.axis]
+        np.put_along_axis(ranks, order, places, self.axis)
+        return ranks
