@@ -16,10 +16,16 @@ from dlc.ops.shape import Reshape
 
 def _per_channel(v: Op, x: Op) -> Op:
     """A vector over the channels of x[N, C, D…], shaped to broadcast."""
+    _, channels, *spatial = _channelled(x)
+    same(v.type.size, channels, "sizes of the vector and of the channel dimension")
+    return Reshape(v, to=(channels, *(1,) * len(spatial)))
+
+
+def _channelled(x: Op) -> tuple[int, ...]:
+    """The shape [N, C, D…] of a tensor with channels."""
     if len(x.shape) < 2:
         raise ShapeError(f"x must have channels: {x.type}")
-    same(v.type.size, x.shape[1], "sizes of the vector and of the channel dimension")
-    return Reshape(v, to=(x.shape[1], *(1,) * (len(x.shape) - 2)))
+    return x.shape
 
 
 def _inverse_deviation(variance: Op, epsilon: float) -> Op:
@@ -115,7 +121,7 @@ class GroupNorm(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
-        n, c, *spatial = self.x.shape
+        n, c, *spatial = _channelled(self.x)
         if self.groups < 1 or c % self.groups:
             raise ShapeError(f"{c} channels do not divide into {self.groups} groups")
         grouped = Reshape(self.x, to=(n, self.groups, c // self.groups * math.prod(spatial)))
@@ -136,7 +142,7 @@ class Lrn(Op):
     bias: float = 1.0
 
     def expand(self) -> Op:
-        n, c, *spatial = self.x.shape
+        n, c, *spatial = _channelled(self.x)
         rows = Reshape(Mul(self.x, self.x), to=(n, 1, c, math.prod(spatial)))
         before = (self.size - 1) // 2
         total = SumPool(rows, window=(self.size, 1), pads=(before, 0, self.size - 1 - before, 0))

@@ -11,7 +11,7 @@ from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Axis, Const, Expr, apply, select
-from dlc.ops.elementwise import Add, Div, Exp, Log, Sqrt, Sub
+from dlc.ops.elementwise import Add, Div, Exp, IsInf, Log, Sqrt, Sub, Where
 from dlc.ops.pointwise import at, scalar
 
 
@@ -128,9 +128,13 @@ class ReduceLogSumExp(_Reduce):
     """y = ln Σ eˣ, computed relative to the maximum so that it does not overflow."""
 
     def expand(self) -> Op:
-        top = ReduceMax(self.x, axes=self.axes, keep=True)
-        total = ReduceSum(Exp(Sub(self.x, top)), axes=self.axes, keep=self.keep)
-        return Add(Log(total), ReduceMax(self.x, axes=self.axes, keep=self.keep))
+        # An infinite maximum is not subtracted: ∞ - ∞ is no number, and ln Σ is right without it.
+        total = ReduceSum(Exp(Sub(self.x, self._top(keep=True))), axes=self.axes, keep=self.keep)
+        return Add(Log(total), self._top(self.keep))
+
+    def _top(self, keep: bool) -> Op:
+        top = ReduceMax(self.x, axes=self.axes, keep=keep)
+        return Where(IsInf(top), scalar(0.0, self.x.dtype), top)
 
 
 class IndexOf(Op):
@@ -149,6 +153,8 @@ class IndexOf(Op):
         x, value = params
         if not 0 <= self.axis < len(x.shape) or x.shape[self.axis] == 0:
             raise ShapeError(f"no index along axis {self.axis} of {x.type}")
+        if value.shape != tuple(1 if d == self.axis else n for d, n in enumerate(x.shape)):
+            raise ShapeError(f"value {value.type} for axis {self.axis} of {x.type}")
         i = grid(x.shape)
         k = i[self.axis]
         index = tuple(Const(0) if a is k else a for a in i if self.keep or a is not k)
