@@ -41,7 +41,9 @@ FUSED = {
     "zfnet512": 15,
 }
 SLOW = ("bvlc_alexnet", "vgg19", "zfnet512")
-MODELS = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in LIGHT]
+MODELS = [
+    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(900)] if name in SLOW else []) for name in LIGHT
+]
 MAX_GAP = 2.0
 """Per cent of the lower bound that an arena may be larger."""
 

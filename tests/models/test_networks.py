@@ -56,6 +56,19 @@ def test_the_outputs_are_those_of_onnxruntime(case: str, bench: Bench, place: Pa
         assert_close(built(feeds), reference(built.source, feeds))
 
 
+def test_no_step_that_only_improves_is_needed(bench: Bench, place: Path) -> None:
+    """Sizes that fill neither vectors nor tiles."""
+    models = {
+        "gpt": gpt(batch=2, length=7, hidden=36, layers=1, heads=3, vocabulary=31, past=1),
+        "mobilenet": mobilenet_v2(size=33, width=0.1, classes=7),
+    }
+    for name, model in models.items():
+        flags = [word for step in ("fold-constants", "simplify", "layout", "fuse") for word in ("--without", step)]
+        built = bench.compile(model, place / name, *flags, target="c{flags=-O0}")
+        feeds = random_inputs(built.program)
+        assert_close(built(feeds), reference(built.source, feeds))
+
+
 def test_both_forms_of_layer_normalization_give_the_same(bench: Bench, place: Path) -> None:
     whole = build(bench, bert(layers=1), place / "op")
     parts = build(bench, bert(layers=1, norm="decomposed"), place / "decomposed")

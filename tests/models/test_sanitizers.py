@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tests.models.building import Bench, assert_close, reference
 from tests.models.writing import Array
 from tests.models.zoo import bert, gpt, light, mobilenet_v2
 
-COMPILERS = ("gcc", "clang")
+COMPILERS = tuple(cc for cc in ("gcc", "clang") if shutil.which(cc))
 # `native` may use vector extensions of the compilers; `generic` is the language and nothing else.
 STRICT: Mapping[str, tuple[str, ...]] = {
     "generic": ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"),
