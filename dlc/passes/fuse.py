@@ -16,6 +16,7 @@ from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import MAX_ORIGINS, Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
+from dlc.kernel.expr import loads
 from dlc.kernel.inline import is_pointwise_map
 from dlc.kernel.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
 from dlc.kernel.nest import Kernel, Nest, Param
@@ -186,7 +187,13 @@ def _may_follow(nest: Nest, waiting: list[Nest]) -> bool:
 
 
 def _independent(a: Nest, b: Nest) -> bool:
-    """Whether two nests may run in either order. Maps into one tensor are the parts of a concatenation: disjoint."""
+    """Whether two nests may run in either order.
+
+    Maps into one tensor are the parts of a concatenation, which are disjoint, unless data say where they write.
+    """
     if a.out in b.reads() or b.out in a.reads():
         return False
-    return a.out != b.out or (a.reduce is None and b.reduce is None)
+    if a.out != b.out:
+        return True
+    by_data = any(True for n in (a, b) for i in n.index for _ in loads(i))
+    return a.reduce is None and b.reduce is None and not by_data

@@ -128,4 +128,5 @@ def _read_scalars(nest: Nest, scalars: Mapping[str, Local]) -> Nest:
         return scalars.get(load.param, load)
 
     where = None if nest.where is None else map_loads(nest.where, change)
-    return replace(nest, body=map_loads(nest.body, change), where=where)
+    index = tuple(map_loads(i, change) for i in nest.index)  # a subscript may be data: scatter
+    return replace(nest, index=index, body=map_loads(nest.body, change), where=where)
