@@ -48,6 +48,6 @@ class Rank(Op):
         if self.largest:
             order = x.shape[self.axis] - 1 - np.flip(order, self.axis)
         ranks = np.empty(x.shape, np.int64)
-        places: Array = np.indices(x.shape)[self.axis]
+        places: Any = np.indices(x.shape)[self.axis]
         np.put_along_axis(ranks, order, places, self.axis)
         return ranks
