@@ -10,6 +10,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
@@ -77,11 +78,13 @@ class Plan:
     def constants(self) -> tuple[Op, ...]:
         """The constant values that steps read (constants and constant expressions), in order of first use."""
         computed = {c.digest for c in self.steps}
+        known: dict[str, bool] = {}
         found: dict[str, Op] = {}
         for step in self.steps:
             for x in step.operands:
                 base = x.of if isinstance(x, Item) else x
-                if base.digest not in computed and not isinstance(base, Input):
+                # A view of a computed value is no step, and no constant either.
+                if base.digest not in computed and is_constant(base, known):
                     found.setdefault(x.digest, x)
         return tuple(found.values())
 

@@ -146,6 +146,7 @@ def test_a_reshape_takes_no_memory_and_no_step() -> None:
     plan = planned(graph, "lower,schedule,plan-memory{in-place=no}")
     assert len(plan.steps) == 3
     assert plan.regions["arena"] == 2 * 128
+    assert plan.constants == (), "a view is no constant"
     check_plan(plan)
     equal(plan)
 
