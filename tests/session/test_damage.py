@@ -114,11 +114,6 @@ def test_planted_rows_are_neither_unpickled_nor_followed(real: Real, tmp_path: P
         database.execute("INSERT INTO Cache (key, raw, mode, value) VALUES (?, 0, 4, ?)", (value, value))
     database.close()
     real.check(tmp_path / "out", cache, "rw", dumps=True)
-    for command in (
-        ["cache", "verify"],
-        ["cache", "stats"],
-        ["cache", "trim", "--max-size", "1KiB"],
-        ["cache", "clear"],
-    ):
-        run([*command, "--cache-dir", str(cache)])
+    for command in (["verify"], ["stats"], ["trim", "1KiB"], ["clear", "--yes"]):
+        assert run(["cache", *command, "--cache-dir", str(cache)]) in (0, 1)  # 1: verify has found damage
     assert not exploded.exists() and victim.read_text() == "precious"
