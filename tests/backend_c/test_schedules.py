@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_c.function import c_function
-from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
+from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget, target_for
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.text import parse_kernel
@@ -174,6 +174,11 @@ def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_pa
     for n, kernel in enumerate(kernels):
         args = samples(kernel)
         assert close(compiled.over(n, args, 2), run_kernel(kernel, args)[0]), compiled.functions[n].text
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_text_for_wider_vectors_compiles_without_a_warning(cc: str, tmp_path: Path) -> None:
+    Compiled([parse_kernel(text) for text in KERNELS[::3]], X86_64_V4, tmp_path, cc, (*STRICT, "-O0"))
 
 
 def test_portable_text_has_no_extension() -> None:
