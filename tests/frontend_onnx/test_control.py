@@ -106,10 +106,13 @@ def test_a_scan(directions: dict[str, Any], axes: dict[str, Any]) -> None:
     compare(model_of([node], feeds, ["end", "y", "z"], opset=16), feeds, runtime)
 
 
-def test_a_scan_over_inputs_of_different_lengths_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("count", "words"), [(2, "inputs of [3, 4] slices"), (1 << 62, "scanned inputs of 2"), (0, "0 scanned inputs")]
+)
+def test_a_scan_whose_inputs_do_not_fit_is_refused(count: int, words: str) -> None:
     body = helper.make_graph(
         [helper.make_node("Add", ["a", "b"], ["c"])], "body", [info("a", shape=[]), info("b", shape=[])], [info("c")]
     )
     feeds = {"p": np.zeros(3, np.float32), "q": np.zeros(4, np.float32)}
-    node = helper.make_node("Scan", ["p", "q"], ["y"], body=body, num_scan_inputs=2)
-    assert "inputs of [3, 4] slices" in refused(model_of([node], feeds, ["y"]))
+    node = helper.make_node("Scan", ["p", "q"], ["y"], body=body, num_scan_inputs=count)
+    assert words in refused(model_of([node], feeds, ["y"]))

@@ -61,10 +61,12 @@ def loop(node: Node) -> Sequence[Op | None]:
 def scan(node: Node) -> Sequence[Op | None]:
     """The body once per slice of the scanned inputs."""
     body, scans = node.graph("body"), node.int("num_scan_inputs")
+    if not 0 < scans <= len(node.inputs):
+        raise ShapeError(f"{scans} scanned inputs of {len(node.inputs)} operands")
     states: list[Op] = [node.x(k) for k in range(len(node.inputs) - scans)]
     inputs = [node.x(k) for k in range(len(states), len(node.inputs))]
     outputs = len(body.output) - len(states)
-    if scans < 1 or len(body.input) != len(node.inputs) or outputs < 0:
+    if len(body.input) != len(node.inputs) or outputs < 0:
         raise ShapeError(f"a body with {len(body.input)} inputs for {len(node.inputs)} operands")
     axes = [normalized(a, len(x.shape)) for a, x in zip(_given(node, "scan_input_axes", scans), inputs, strict=True)]
     backward = _given(node, "scan_input_directions", scans)
