@@ -41,6 +41,18 @@ def grouped(h: int, groups: int, c: int, f: int) -> str:
 }}"""
 
 
+def blocked_groups(h: int, groups: int, c: int, f: int) -> str:
+    """The same with groups as blocks of one dimension, and bias and ReLU over all of it."""
+    where = f"i0+i4 >= 1 and i0+i4 < {h + 1} and i1+i5 >= 1 and i1+i5 < {h + 1}"
+    n = groups * f
+    return f"""kernel(p0: f32[{h},{h},{groups * c}], p1: f32[3,3,{c},{n}], p2: f32[{n}]) -> (r0: f32[{h},{h},{n}])
+ local (t0: f32[{h},{h},{n}]) {{
+ i0<{h} i1<{h} i2<{groups} i3<{f} i4<3 i5<3 i6<{c}:
+   t0[i0,i1,i2*{f}+i3] += p0[i0+i4-1,i1+i5-1,i2*{c}+i6]*p1[i4,i5,i6,i2*{f}+i3] if {where}
+ i0<{h} i1<{h} i2<{n}: r0[i0,i1,i2] = max(t0[i0,i1,i2]+p2[i2], 0.0)
+}}"""
+
+
 def depthwise(h: int, c: int, stride: int) -> str:
     o = (h - 1) // stride + 1
     y, x = f"i0*{stride}+i3-1", f"i1*{stride}+i4-1"
@@ -108,6 +120,7 @@ KERNELS = (
     *(conv(13, 6, 20, 3, 1, pad, 2) for pad in (0, 2, 3)),
     conv(15, 3, 40, 7, 2, 3),
     conv(9, 4, 12, 5, 2, 2),
+    *(blocked_groups(h, g, c, f) for h, g, c, f in ((3, 2, 1, 1), (5, 2, 3, 8), (5, 4, 2, 12), (4, 3, 5, 7))),
     grouped(6, 2, 3, 5),
     grouped(7, 4, 8, 16),
     grouped(5, 3, 4, 8),

@@ -16,6 +16,7 @@ from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.simplify import simplify_nest
 from dlc.types import DType
@@ -24,7 +25,7 @@ from dlc.types import DType
 def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
     kernel = replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests))
-    kernel = without_invariant_axes(kernel)
+    whole, kernel = kernel, split_blocks(without_invariant_axes(kernel))
     body: list[Stmt] = []
     groups = partition(kernel)
     scopes = [open_scope(g, kernel) for g in groups]
@@ -48,7 +49,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
             body += rename(tiled.body, names)
             buffers += [buffer(names[p.name], p.dtype, p.type.size) for p in tiled.buffers]
         written |= {n.out for n in g.nests}
-    return Program(kernel.params, kernel.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
+    return Program(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 
 def buffer(name: str, dtype: DType, size: int) -> Buffer:
