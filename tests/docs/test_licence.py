@@ -1,4 +1,4 @@
-"""Whose generated code is: said in NOTICE, in README, and in the code itself; and NOTICE travels with the packages."""
+"""Whose generated code is: said in docs/licence.md, in README, and in the code itself; the page travels with the package."""
 
 import tomllib
 
@@ -11,10 +11,10 @@ def words(name: str) -> str:
     return " ".join((ROOT / name).read_text(encoding="utf-8").split())
 
 
-def test_notice_and_readme_say_that_generated_code_is_the_users() -> None:
-    assert "They belong to whoever ran dlc" in words("NOTICE")
+def test_the_licence_page_and_readme_say_that_generated_code_is_the_users() -> None:
+    assert "They belong to whoever ran dlc" in words("docs/licence.md")
     assert "dlc generates from your model belong to you" in words("README.md")
-    assert "NOTICE" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
+    assert "docs/licence.md" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license-files"]
 
 
 @pytest.mark.parametrize("name", ["mnist.h", "mnist.c"])
