@@ -9,8 +9,8 @@ import pytest
 from dlc_backend_c.backend import C
 
 from dlc import Artifact, Report, Spec
-from dlc.install import install
 from dlc.graph import Graph
+from dlc.install import install
 from tests.backend_c.models import Bench, plan_of
 
 Compile = Callable[..., Artifact]
