@@ -1,4 +1,4 @@
-"""Whose generated code is: said in docs/licence.md, in README, and in the code itself; the page travels with the package."""
+"""Whose generated code is: said in docs/licence.md, in README and in the code; the page travels with the package."""
 
 import tomllib
 
