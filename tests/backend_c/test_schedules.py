@@ -181,7 +181,12 @@ def test_curves_in_registers_are_as_good_as_elsewhere(target: CTarget, cc: str, 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
 def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_path: Path) -> None:
-    kernels = [parse_kernel(matmul(m, n, 9, False)) for m in (1, 7) for n in (3, 8, 17, 39)]
+    groups = """kernel(p0: f32[5,136], p1: f32[34,136], p2: f32[5,136]) -> (r0: f32[5,136]) local (t0: f32[5,136]) {
+ i0<5 i1<4 i2<34 i3<34: t0[i0,i1*34+i2] += p0[i0,i1*34+i3]*p1[i3,i1*34+i2]
+ i0<5 i1<136: r0[i0,i1] = max(t0[i0,i1]+p2[i0,i1], 0.0)
+}"""
+    products = [matmul(m, n, 9, False) for m in (1, 7) for n in (3, 8, 17, 39)]
+    kernels = [parse_kernel(text) for text in (groups, *products)]
     # As the backend compiles such calls: without the promise that buffers are disjoint.
     compiled = Compiled(kernels, target, tmp_path, flags=(*STRICT, "-O1", "-Drestrict="))
     for n, kernel in enumerate(kernels):

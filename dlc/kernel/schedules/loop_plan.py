@@ -81,8 +81,9 @@ def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, name
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
     read = {name for n in followers for name in n.reads()}
-    results = {r.type for r in kernel.results}
-    once = any(p.name in read and p.type in results for p in kernel.params)
+    # By size, because a result may have been given other dimensions here than it has elsewhere.
+    results = {(r.dtype, r.type.size) for r in kernel.results}
+    once = any(p.name in read and (p.dtype, p.type.size) in results for p in kernel.params)
     return hoisted(Plan(o, tiling, outer, tuple(within), block, size, None, once), machine)
 
 
