@@ -18,6 +18,8 @@ from dlc.spec.convert import describe, format_option
 
 _FIELD = re.compile(r"^    \w+: .*\boption\(", re.MULTILINE)
 _DECORATOR = re.compile(r"(\n    @.*)+\Z")
+_BASES = {"Pass", "Backend", "Frontend", "Configurable", "Op"}
+"""Classes that have no fields of their own."""
 _PLAIN_TYPES: dict[str, object] = {"bool": bool, "int": int, "float": float, "str": str, "Bytes": Bytes, "Spec": Spec}
 
 
@@ -57,6 +59,8 @@ def _from_source(lazy: Lazy) -> Declaration:
         raise _NotLiteral
     for node in _parsed(Path(spec.origin).read_text(encoding="utf-8"), name).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
+            if not {ast.unparse(base).partition("[")[0] for base in node.bases} <= _BASES:
+                raise _NotLiteral  # whose fields it may inherit
             options = [_option(line) for line in node.body if _is_option(line)]
             return Declaration(ast.get_docstring(node) or "", tuple(o for o in options if o))
     raise _NotLiteral

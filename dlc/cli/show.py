@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli import flags
+from dlc.cli.describe import describe_graph, port_rows
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import ExitCode, error, escape, quote
+from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from dlc.graph.graph import Graph
     from dlc.interfaces import Port
@@ -75,35 +76,6 @@ def show(
     return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
 
 
-def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
-    """(rows, table, data): inputs, outputs and constants; how often each op occurs; and all of it for programs."""
-    from collections import Counter
-
-    from dlc.graph.structure import Call, Constant, Input
-
-    constants = [op for op in graph.ops if isinstance(op, Constant)]
-    weights = sum(op.type.nbytes for op in constants)
-    counts = Counter(
-        op.text_name for op in graph.ops if not isinstance(op, Constant | Input) and op.text_name != "item"
-    )
-    kernels = len({op.body.digest for op in graph.ops if isinstance(op, Call)})
-    ops = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    inputs = [(i.name, str(i.type)) for i in graph.inputs]
-    outputs = [(name, str(o.type)) for name, o in zip(graph.names, graph.outputs, strict=True)]
-    rows = [*_port_rows("input", inputs), *_port_rows("output", outputs)]
-    rows.append(("constants", f"{len(constants)} tensors, {size(weights)}"))
-    if kernels:
-        rows.append(("kernels", f"{kernels} different ones in {counts['call']} calls"))
-    rows.append(("ops", f"{sum(counts.values())}"))
-    data = {
-        "inputs": [{"name": n, "type": t} for n, t in inputs],
-        "outputs": [{"name": n, "type": t} for n, t in outputs],
-        "constants": {"tensors": len(constants), "bytes": weights},
-        "ops": dict(ops),
-    }
-    return rows, columns([(f"  {name}", f"{n}") for name, n in ops], right=(1,)), data
-
-
 def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool) -> Outcome:
     from dlc.report import Report
 
@@ -138,8 +110,8 @@ def _program(directory: Path) -> Outcome:
         for name, count in manifest.files.items()
     ]
     rows = [("program", escape(str(directory))), ("target", escape(manifest.target))]
-    rows += _port_rows("input", _ports(manifest.signature.inputs))
-    rows += _port_rows("output", _ports(manifest.signature.outputs))
+    rows += port_rows("input", _ports(manifest.signature.inputs))
+    rows += port_rows("output", _ports(manifest.signature.outputs))
     rows += [("memory", line) for line in [memory_line(memory)] if line]
     listed = columns([(f"  {escape(name)}", size(count), state) for name, count, state in files], right=(1,))
     data = {
@@ -171,10 +143,6 @@ def _state(path: Path, expected: str | None) -> str:
 
 def _ports(ports: Iterable[Port]) -> list[tuple[str, str]]:
     return [(p.name, str(p.type)) for p in ports]
-
-
-def _port_rows(what: str, ports: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(what, f"{quote(name)}: {type}") for name, type in ports]
 
 
 def _no_effect(flag: str, reason: str) -> Exception:

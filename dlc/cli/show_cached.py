@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.cli.describe import describe_graph
 from dlc.cli.terminal import Outcome, columns, size
 from dlc.cli.workspace import Workspace, opened_cache
 from dlc.diagnostics import ExitCode, error, escape
@@ -89,7 +90,6 @@ def _only(prefix: str, found: list[Match]) -> Match:
 
 def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: bool, origins: bool) -> Outcome:
     """A step's result: what it depended on, what it gave, and the state itself as far as it can be read."""
-    from dlc.cli.show import describe_graph
     from dlc.state_text import print_state
 
     meta = dict(record.meta)

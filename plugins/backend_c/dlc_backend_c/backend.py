@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
-from dlc import Artifact, Backend, ExitCode, Region, Report, Workshop, option
-from dlc.diagnostics import error
-from dlc_backend_c.names import default_prefix, prefix_problem
+from dlc import Artifact, Backend, Region, Report, Workshop
+from dlc_backend_c.names import default_prefix
+from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
     from dlc.plan import Plan
@@ -15,29 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class C(Backend):
+class C(Options, Backend):
     """C99 sources with a header, and a shared or static library made of them."""
 
     name: ClassVar[str] = "c"
-    cc: str = option("", "compiler; by default gcc, else clang, from PATH")
-    cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
-        "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"
-    )
-    lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
-    weights: Literal["incbin", "text", "map"] = option(
-        "incbin",
-        "where weights live: a binary file in the library, a C array in the library, or a file given at run time",
-    )
-    prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
-    arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")
-    flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own")
-    jobs: int = option(0, "compilers that run at the same time; 0: as many as the build runs", low=0)
-
-    def __post_init__(self) -> None:
-        """Refuse what could not become a name in C."""
-        problem = prefix_problem(self.prefix) if self.prefix else ""
-        if problem:
-            raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
 
     def for_model(self, title: str) -> "C":
         """The backend with its prefix taken from a model's title, unless the user chose one."""

@@ -10,24 +10,21 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlc import Artifact, Job, Workshop
 from dlc_backend_c import manifest
 from dlc_backend_c.manifest import Content
+from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
 from dlc_backend_c.target import target_for
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
 from dlc_backend_c.weights import IN_MEMORY, OwnedFile
 
-if TYPE_CHECKING:
-    from dlc_backend_c.backend import C
-
 _LIBRARY_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffile-prefix-map=$PWD=.")
 """Position-independent also in static libraries, which end up in shared ones."""
 
 
-def build(artifact: Artifact, options: "C", workshop: Workshop) -> Artifact:
+def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     """The artifact with `libPREFIX.so` or `libPREFIX.a`; raises DlcError (TOOL)."""
     toolchain = find_toolchain(options.cc)
     prefix = Path(artifact.entry).stem

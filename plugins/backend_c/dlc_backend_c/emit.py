@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlc import Artifact, ExitCode, Report, Signature
 from dlc.diagnostics import error
@@ -13,19 +13,17 @@ from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.manifest import Content
 from dlc_backend_c.names import c_comment
+from dlc_backend_c.options import Options
 from dlc_backend_c.program import Program, in_place, main_text
 from dlc_backend_c.sections import Section, join, linkage
 from dlc_backend_c.target import CTarget, target_for
 from dlc_backend_c.weights import ALIGN, weights_text, write_weights
 
-if TYPE_CHECKING:
-    from dlc_backend_c.backend import C
-
 ABI_VERSION = 1
 """Of the generated interface."""
 
 
-def emit(plan: Plan, options: "C", report: Report) -> Artifact:
+def emit(plan: Plan, options: Options, report: Report) -> Artifact:
     """The program as files; raises DlcError (USAGE) when the plan has no places for its values."""
     _check(plan)
     prefix = options.prefix or "model"

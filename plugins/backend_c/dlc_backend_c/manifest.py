@@ -5,14 +5,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import dlc
 import dlc_backend_c
 from dlc import Signature
-
-if TYPE_CHECKING:
-    from dlc_backend_c.backend import C
+from dlc_backend_c.options import Options
 
 Content: TypeAlias = bytes | memoryview | Path
 """A file of an artifact: what it holds, or where it lies."""
@@ -22,7 +20,7 @@ SCHEMA = "dlc.c/1"
 _BLOCK = 1 << 20
 
 
-def public_options(options: "C") -> str:
+def public_options(options: Options) -> str:
     """The options in spec text, without what does not change the result (jobs) or names this machine (directories)."""
     return str(replace(options, jobs=0, cc=PurePath(options.cc).name))
 

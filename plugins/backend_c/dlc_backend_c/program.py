@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dlc.graph import Call, Input, Op
 from dlc.plan import Plan, results_of
 from dlc_backend_c.function import CFunction
 from dlc_backend_c.header import CPort
 from dlc_backend_c.names import c_comment
+from dlc_backend_c.options import Options
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import ALIGN, Blob
-
-if TYPE_CHECKING:
-    from dlc_backend_c.backend import C
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class Program:
     """A plan, its functions and weights: what the text is made of."""
 
     plan: Plan
-    options: "C"
+    options: Options
     prefix: str
     target: CTarget
     functions: Mapping[tuple[str, bool], CFunction]

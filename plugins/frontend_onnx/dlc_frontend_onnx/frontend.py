@@ -20,8 +20,9 @@ from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import OLDEST, Unsupported, support
+from dlc_frontend_onnx.rules import OLDEST, support
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
+from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place, WireError, strip
 
 if TYPE_CHECKING:

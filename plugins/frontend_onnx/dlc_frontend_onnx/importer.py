@@ -19,8 +19,9 @@ from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import MALFORMED, Unsupported, find, table
+from dlc_frontend_onnx.rules import find, table
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
+from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""

@@ -11,8 +11,8 @@ from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_me
 from dlc.graph import Input
 from dlc.types import Type
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import Unsupported
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
+from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @dataclass(frozen=True)

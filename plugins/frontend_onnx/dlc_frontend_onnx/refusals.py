@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location
-from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.unsupported import Unsupported
 
 TENSORS: Final = ("input", "initializer")
 """What stands in the place of an operator where no node is at fault."""

@@ -33,16 +33,6 @@ OLDEST: Final = 6
 """Oldest version of the ONNX operator set that is read: before, shapes and types were attributes of another form."""
 MICROSOFT: Final = "com.microsoft"
 """Domain of onnxruntime's own operators."""
-MALFORMED: Final = "the model is malformed: onnx.checker.check_model(path) tells more"
-
-
-class Unsupported(Exception):
-    """A node that dlc does not import; becomes part of one diagnostic for all nodes with the same reason."""
-
-    def __init__(self, reason: str, help: str = "") -> None:
-        """`reason` without names of nodes, so that equal reasons are told once."""
-        super().__init__(reason)
-        self.reason, self.help = reason, help
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlc.diagnostics import DlcError, ExitCode, Location, error
 from dlc.graph import FileData, MemoryData, Tensor
 from dlc.interfaces import Source
 from dlc.types import DType, Type, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from dlc_frontend_onnx.rules import Unsupported
+from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place
 
 T = onnx.TensorProto

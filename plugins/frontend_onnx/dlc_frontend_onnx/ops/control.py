@@ -12,7 +12,8 @@ from dlc.ops.shape import Concat, Slice
 from dlc.types import bool_, i64
 from dlc_frontend_onnx.node import Node, constant
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 MAX_STEPS: Final = 1024
 """Iterations of one loop; each becomes ops of its own."""

@@ -14,7 +14,8 @@ from dlc.ops.linear import MatMul
 from dlc.types import Type, bool_, f64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 UNARY: Final[Mapping[str, Callable[[Op], Op]]] = {
     "Abs": e.Abs,

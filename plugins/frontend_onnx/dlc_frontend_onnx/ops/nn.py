@@ -11,7 +11,8 @@ from dlc.ops import linear, normalize, pool, reduce
 from dlc.ops.shape import Reshape
 from dlc.ops.window import window_size
 from dlc_frontend_onnx.node import Node, cut_axis, number
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 
 def window(node: Node, kernel: Sequence[int], x: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

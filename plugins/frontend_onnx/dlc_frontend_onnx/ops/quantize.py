@@ -13,7 +13,8 @@ from dlc.types import DType, f32, i8, i16, i32, u8, u16
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 
 def _per_axis(node: Node, v: Op, x: Op) -> Op:

@@ -16,7 +16,8 @@ from dlc.ops.shape import Concat, Slice, Transpose
 from dlc.types import Type, i64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 MAX_STEPS: Final = 1024
 """Steps of one layer; each becomes ops of its own."""

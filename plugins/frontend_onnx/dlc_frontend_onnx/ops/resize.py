@@ -18,8 +18,9 @@ from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
 from dlc.types import bool_, i64
 from dlc_frontend_onnx.node import Array, Node, constant, number
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
+from dlc_frontend_onnx.unsupported import Unsupported
 
 _ROUNDINGS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "floor": np.floor,

@@ -11,8 +11,9 @@ from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
 from dlc_frontend_onnx.node import Node, cut_axis
-from dlc_frontend_onnx.rules import Unsupported, onnx
+from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank
+from dlc_frontend_onnx.unsupported import Unsupported
 
 MAX_PARTS = 1 << 16
 """Parts that one node may split a tensor into."""

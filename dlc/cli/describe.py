@@ -1,0 +1,47 @@
+"""A graph in a few rows: what it takes and gives, and what it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.terminal import columns, size
+from dlc.diagnostics import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dlc.graph.graph import Graph
+
+
+def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
+    """(rows, table, data): inputs, outputs and constants; how often each op occurs; and all of it for programs."""
+    from collections import Counter
+
+    from dlc.graph.structure import Call, Constant, Input
+
+    constants = [op for op in graph.ops if isinstance(op, Constant)]
+    weights = sum(op.type.nbytes for op in constants)
+    counts = Counter(
+        op.text_name for op in graph.ops if not isinstance(op, Constant | Input) and op.text_name != "item"
+    )
+    kernels = len({op.body.digest for op in graph.ops if isinstance(op, Call)})
+    ops = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    inputs = [(i.name, str(i.type)) for i in graph.inputs]
+    outputs = [(name, str(o.type)) for name, o in zip(graph.names, graph.outputs, strict=True)]
+    rows = [*port_rows("input", inputs), *port_rows("output", outputs)]
+    rows.append(("constants", f"{len(constants)} tensors, {size(weights)}"))
+    if kernels:
+        rows.append(("kernels", f"{kernels} different ones in {counts['call']} calls"))
+    rows.append(("ops", f"{sum(counts.values())}"))
+    data = {
+        "inputs": [{"name": n, "type": t} for n, t in inputs],
+        "outputs": [{"name": n, "type": t} for n, t in outputs],
+        "constants": {"tensors": len(constants), "bytes": weights},
+        "ops": dict(ops),
+    }
+    return rows, columns([(f"  {name}", f"{n}") for name, n in ops], right=(1,)), data
+
+
+def port_rows(what: str, ports: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of inputs or outputs."""
+    return [(what, f"{quote(name)}: {type}") for name, type in ports]

@@ -1,0 +1,34 @@
+"""Options of the C backend, as every part of it reads them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlc import ExitCode, option
+from dlc.diagnostics import error
+from dlc.spec import Configurable
+from dlc_backend_c.names import prefix_problem
+
+
+@dataclass(frozen=True)
+class Options(Configurable):
+    """What a user may choose."""
+
+    cc: str = option("", "compiler; by default gcc, else clang, from PATH")
+    cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
+        "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"
+    )
+    lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
+    weights: Literal["incbin", "text", "map"] = option(
+        "incbin",
+        "where weights live: a binary file in the library, a C array in the library, or a file given at run time",
+    )
+    prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
+    arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")
+    flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own")
+    jobs: int = option(0, "compilers that run at the same time; 0: as many as the build runs", low=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what could not become a name in C."""
+        problem = prefix_problem(self.prefix) if self.prefix else ""
+        if problem:
+            raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
