@@ -4,7 +4,6 @@ Every field may hold text from a hostile model (names with newlines, quotes, bid
 terminal except through `escape`.
 """
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -204,6 +203,10 @@ def _source_lines(line: str, column: int) -> list[str]:
 
 def _width(character: str) -> int:
     """Terminal cells of one character, so that the caret stands under its text."""
+    if character.isascii():
+        return 1
+    import unicodedata  # a library of its own, which start-up would pay for
+
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

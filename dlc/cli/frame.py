@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -51,6 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 def finish(arguments: Sequence[str], terminal: Terminal, outcome: Outcome) -> int:
     """Print what a command found; the exit code."""
     if terminal.json:
+        import json
+
         from dlc.cli.table import schema_name
 
         document = {
