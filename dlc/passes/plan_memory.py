@@ -52,8 +52,7 @@ class PlanMemory(Pass[Plan, Plan]):
                 offset = found.offsets[lives.of_storage[model.storage[value.digest]]]
                 slots[value.digest] = Slot("arena", offset, value.type.nbytes)
         gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
-        report.count("arena bytes", found.arena)
-        report.note(f"arena {found.arena} B, bound {found.bound} B at step {found.bound_step}, gap {gap:.2f} %")
+        report.note(f"arena {found.arena:,} B, bound {found.bound:,} B at step {found.bound_step}, gap {gap:.2f} %")
         if self.limit is not None and found.arena > self.limit:
             alive = {b.id for b in lives.buffers if b.birth <= found.bound_step < b.death}
             # Of values that were handed over in place, the last one lies there.

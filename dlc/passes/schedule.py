@@ -35,6 +35,6 @@ class Schedule(Pass[Graph, Plan]):
         model = MemoryModel.of(state)
         found = order_tasks(model.tasks, model.sizes, policy=self.policy, state_limit=self.state_limit)
         report.count("steps", len(found.order))
-        report.note(f"peak of the order {found.peak} B ({'minimal' if found.proven else 'best found'})")
+        report.note(f"peak of the order {found.peak:,} B ({'minimal' if found.proven else 'best found'})")
         facts = {"order_peak": found.peak, "order_proven": int(found.proven)}
         return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts)
