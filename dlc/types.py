@@ -84,9 +84,11 @@ def shortest(value: bool | int | float, dtype: DType) -> bool | int | float:
         return value
     with np.errstate(over="ignore"):
         element = dtype.numpy.type(value)
-        short = float(str(element))
-        # Decimal to f64 to f32 rounds twice: once in a very long while the shortest digits name a neighbour.
-        return short if np.isnan(element) or dtype.numpy.type(short) == element else float(value)
+        exact, short = float(element), float(str(element))
+        # Decimal to f64 to f32 rounds twice: once in a very long while the shortest digits name a neighbour. And what
+        # is short with an exponent may not be without: 1e+12 is written 1000000000000.0, the element 999999995904.0.
+        same = np.isnan(element) or dtype.numpy.type(short) == element
+        return short if same and len(repr(short)) <= len(repr(exact)) else exact
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError
@@ -88,6 +88,7 @@ def test_literals_keep_every_bit(value: float) -> None:
 
 
 @given(st.floats(width=32))
+@example(999999995904.0)
 def test_the_shortest_literal_is_the_same_element(value: float) -> None:
     for name in ("f16", "f32", "f64"):
         dtype = DTYPES[name]
