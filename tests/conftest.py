@@ -4,6 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a change fails for what it changed. To search for new ones:
+#   pytest --hypothesis-profile=explore
+settings.register_profile("gate", derandomize=True, deadline=None, database=None)
+settings.register_profile("explore", max_examples=2000, deadline=None)
+settings.load_profile("gate")
 
 Golden = Callable[[str, str], None]
 
