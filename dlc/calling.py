@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.types import Array
 
 if TYPE_CHECKING:
     from dlc.interfaces import Port
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def named_inputs(

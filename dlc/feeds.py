@@ -8,16 +8,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from dlc.diagnostics import DlcError, ExitCode, Location, did_you_mean, error, quote
 from dlc.interfaces import Port
 from dlc.tensor_proto import read_tensor
-from dlc.types import DTYPES, Type
+from dlc.types import DTYPES, Array, Type
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _NUMBERED = re.compile(r"arr_\d+")
 
 

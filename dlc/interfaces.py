@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from dlc.diagnostics import ExitCode, Location, error
+from dlc.hashing import file_sha256
 from dlc.spec import Configurable
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 Level = Literal["ops", "kernels", "plan"]
 """What a state is: a graph of named ops, a graph of kernel calls, or an ordered and placed plan."""
-
-_BLOCK = 1 << 20
-"""Bytes hashed at a time; a model never has to fit into memory to be identified."""
 
 
 @dataclass(frozen=True)
@@ -260,11 +258,7 @@ class Backend(Configurable, ABC):
 def _digest_of_file(path: Path, size: int, mtime_ns: int) -> str:
     """Size and time are part of the memo's key: a changed file is read again."""
     del size, mtime_ns
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    return file_sha256(path)
 
 
 def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:

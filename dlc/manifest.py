@@ -4,18 +4,17 @@ A backend may write its own, with whatever it knows beside the three keys read h
 adds the plainest form.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.hashing import Content, content_sha256, content_size
 from dlc.interfaces import Artifact, Port, Signature
 
 NAME = "manifest.json"
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,21 +34,33 @@ def with_manifest(artifact: Artifact) -> Artifact:
     """The artifact, with a manifest if its backend wrote none."""
     if NAME in artifact.files:
         return artifact
-    ports = {
-        direction: [{"name": p.name, "dtype": p.type.dtype.name, "shape": list(p.type.shape)} for p in found]
-        for direction, found in (("inputs", artifact.signature.inputs), ("outputs", artifact.signature.outputs))
-    }
-    files = {name: _described(content) for name, content in sorted(artifact.files.items())}
     values = {
         "schema": "dlc.artifact/1",
         "target": artifact.target,
         "entry": artifact.entry,
-        "signature": ports,
+        "signature": signature_json(artifact.signature),
         "memory": dict(sorted(artifact.facts.items())),
-        "files": files,
+        "files": files_json(artifact.files),
     }
     content = (json.dumps(values, indent=2) + "\n").encode("ascii")
     return replace(artifact, files={**artifact.files, NAME: content})
+
+
+def signature_json(signature: Signature) -> dict[str, list[dict[str, object]]]:
+    """A signature as `read_manifest` reads it; names are the model's own, JSON escapes them."""
+    return {
+        direction: [{"name": p.name, "dtype": p.type.dtype.name, "shape": list(p.type.shape)} for p in ports]
+        for direction, ports in (("inputs", signature.inputs), ("outputs", signature.outputs))
+    }
+
+
+def files_json(files: Mapping[str, Content]) -> dict[str, dict[str, object]]:
+    """Size and digest of every file but the manifest itself, in order of their names."""
+    return {
+        name: {"bytes": content_size(content), "sha256": content_sha256(content)}
+        for name, content in sorted(files.items())
+        if name != NAME
+    }
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -69,16 +80,6 @@ def read_manifest(directory: Path) -> Manifest:
         raise _unusable(directory, f"it has no {NAME} ({problem.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise _unusable(directory, f"its {NAME} does not parse: {type(problem).__name__} {problem}") from None
-
-
-def _described(content: bytes | memoryview | Path) -> dict[str, object]:
-    if isinstance(content, Path):
-        digest = hashlib.sha256()
-        with content.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        return {"bytes": content.stat().st_size, "sha256": digest.hexdigest()}
-    return {"bytes": len(content), "sha256": hashlib.sha256(cast("bytes", content)).hexdigest()}
 
 
 def _unusable(directory: Path, reason: str) -> DlcError:

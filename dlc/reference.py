@@ -12,8 +12,8 @@ import numpy as np
 
 from dlc.compare import Tolerance
 from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.types import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Kind = Literal["auto", "onnxruntime", "numpy"]
 Evaluate = Callable[[Mapping[str, Array]], dict[str, Array]]
 

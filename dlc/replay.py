@@ -123,7 +123,8 @@ def _replay(cache: Cache, found: Circumstances, records: Sequence[Record]) -> Re
 
 
 def _step(record: Record) -> StepResult[Any]:
-    story, report = Story.of(record), Story.of(record).report
+    story = Story.of(record)
+    report = story.report
 
     def load() -> Any:
         raise AssertionError("a replayed build has no states")

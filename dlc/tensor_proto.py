@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from dlc.types import Array
 
 _DTYPES = {
     1: "f4",

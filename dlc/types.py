@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+"""An array of any element type and shape."""
 
 Kind = Literal["float", "int", "uint", "bool"]
 

@@ -22,9 +22,10 @@ from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
-from dlc.cache.store import Store, file_sha256
+from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, complete, survey, trim, verify, why
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.hashing import file_sha256
 
 Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 Payload: TypeAlias = bytes | memoryview | Path

@@ -21,9 +21,10 @@ from dlc.cache.blobs import Blobs
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
-from dlc.cache.store import Entry, file_sha256, write_atomically
+from dlc.cache.store import Entry, write_atomically
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.diagnostics import Diagnostic
+from dlc.hashing import file_sha256
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 

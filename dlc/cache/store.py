@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,15 +91,6 @@ class Store(Protocol):
     def close(self) -> None:
         """Write what is pending and release the medium; the store may be used again afterwards."""
         ...
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content in hex, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def write_atomically(target: Path, chunks: Iterable[bytes | memoryview]) -> None:

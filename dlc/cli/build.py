@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,9 @@ from dlc.cli import flags
 from dlc.cli.complete import complete_steps
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
-from dlc.cli.steps import Dump, explanation, step_json, step_table
+from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
-from dlc.cli.workspace import Workspace, complete, configuration, opened_cache
+from dlc.cli.workspace import Workspace, configuration, opened_cache
 from dlc.diagnostics import ExitCode, Location, error
 
 if TYPE_CHECKING:
@@ -91,20 +92,6 @@ class Wishes:
     def plain(self) -> bool:
         """Whether nothing but the program is asked for."""
         return not (self.stop_after or self.dump_ir or self.explain or self.html)
-
-
-@dataclass
-class Progressed:
-    """The steps so far."""
-
-    steps: list[StepResult[Any]] = field(default_factory=list["StepResult[Any]"])
-    plan: StepResult[Plan] | None = None
-
-    def add(self, step: StepResult[Any]) -> None:
-        """One more."""
-        self.steps.append(step)
-        if step.handle.kind == "plan":
-            self.plan = step
 
 
 def build(
@@ -182,52 +169,56 @@ def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
 
 def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> tuple[Outcome, Build]:
     from dlc.install import install
+    from dlc.manifest import with_manifest
 
     start = time.perf_counter()
-    so_far = Progressed()
+    steps: list[StepResult[Any]] = []
     dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
     explained = explanation(wishes.explain, prepared.recipe)
 
     def on_step(step: StepResult[Any]) -> None:
-        so_far.add(step)
-        dump.step(step)
+        steps.append(step)
+        dump.last(steps)
 
     try:
         build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=wishes.stop_after, on_step=on_step)
     finally:
-        if so_far.steps and not space.terminal.quiet:
-            space.terminal.log(step_table(so_far.steps))
+        if steps and not space.terminal.quiet:
+            space.terminal.log(step_table(steps))
     target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
-        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in so_far.steps]}
-        return _stopped(build.last.value, so_far, explained, common), build
-    artifact = complete(build.last.value)
+        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps]}
+        return _stopped(build.last.value, explained(steps), common), build
+    artifact = with_manifest(build.last.value)
     if wishes.html:
-        _add_report(artifact, so_far, prepared, wishes.directory)
+        _add_report(artifact, steps, prepared, wishes.directory)
     written = install(artifact, wishes.directory)
-    told = Told(target, pipeline, so_far.steps, artifact.entry, _memory(artifact, so_far))
+    told = Told(target, pipeline, steps, artifact.entry, _memory(artifact, steps))
     done = outcome(cache, wishes.directory, written, told, start)
-    return replace(done, text="\n".join([*explained(so_far.steps), done.text])), build
+    return replace(done, text="\n".join([*explained(steps), done.text])), build
 
 
-def _stopped(state: object, so_far: Progressed, explained: Any, common: dict[str, Any]) -> Outcome:
+def _stopped(state: object, explained: Sequence[str], common: dict[str, Any]) -> Outcome:
     from dlc.state_text import print_state
 
     text = print_state(state)
-    return Outcome("\n".join([*explained(so_far.steps), text]), {**common, "text": text})
+    return Outcome("\n".join([*explained, text]), {**common, "text": text})
 
 
-def _memory(artifact: Artifact, so_far: Progressed) -> dict[str, int | str]:
+def _memory(artifact: Artifact, steps: Steps) -> dict[str, int | str]:
     """What the planner said; the plan is loaded only if the artifact does not repeat it."""
-    if "bound" in artifact.facts or so_far.plan is None:
-        return dict(artifact.facts)
-    return {**artifact.facts, **so_far.plan.handle.value.facts}
+    plan = None if "bound" in artifact.facts else _plan(steps)
+    return {**artifact.facts, **(plan.facts if plan else {})}
 
 
-def _add_report(artifact: Artifact, so_far: Progressed, prepared: Prepared, directory: Path) -> None:
+def _plan(steps: Steps) -> Plan | None:
+    """The last plan that a step gave, loaded."""
+    return next((step.handle.value for step in reversed(steps) if step.handle.kind == "plan"), None)
+
+
+def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory: Path) -> None:
     from dlc.report_html import report_html
     from dlc.writing import write_whole
 
-    plan = so_far.plan.handle.value if so_far.plan else None
-    page = report_html(prepared.source.name, prepared.recipe, so_far.steps, plan, artifact)
+    page = report_html(prepared.source.name, prepared.recipe, steps, _plan(steps), artifact)
     write_whole(directory / "report.html", page.encode("utf-8"), make_directory=True)

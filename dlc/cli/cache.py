@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
+from dlc.cli.workspace import Workspace, configuration, opened_cache
 from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
@@ -36,18 +37,17 @@ Size = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def _opened(directory: flags.CacheDir, mode: str = "rw") -> Cache:
+def _opened(terminal: Terminal, directory: flags.CacheDir, mode: str = "rw") -> AbstractContextManager[Cache]:
     """The configured cache, in a mode that suits the command."""
-    return open_configured(configuration(flags.CacheFlags(mode, directory)), may_be_absent=True)
+    return opened_cache(terminal, configuration(flags.CacheFlags(mode, directory)), may_be_absent=True)
 
 
 @app.command()
 def stats(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
     """Sizes, hits and misses, and the time that hits saved."""
     del json
-    cache = _opened(cache_dir, "ro")
-    found = cache.statistics()
-    _close(ctx.obj, cache)
+    with _opened(ctx.obj, cache_dir, "ro") as cache:
+        found = cache.statistics()
     total = found.total
     lines = [
         f"{found.records} results, {found.objects} objects, {size(found.size)}",
@@ -99,9 +99,8 @@ def why(
 def verify(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
     """Re-hash every entry; damaged ones are set aside, and the exit code is 1."""
     del json
-    cache = _opened(cache_dir)
-    found = cache.verify()
-    _close(ctx.obj, cache)
+    with _opened(ctx.obj, cache_dir) as cache:
+        found = cache.verify()
     lines = [
         f"{found.checked} entries checked, {size(found.size)}: "
         + (f"{len(found.bad)} damaged" if found.bad else "all sound")
@@ -125,9 +124,8 @@ def trim(ctx: typer.Context, limit: Size = "", cache_dir: flags.CacheDir = None,
         wanted = int(parse_bytes(limit)) if limit else config.cache_size
     except Problem as problem:
         raise error("bad-option", f"{limit}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
-    cache = open_configured(config)
-    found = cache.trim(wanted)
-    _close(ctx.obj, cache)
+    with opened_cache(ctx.obj, config) as cache:
+        found = cache.trim(wanted)
     text = f"{found.removed} entries removed, {size(found.freed)} freed, {size(found.left)} left"
     return Outcome(text, {"removed": found.removed, "freed": found.freed, "left": found.left})
 
@@ -139,10 +137,9 @@ def clear(ctx: typer.Context, yes: Yes = False, cache_dir: flags.CacheDir = None
     terminal: Terminal = ctx.obj
     if not yes and not terminal.json and not _confirmed():
         return Outcome("nothing removed", {})
-    cache = _opened(cache_dir)
-    before = cache.statistics()
-    cache.clear()
-    _close(terminal, cache)
+    with _opened(terminal, cache_dir) as cache:
+        before = cache.statistics()
+        cache.clear()
     text = f"{before.records + before.objects} entries removed, {size(before.size)} freed"
     return Outcome(text, {"removed": before.records + before.objects, "freed": before.size})
 
@@ -162,11 +159,6 @@ def _told(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _seconds(counts: Counts) -> str:
     return f"{counts.ms_saved / 1000:.1f} s"
-
-
-def _close(terminal: Terminal, cache: Cache) -> None:
-    cache.close()
-    terminal.tell(*cache.warnings)
 
 
 def _confirmed() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +9,10 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.complete import complete_passes
-from dlc.cli.steps import step_json, step_table
+from dlc.cli.steps import no_step, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import ExitCode, Location, did_you_mean, error
+from dlc.diagnostics import ExitCode, Location, error
 from dlc.spec import Spec
 
 if TYPE_CHECKING:
@@ -36,14 +35,6 @@ _EXPECTED = "\n----\n"
 """What separates input and expected output in a test's file."""
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """`emit c{…}` behind a pipeline, as crash files have it."""
-
-    emits: str = ""
-    """Spec of the backend that writes the program, or ""."""
-
-
 def opt(
     ctx: typer.Context,
     file: File,
@@ -60,22 +51,17 @@ def opt(
     terminal.quiet = quiet
     space = Workspace.open(terminal)
     text = _read(file)
-    wanted, origin, tail = _wanted(text, pipeline, file)
+    wanted, origin, target = _wanted(text, pipeline, file)
     state = _parse(space, text, file)
     steps = _steps(space, wanted, origin, set or [], without or [])
     names = [step.name for step in steps]
     if print_after not in ("", "all", *names):
-        raise error(
-            "no-effect",
-            f"--print-after: the pipeline has no step {print_after}",
-            help=did_you_mean(print_after, ["all", *names], "steps"),
-            exit_code=ExitCode.USAGE,
-        )
-    return _run(space, file, state, steps, tail, print_after)
+        raise no_step("--print-after", print_after, ["all", *names])
+    return _run(space, file, state, steps, target, print_after)
 
 
 def _run(
-    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], tail: _Tail, print_after: str
+    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], target: str, print_after: str
 ) -> Outcome:
     from dlc.cache import Cache, MemoryStore
     from dlc.driver import apply, emit
@@ -93,8 +79,8 @@ def _run(
             handle = done[-1].handle
             if print_after in ("all", step.name):
                 shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
-        if tail.emits:
-            spec = Spec.parse(tail.emits, _RUN)
+        if target:
+            spec = Spec.parse(target, _RUN)
             backend, package = space.registry.backend(spec), space.registry.find("backends", spec).package
             done.append(emit(backend, package, handle, session, file.stem))
             handle = done[-1].handle
@@ -103,7 +89,7 @@ def _run(
     text = print_state(handle.value)
     data = {"steps": [step_json(step) for step in done], "kind": handle.kind, "text": text}
     last_is_shown = bool(shown) and (print_after == "all" or bool(steps and steps[-1].name == print_after))
-    return Outcome("\n".join(shown if last_is_shown and not tail.emits else [*shown, text]), data)
+    return Outcome("\n".join(shown if last_is_shown and not target else [*shown, text]), data)
 
 
 def _read(file: Path) -> str:
@@ -120,16 +106,19 @@ def _read(file: Path) -> str:
         ) from None
 
 
-def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, _Tail]:
-    """(pipeline, where it comes from, what follows it)."""
+def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, str]:
+    """(pipeline, where it comes from, spec of the backend that writes the program or "").
+
+    A crash file of a backend has `emit c{…}` or `build c{…}` in place of a pipeline.
+    """
     if pipeline is not None:
-        return pipeline, "--pipeline", _Tail()
+        return pipeline, "--pipeline", ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(_RUN):
             found = line.removeprefix(_RUN).strip()
             if found.startswith(("emit ", "build ")):
-                return "", f"{file}:{number}", _Tail(found.partition(" ")[2])
-            return found, f"{file}:{number}", _Tail()
+                return "", f"{file}:{number}", found.partition(" ")[2]
+            return found, f"{file}:{number}", ""
     raise error(
         "no-pipeline",
         f"{file} has no `{_RUN}` line",

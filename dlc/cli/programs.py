@@ -7,18 +7,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from dlc.cli.flags import CacheFlags, Choice
 from dlc.cli.terminal import Terminal
-from dlc.cli.workspace import Prepared, Workspace
+from dlc.cli.workspace import Workspace
 from dlc.diagnostics import ExitCode, error, quote
 from dlc.feeds import random_feeds, read_feeds
 from dlc.interfaces import Program
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from dlc.types import Array
 
 
 @dataclass(frozen=True)
@@ -26,9 +22,6 @@ class Opened:
     """A loaded program."""
 
     program: Program
-    directory: Path
-    prepared: Prepared | None
-    """How it was built; None if a directory was given."""
     space: Workspace
 
 
@@ -41,11 +34,11 @@ def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Gener
     directory = Path(choice.model)
     if directory.is_dir():
         _refuse_flags(choice)
-        yield Opened(load(directory, space.registry), directory, None, space)
+        yield Opened(load(directory, space.registry), space)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
-        prepared = space.build_into(choice, Path(made))
-        yield Opened(load(made, space.registry), Path(made), prepared, space)
+        space.build_into(choice, Path(made))
+        yield Opened(load(made, space.registry), space)
 
 
 def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dict[str, Array], tuple[str, ...]]:

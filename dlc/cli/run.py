@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli import flags
-from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dlc.interfaces import Program
-
-    Array = np.ndarray[Any, np.dtype[Any]]
+    from dlc.types import Array
 
 Subject = Annotated[str, typer.Argument(metavar="DIR|MODEL", help="A built program, or a model to build first.")]
 Files = Annotated[
@@ -69,7 +66,7 @@ def run(
         found = call(opened.program, feeds)
         if output:
             write_arrays(output, found)
-        rows = [_summary(name, array) for name, array in found.items()]
+        rows = [_Row(name, array) for name, array in found.items()]
         text = columns([("output", "type", "min", "mean", "max", "first"), *(row.cells for row in rows)])
         data: dict[str, Any] = {
             "inputs": [{"name": name, "source": "random" if name in random else "file"} for name in feeds],
@@ -117,17 +114,8 @@ class _Row:
         return escape(self.name), self.type, *shown, first
 
     def json(self) -> dict[str, Any]:
-        figures = dict(zip(("min", "mean", "max"), map(_finite, self.figures or ()), strict=False))
-        return {"name": self.name, "type": self.type, **figures, "first": [_finite(v) for v in self.first]}
-
-
-def _finite(x: Any) -> Any:
-    """JSON has no NaN and no infinity; they are written as text."""
-    return x if not isinstance(x, float) or (x == x and abs(x) != float("inf")) else str(x)
-
-
-def _summary(name: str, array: Array) -> _Row:
-    return _Row(name, array)
+        figures = dict(zip(("min", "mean", "max"), map(json_number, self.figures or ()), strict=False))
+        return {"name": self.name, "type": self.type, **figures, "first": [json_number(v) for v in self.first]}
 
 
 class _Times:

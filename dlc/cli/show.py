@@ -129,7 +129,7 @@ def _program(directory: Path) -> Outcome:
 
 def _state(path: Path, expected: str | None) -> str:
     """Whether an installed file is what was installed."""
-    from dlc.cache.store import file_sha256
+    from dlc.hashing import file_sha256
 
     if not path.is_file():
         return "missing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,12 +53,12 @@ def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
     """What `--explain` prints once the build is done. Raises DlcError (USAGE) if the pipeline has no such step."""
     known = _known(recipe)
     if name and name not in known:
-        raise _no_step("--explain", name, known)
+        raise no_step("--explain", name, known)
 
     def explain(steps: Steps) -> list[str]:
         lines: list[str] = []
         for step in steps:
-            if not name or _title(step, recipe, steps) != name:
+            if not name or _title(step, steps) != name:
                 continue
             lines.append(escape(step.spec))
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
@@ -69,36 +69,33 @@ def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
     return explain
 
 
-@dataclass
+@dataclass(frozen=True)
 class Dump:
     """Writes what steps gave to NNN-STEP.dlc."""
 
     wanted: str
     """all, changed, the name of a step, or "" for nothing."""
     directory: Path
-    recipe: Recipe
-    seen: list[StepResult[Any]] = field(default_factory=list["StepResult[Any]"])
 
     @classmethod
     def of(cls, wanted: str, directory: Path, recipe: Recipe) -> Dump:
         """Raises DlcError (USAGE) if the pipeline has no such step."""
         known = _known(recipe)
         if wanted not in ("", "all", "changed", *known):
-            raise _no_step("--dump-ir", wanted, ["all", "changed", *known])
-        return cls(wanted, directory, recipe)
+            raise no_step("--dump-ir", wanted, ["all", "changed", *known])
+        return cls(wanted, directory)
 
-    def step(self, step: StepResult[Any]) -> None:
-        """Write the step's result, if it is wanted. Raises DlcError when it cannot be written."""
-        before = self.seen[-1].handle.digest if self.seen else ""
-        self.seen.append(step)
-        name = _title(step, self.recipe, self.seen)
+    def last(self, steps: Steps) -> None:
+        """Write the result of the last step, if it is wanted. Raises DlcError when it cannot be written."""
+        step, name = steps[-1], _title(steps[-1], steps)
+        before = steps[-2].handle.digest if len(steps) > 1 else ""
         changed = self.wanted == "changed" and step.handle.digest != before
         if step.handle.kind == "artifact" or not (changed or self.wanted in ("all", name)):
             return
         from dlc.state_text import print_state
         from dlc.writing import write_whole
 
-        path = self.directory / f"{len(self.seen) - 1:03}-{name}.dlc"
+        path = self.directory / f"{len(steps) - 1:03}-{name}.dlc"
         write_whole(path, print_state(step.handle.value, origins=True).encode(), make_directory=True)
 
 
@@ -116,9 +113,8 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
     return ", ".join(parts)
 
 
-def _title(step: StepResult[Any], recipe: Recipe, steps: Steps) -> str:
+def _title(step: StepResult[Any], steps: Steps) -> str:
     """The first step is named parse, whatever the frontend is."""
-    del recipe
     return "parse" if step is steps[0] else step_name(step)
 
 
@@ -150,7 +146,8 @@ def _note(step: StepResult[Any]) -> str:
     return "; ".join([", ".join(counts), *notes] if counts else notes)
 
 
-def _no_step(flag: str, name: str, known: Sequence[str]) -> Exception:
+def no_step(flag: str, name: str, known: Sequence[str]) -> Exception:
+    """What to raise when a flag names a step that does not run."""
     return error(
         "no-effect",
         f"{flag}: the pipeline has no step {name}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
@@ -119,3 +120,8 @@ def size(count: int) -> str:
         if value < 1024 or unit == "GiB":
             return f"{value:,.1f} {unit}"
     raise AssertionError
+
+
+def json_number(x: Any) -> Any:
+    """JSON has no NaN and no infinity; they are written as text. Anything else stays as it is."""
+    return x if not isinstance(x, float) or math.isfinite(x) else str(x)

@@ -9,7 +9,7 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.run import Files, Seed, Subject
-from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 from dlc.diagnostics import ExitCode, error, escape, quote
 
 if TYPE_CHECKING:
@@ -184,16 +184,13 @@ def _row(r: Comparison) -> tuple[str, ...]:
 
 
 def _json(r: Comparison) -> dict[str, Any]:
-    def number(x: float) -> float | str:
-        return x if abs(x) < float("inf") else str(x)  # JSON has no infinity
-
     return {
         "name": r.name,
         "ok": r.ok,
-        "max_abs": number(r.max_abs),
-        "max_rel": number(r.max_rel),
+        "max_abs": json_number(r.max_abs),
+        "max_rel": json_number(r.max_rel),
         "max_ulp": r.max_ulp,
-        "cosine": number(r.cosine),
+        "cosine": json_number(r.cosine),
         "wrong": r.wrong,
         "size": r.size,
         "worst": list(r.worst),

@@ -161,16 +161,16 @@ class Workspace:
                 on_step=on_step,
             )
 
-    def build_into(self, choice: Choice, directory: Path, *, jobs: int = 0) -> Prepared:
+    def build_into(self, choice: Choice, directory: Path) -> None:
         """Build a model into a directory, for commands that only need the program."""
         from dlc.install import install
+        from dlc.manifest import with_manifest
 
         prepared = self.prepare(choice)
         with self.cache() as cache:
-            build = self.compile(prepared, cache, jobs=jobs)
+            build = self.compile(prepared, cache)
             artifact: Artifact = build.last.value
-            install(complete(artifact), directory)
-        return prepared
+            install(with_manifest(artifact), directory)
 
 
 @contextmanager
@@ -182,13 +182,6 @@ def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = Fa
     finally:
         cache.close()
         terminal.tell(*cache.warnings)
-
-
-def complete(artifact: Artifact) -> Artifact:
-    """The artifact with a manifest."""
-    from dlc.manifest import with_manifest
-
-    return with_manifest(artifact)
 
 
 def configuration(flags: CacheFlags) -> Config:

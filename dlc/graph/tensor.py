@@ -15,9 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dlc.types import DType, Type, dtype_of_numpy
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from dlc.types import Array, DType, Type, dtype_of_numpy
 
 
 class Data(Protocol):

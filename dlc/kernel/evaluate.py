@@ -7,16 +7,13 @@ kernels; ops override `evaluate` where numpy has the whole computation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest
 from dlc.kernel.scalar import SCALARS
-from dlc.types import DType
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from dlc.types import Array, DType
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
 SLAB_POINTS = 1 << 20

@@ -12,9 +12,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dlc.types import DTYPES, DType, bool_
+from dlc.types import DTYPES, Array, DType, bool_
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Rule = Literal["same", "bool", "select", "cast"]
 
 

@@ -48,11 +48,6 @@ def is_near(op: Op, value: float, tolerance: float = 1e-4) -> bool:
     return found is not None and abs(found - value) <= tolerance * abs(value)
 
 
-def is_floating(op: Op) -> bool:
-    """Whether the op's one result is of a floating-point type."""
-    return op.dtype.is_float
-
-
 def prefix_shape(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     """A shape with ones in front, up to a rank."""
     return (*(1,) * (rank - len(shape)), *shape)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.graph.graph import Graph
-from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
 from dlc.kernel.nest import Kernel
@@ -92,8 +91,3 @@ def reads_before_writing(kernel: Kernel, name: str) -> bool:
     if nest.where is not None or nest.points != result.type.size:
         return False
     return all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
-
-
-def value_types(calls: Sequence[Call]) -> dict[str, Op]:
-    """Digest → value for every result of the calls."""
-    return {v.digest: v for c in calls for v in results_of(c)}

@@ -12,7 +12,7 @@ import pytest
 import dlc.install
 from dlc import Artifact, DlcError, Signature
 from dlc.cache import Cache, Key, MemoryStore
-from dlc.cache.store import file_sha256
+from dlc.hashing import file_sha256
 from dlc.install import Lost, install, install_stored
 from dlc.staging import stage_in
 from tests.session.building import contents

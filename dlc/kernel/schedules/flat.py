@@ -14,8 +14,6 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, map_loads, su
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import conjuncts, is_index, linear, simplify
 
-CLAMP = ("max", "min")
-
 
 def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
     """The element's position in row-major order."""

@@ -89,8 +89,3 @@ def has_lanes(e: Expr) -> bool:
             return any(has_lanes(a) for a in args)
         case _:
             return False
-
-
-def moves(at: Expr, axis: Axis) -> bool:
-    """Whether an expression depends on an axis."""
-    return axis_inside(at, axis)

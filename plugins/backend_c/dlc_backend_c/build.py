@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlc import Artifact, Job, Workshop
+from dlc.hashing import Content, content_sha256, content_size
+from dlc.manifest import NAME
 from dlc_backend_c import manifest
-from dlc_backend_c.manifest import Content
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
 from dlc_backend_c.target import target_for
@@ -44,13 +45,11 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
         library = _taken(link(toolchain, prefix, names, options.flags, place))
     name = f"lib{prefix}.{'so' if options.lib == 'shared' else 'a'}"
     files: dict[str, Content] = {**artifact.files, name: library}
-    old = manifest.from_bytes(manifest.read(files[manifest.NAME]))
+    old = manifest.from_bytes(manifest.read(files[NAME]))
     del old["files"]
-    files[manifest.NAME] = manifest.to_bytes(
-        {**old, "library": name, "toolchain": toolchain.identity.splitlines()}, files
-    )
+    files[NAME] = manifest.to_bytes({**old, "library": name, "toolchain": toolchain.identity.splitlines()}, files)
     workshop.report.count("objects", len(objects))
-    return replace(artifact, files=files, facts={**artifact.facts, "library_bytes": manifest.size_of(library)})
+    return replace(artifact, files=files, facts={**artifact.facts, "library_bytes": content_size(library)})
 
 
 def _job(
@@ -62,7 +61,7 @@ def _job(
 ) -> Job:
     key = (
         ("unit", unit.digest),
-        *(("header", f"{name} {manifest.sha256(content)}") for name, content in headers.items()),
+        *(("header", f"{name} {content_sha256(content)}") for name, content in headers.items()),
         ("flags", " ".join((*flags, *_LIBRARY_FLAGS))),
         ("toolchain", toolchain.identity),
     )

@@ -6,12 +6,13 @@ from typing import Any
 
 from dlc import Artifact, ExitCode, Report, Signature
 from dlc.diagnostics import error
+from dlc.hashing import Content
 from dlc.kernel.nest import Kernel
+from dlc.manifest import NAME, signature_json
 from dlc.plan import Plan, results_of
 from dlc_backend_c import manifest
 from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.header import c_ports, fill
-from dlc_backend_c.manifest import Content
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
 from dlc_backend_c.program import Program, in_place, main_text
@@ -53,7 +54,7 @@ def emit(plan: Plan, options: Options, report: Report) -> Artifact:
         "kernels": len(program.functions),
         "calls": len(plan.steps),
     }
-    files[manifest.NAME] = manifest.to_bytes(_manifest(program, plan.signature, facts), files)
+    files[NAME] = manifest.to_bytes(_manifest(program, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
@@ -205,7 +206,7 @@ def _manifest(program: Program, signature: Signature, facts: Mapping[str, int | 
         "entry": f"{program.prefix}.h",
         "prefix": program.prefix,
         "abi": ABI_VERSION,
-        "signature": manifest.describe(signature),
+        "signature": signature_json(signature),
         "memory": {k: v for k, v in sorted(facts.items()) if k not in ("model_name", "model_sha256")},
         "model": {k: plan.facts[k] for k in ("model_name", "model_sha256") if k in plan.facts},
         "weights": program.options.weights if program.blob.size else "none",

@@ -11,11 +11,10 @@ import numpy as np
 from dlc import ExitCode, Port, Signature
 from dlc.calling import input_array, named_inputs, output_buffers
 from dlc.diagnostics import DlcError, error
-from dlc.manifest import read_manifest
-from dlc.types import Type
+from dlc.hashing import file_sha256
+from dlc.manifest import NAME, read_manifest
+from dlc.types import Array, Type
 from dlc_backend_c import manifest
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _ALIGN = 64
 _ERRORS = {1: "a buffer is absent", 2: "a buffer is misaligned", 3: "the weights are missing"}
@@ -136,7 +135,7 @@ def _succeed(code: int) -> None:
 
 def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
     if told.get("schema") != manifest.SCHEMA:
-        raise _damaged(directory, f"{manifest.NAME} has schema {told.get('schema')!r}, not {manifest.SCHEMA!r}")
+        raise _damaged(directory, f"{NAME} has schema {told.get('schema')!r}, not {manifest.SCHEMA!r}")
     name = str(told.get("library", ""))
     if not name.endswith(".so"):
         raise error(
@@ -147,7 +146,7 @@ def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
         )
     library = directory / Path(name).name
     try:
-        intact = manifest.sha256(library) == told["files"][name]["sha256"]
+        intact = file_sha256(library) == told["files"][name]["sha256"]
     except OSError as problem:
         raise _damaged(directory, f"{name}: {problem.strerror}") from None
     if not intact:

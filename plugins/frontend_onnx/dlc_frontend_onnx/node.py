@@ -12,11 +12,10 @@ import onnx
 from dlc.graph import Constant, Op, Tensor
 from dlc.ops.elementwise import Cast
 from dlc.ops.pointwise import normalized, scalar
-from dlc.types import DType
+from dlc.types import Array, DType
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Kind = onnx.AttributeProto
 
 _TYPE_NAMES = {v: k for k, v in Kind.AttributeType.items()}
