@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from dlc.diagnostics import ExitCode, Location, error
+from dlc.hashing import file_sha256
+from dlc.locking import directory_lock
 from dlc.manifest import NAME as MANIFEST
 from dlc.staging import stage_in
 
@@ -20,13 +23,20 @@ if TYPE_CHECKING:
 Writer = Callable[[Path], None]
 """Makes a file that is not there yet. OSError as usual."""
 
+_ATTEMPTS = 20
+
 
 class Lost(Exception):
     """A stored file that the cache no longer has."""
 
 
-def install(artifact: Artifact, directory: Path) -> list[Path]:
+def install(artifact: Artifact, directory: Path) -> dict[Path, int]:
     """Write an artifact's files: all of them, or none and an error that leaves the directory as it was.
+
+    Processes that install into one directory take turns, so in the end it holds the files of the last one.
+
+    Returns:
+        Bytes of every file, by path.
 
     Raises:
         DlcError: the directory cannot be written, the disk is full, or a file's name leads out of the directory.
@@ -37,17 +47,21 @@ def install(artifact: Artifact, directory: Path) -> list[Path]:
             return lambda path: _copy(content, path)
         return lambda path: _fill(path, content)
 
-    return _install({name: writer(content) for name, content in artifact.files.items()}, directory)
+    return _install({name: writer(content) for name, content in artifact.files.items()}, directory, _never)
 
 
-def install_stored(cache: Cache, files: Mapping[str, str], directory: Path) -> list[Path]:
+def _never(name: str) -> bool:
+    del name
+    return False
+
+
+def install_stored(cache: Cache, files: Mapping[str, str], directory: Path) -> dict[Path, int]:
     """The same for files that lie in the cache, by the digests of their contents; those in place already are left.
 
     Raises:
         Lost: the cache has not all of them any more; the directory is as it was.
         DlcError: as `install`.
     """
-    there = {name for name, digest in files.items() if _holds(cache, directory / name, digest)}
 
     def writer(digest: str) -> Writer:
         def write(path: Path) -> None:
@@ -56,16 +70,30 @@ def install_stored(cache: Cache, files: Mapping[str, str], directory: Path) -> l
 
         return write
 
-    _install({name: writer(digest) for name, digest in files.items() if name not in there}, directory)
-    remember_installed(cache, {name: digest for name, digest in files.items() if name not in there}, directory)
-    return [directory / name for name in files]
+    absent: dict[str, str] = {}
+
+    def in_place(name: str) -> bool:
+        found = _holds(cache, directory / name, files[name])
+        if not found:
+            absent[name] = files[name]
+        return found
+
+    sizes = _install({name: writer(digest) for name, digest in files.items()}, directory, in_place)
+    if absent:
+        remember_installed(cache, {MANIFEST: files.get(MANIFEST, ""), **absent}, directory)
+    return sizes
 
 
 def remember_installed(cache: Cache, files: Mapping[str, str], directory: Path) -> None:
-    """Note what installed files hold, so that the next build need not read them to know."""
-    for name, digest in files.items():
-        with suppress(OSError):  # nothing but time depends on it
-            cache.remember_file(directory / name, digest)
+    """Note what installed files hold, so that the next build need not read them to know.
+
+    Another process may have installed over them: only a manifest that is still the same tells that they are ours.
+    """
+    with suppress(OSError), directory_lock(directory, shared=True):  # nothing but time depends on it
+        if MANIFEST in files and file_sha256(directory / MANIFEST) == files[MANIFEST]:
+            for name, digest in files.items():
+                with suppress(OSError):
+                    cache.remember_file(directory / name, digest)
 
 
 def _holds(cache: Cache, path: Path, digest: str) -> bool:
@@ -76,17 +104,18 @@ def _holds(cache: Cache, path: Path, digest: str) -> bool:
         return False
 
 
-def _install(files: Mapping[str, Writer], directory: Path) -> list[Path]:
+def _install(files: Mapping[str, Writer], directory: Path, in_place: Callable[[str], bool]) -> dict[Path, int]:
     for name in files:
         if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise error("bad-file-name", f"the backend names a file {name!r}", exit_code=ExitCode.PLUGIN)
     undo: list[Callable[[], object]] = []
     try:
         try:
+            sizes = None
             if files and not os.path.lexists(directory):
-                _install_new(files, directory, undo)
-            else:
-                _install_over(files, directory, undo)
+                sizes = _install_new(files, directory, undo)
+            if sizes is None:
+                sizes = _install_over(files, directory, in_place, undo)
         except BaseException:
             _unwind(undo)
             raise
@@ -97,37 +126,88 @@ def _install(files: Mapping[str, Writer], directory: Path) -> list[Path]:
             location=Location(str(directory)),
             help="choose another directory with -o, or free space and check its permissions",
         ) from problem
-    return [directory / name for name in files]
+    return {directory / name: sizes[name] for name in files}
 
 
-def _install_new(files: Mapping[str, Writer], directory: Path, undo: list[Callable[[], object]]) -> None:
-    """Make the directory beside its place and move it there whole: a kill leaves all of it or nothing."""
-    _make_directory(directory.parent, undo)
-    with stage_in(directory.parent, f".{directory.name[:40]}-dlc-") as stage:
+def _install_new(
+    files: Mapping[str, Writer], directory: Path, undo: list[Callable[[], object]]
+) -> dict[str, int] | None:
+    """Make the directory beside its place and move it there whole: a kill leaves all of it or nothing.
+
+    None when another process came first.
+    """
+    with ExitStack() as stack:
+        stage = _pinned(stack, directory.parent, f".{directory.name[:40]}-dlc-", undo)
         (stage / "new").mkdir()
         _write_all(files, stage / "new")
-        os.rename(stage / "new", directory)
+        sizes = _sizes(files, stage / "new")
+        try:
+            os.rename(stage / "new", directory)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return None
+        return sizes
 
 
-def _install_over(files: Mapping[str, Writer], directory: Path, undo: list[Callable[[], object]]) -> None:
+def _install_over(
+    files: Mapping[str, Writer], directory: Path, in_place: Callable[[str], bool], undo: list[Callable[[], object]]
+) -> dict[str, int]:
+    """Replace the files that are not in place already, holding the lock of the directory while they change."""
+    if not files:
+        _make_directory(directory, undo)
+        return {}
+    with directory_lock(directory, shared=True):
+        absent = [name for name in files if not in_place(name)]
+        if not absent:
+            return _sizes(files, directory)
+    with ExitStack() as stack:
+        # The stage is there before the lock is taken: while something is in it, no other directory can take the place
+        # of this one by a rename.
+        stage = _pinned(stack, directory, ".dlc-", undo)
+        staged = set[str]()
+        while True:
+            # What takes long comes before the lock. Whatever another process changed meanwhile is staged as well.
+            _write_all({name: files[name] for name in absent if name not in staged}, stage / "new")
+            staged.update(absent)
+            with directory_lock(directory):
+                absent = [name for name in files if not in_place(name)]
+                if staged.issuperset(absent):
+                    _exchange(absent, stage, directory, undo)
+                    return _sizes(files, directory)
+
+
+def _exchange(names: Sequence[str], stage: Path, directory: Path, undo: list[Callable[[], object]]) -> None:
     """Replace files one by one. The manifest goes first and comes last: a kill in between leaves a directory that says
     of itself that it is incomplete."""
-    _make_directory(directory, undo)
-    if not files:
-        return
-    with stage_in(directory, ".dlc-") as stage:
-        _write_all(files, stage / "new")
+    try:
         manifest = directory / MANIFEST
-        if MANIFEST in files and manifest.is_file():
+        if MANIFEST in names and manifest.is_file():
             _keep(manifest, stage / MANIFEST)
             undo.append(lambda: os.replace(stage / MANIFEST, manifest))
             manifest.unlink()
-        try:
-            for name in sorted(files, key=MANIFEST.__eq__):
-                _replace(stage, name, directory, undo)
-        except BaseException:
-            _unwind(undo)  # while what is to be brought back is still there
-            raise
+        for name in sorted(names, key=MANIFEST.__eq__):
+            _replace(stage, name, directory, undo)
+    except BaseException:
+        _unwind(undo)  # while the lock is held, and what is to be brought back is still there
+        raise
+
+
+def _pinned(stack: ExitStack, directory: Path, prefix: str, undo: list[Callable[[], object]]) -> Path:
+    """A stage in a directory, which is made if it is missing.
+
+    Until the stage is in it, another process that made the directory and failed may take it away again.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            _make_directory(directory, undo)
+            return stack.enter_context(stage_in(directory, prefix))
+    raise FileNotFoundError(errno.ENOENT, "other processes keep removing it", str(directory))
+
+
+def _sizes(names: Iterable[str], directory: Path) -> dict[str, int]:
+    """Bytes of every file, told while no other process can replace it."""
+    return {name: (directory / name).stat().st_size for name in names}
 
 
 def _write_all(files: Mapping[str, Writer], directory: Path) -> None:
@@ -140,7 +220,12 @@ def _make_directory(directory: Path, undo: list[Callable[[], object]]) -> None:
     """Make a directory and those above it; undoing removes what was made."""
     missing = [d for d in (directory, *directory.parents) if not d.exists()]
     for made in reversed(missing):
-        made.mkdir(exist_ok=True)
+        try:
+            made.mkdir()
+        except FileExistsError:
+            if not made.is_dir():
+                raise
+            continue  # by another process, which may still need it
         undo.append(made.rmdir)
     if not missing:
         directory.mkdir(exist_ok=True)  # says so if it is something else

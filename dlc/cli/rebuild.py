@@ -112,9 +112,9 @@ class Told:
     memory: Mapping[str, int | str]
 
 
-def outcome(cache: Cache, directory: Path, written: Sequence[Path], told: Told, start: float) -> Outcome:
-    """What `dlc build` prints in the end."""
-    total = sum(path.stat().st_size for path in written)
+def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: Told, start: float) -> Outcome:
+    """What `dlc build` prints in the end; `written`: bytes of every file, by path."""
+    total = sum(written.values())
     counts = cache.counts
     data = {
         "target": told.target,
@@ -122,7 +122,7 @@ def outcome(cache: Cache, directory: Path, written: Sequence[Path], told: Told, 
         "steps": [step_json(step) for step in told.steps],
         "output": str(directory),
         "entry": told.entry,
-        "files": [{"name": str(p.relative_to(directory)), "bytes": p.stat().st_size} for p in written],
+        "files": [{"name": str(p.relative_to(directory)), "bytes": n} for p, n in written.items()],
         "memory": dict(told.memory),
         "cache": {"hits": counts.hits, "misses": counts.misses},
         "milliseconds": round((time.perf_counter() - start) * 1000, 1),

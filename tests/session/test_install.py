@@ -28,7 +28,7 @@ def artifact(files: dict[str, bytes | Path]) -> Artifact:
 def test_a_new_directory_appears_whole_and_an_old_one_keeps_what_is_not_ours(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     written = install(artifact({**FIRST}), out)
-    assert contents(out) == FIRST and written == [out / name for name in FIRST]
+    assert contents(out) == FIRST and written == {out / name: len(data) for name, data in FIRST.items()}
     (out / "mine.txt").write_bytes(b"kept")
     install(artifact({**SECOND}), out)
     assert contents(out) == {**FIRST, **SECOND, "mine.txt": b"kept"}

@@ -12,6 +12,7 @@ from dlc import ExitCode, Port, Signature
 from dlc.calling import input_array, named_inputs, output_buffers
 from dlc.diagnostics import DlcError, error
 from dlc.hashing import file_sha256
+from dlc.locking import directory_lock
 from dlc.manifest import NAME, read_manifest
 from dlc.types import Array, Type
 from dlc_backend_c import manifest
@@ -57,7 +58,15 @@ class Model:
     @classmethod
     def load(cls, directory: Path) -> "Model":
         """The model in `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
-        directory = Path(directory)
+        try:
+            # A build that installs into it meanwhile waits: manifest, library and weights are of one model.
+            with directory_lock(Path(directory), shared=True):
+                return cls._load(Path(directory))
+        except TimeoutError as problem:
+            raise _damaged(Path(directory), str(problem.strerror)) from None
+
+    @classmethod
+    def _load(cls, directory: Path) -> "Model":
         found = read_manifest(directory)
         told = found.data
         library = _checked_library(directory, told)
