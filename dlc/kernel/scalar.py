@@ -1,6 +1,13 @@
-"""The scalar functions an expression may apply: numpy value and type rule, one line each.
+# ruff: noqa: ARG005 - the formula of a derivative need not use the value and every argument
+"""The scalar functions an expression may apply: numpy value, type rule and derivative, one line each.
 
 This is the whole table. A backend spells every entry in its own language, and a test asserts that its table is total.
+
+A derivative is written as what reverse mode needs: from the cotangent `g` of the value `y` and the arguments, the
+cotangents of the arguments. Every formula uses `g` once, so that nested functions grow by a sum, not by a product.
+Where a function has no derivative, the value chosen is a usual subgradient: abs'(0) = 0, equal arguments of min and max
+share the cotangent evenly, 0 ** 0 is constant in both arguments. Two rules have no formula, because it is not one of
+values: a cast turns the cotangent into the argument's type, and `select` hands it to the branch that was chosen.
 """
 
 from __future__ import annotations
@@ -8,13 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from dlc.kernel.expr import Const, Expr, apply, select
 from dlc.types import DTYPES, Array, DType, bool_
 
 Rule = Literal["same", "bool", "select", "cast"]
+Cotangents: TypeAlias = tuple[Expr | None, ...]
+Grad: TypeAlias = Callable[..., Cotangents]
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,9 @@ class Scalar:
         to: The target type of a cast.
         domain: Which argument types make sense: any, numbers, floats, ints or bools.
         infix: The operator that kernel text prints, or "" for call notation.
+        grad: `grad(g, y, *args)` gives the cotangent of every argument (None: zero everywhere). Without it no argument
+            has a derivative.
+        steps: Whether the function is piecewise constant in floating point, which is why it has no `grad`.
     """
 
     name: str
@@ -38,6 +51,8 @@ class Scalar:
     to: DType | None = None
     domain: Literal["any", "number", "float", "int", "bool"] = "number"
     infix: str = ""
+    grad: Grad | None = None
+    steps: bool = False
 
 
 def _erf(x: Array) -> Array:
@@ -60,46 +75,84 @@ def _cast(to: DType) -> Callable[..., Array]:
     return convert
 
 
-def _f(name: str, fn: Callable[..., Any], arity: int = 1) -> Scalar:
-    return Scalar(name, arity, fn, domain="float")
+def _share(g: Expr, smaller: Expr, own: Expr, other: Expr) -> Expr:
+    """The cotangent of one of two arguments of which the extreme one counts; equal ones share. NaN is passed on."""
+    return select(smaller, 0.0, g * select(apply("eq", own, other), 0.5, 1.0))
+
+
+def _pow_grad(g: Expr, y: Expr, a: Expr, b: Expr) -> Cotangents:
+    """a ** b: b·a^(b-1), which is 0 for b = 0; y·ln a, which is 0 for a = 0 unless b < 0 (then y is infinite)."""
+    exponent = select(apply("and", apply("eq", a, 0.0), b >= 0.0), 0.0, g * (y * apply("log", a)))
+    if not isinstance(b, Const):
+        return select(apply("eq", b, 0.0), 0.0, g * (b * apply("pow", a, b - 1.0))), exponent
+    power = float(b.value)
+    if power in (0.0, 1.0):
+        return (g if power else None), None
+    return g * (power * (a if power == 2.0 else apply("pow", a, power - 1.0))), None
+
+
+def _f(
+    name: str,
+    fn: Callable[..., Any],
+    grad: Callable[[Expr, Expr, Expr], Expr] | None = None,
+    domain: Literal["number", "float"] = "float",
+) -> Scalar:
+    """A function of one argument; without a derivative it goes in steps."""
+
+    def cotangent(g: Expr, y: Expr, a: Expr) -> Cotangents:
+        assert grad is not None
+        return (grad(g, y, a),)
+
+    return Scalar(name, 1, fn, domain=domain, grad=grad and cotangent, steps=grad is None)
 
 
 def _compare(name: str, fn: Callable[..., Any], infix: str) -> Scalar:
     return Scalar(name, 2, fn, rule="bool", domain="any", infix=infix)
 
 
+def _binary(
+    name: str,
+    fn: Callable[..., Any],
+    grad: Callable[[Expr, Expr, Expr, Expr], Cotangents],
+    infix: str = "",
+    domain: Literal["number", "float"] = "number",
+) -> Scalar:
+    return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad)
+
+
 _TABLE: Final = (
-    Scalar("add", 2, np.add, infix="+"),
-    Scalar("sub", 2, np.subtract, infix="-"),
-    Scalar("mul", 2, np.multiply, infix="*"),
-    Scalar("div", 2, np.divide, domain="float", infix="/"),
+    _binary("add", np.add, lambda g, y, a, b: (g, g), "+"),
+    _binary("sub", np.subtract, lambda g, y, a, b: (g, -g), "-"),
+    _binary("mul", np.multiply, lambda g, y, a, b: (g * b, g * a), "*"),
+    _binary("div", np.divide, lambda g, y, a, b: (g / b, -(g * y / b)), "/", domain="float"),
     Scalar("floordiv", 2, np.floor_divide, domain="int", infix="//"),
-    Scalar("mod", 2, np.mod, domain="number", infix="%"),
+    _binary("mod", np.mod, lambda g, y, a, b: (g, -(g * apply("floor", a / b))), "%"),
     Scalar("truncdiv", 2, _truncdiv, domain="int"),
-    Scalar("fmod", 2, np.fmod),
-    Scalar("pow", 2, np.power),
-    Scalar("min", 2, np.minimum),
-    Scalar("max", 2, np.maximum),
-    Scalar("neg", 1, np.negative),
-    Scalar("abs", 1, np.abs),
-    Scalar("sign", 1, np.sign),
-    _f("exp", np.exp),
-    _f("log", np.log),
-    _f("log1p", np.log1p),
-    _f("sqrt", np.sqrt),
-    _f("sin", np.sin),
-    _f("cos", np.cos),
-    _f("tan", np.tan),
-    _f("asin", np.arcsin),
-    _f("acos", np.arccos),
-    _f("atan", np.arctan),
-    _f("sinh", np.sinh),
-    _f("cosh", np.cosh),
-    _f("tanh", np.tanh),
-    _f("asinh", np.arcsinh),
-    _f("acosh", np.arccosh),
-    _f("atanh", np.arctanh),
-    _f("erf", _erf),
+    # (a - y) / b is the quotient without its fraction, but for rounding.
+    _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
+    _binary("pow", np.power, _pow_grad),
+    _binary("min", np.minimum, lambda g, y, a, b: (_share(g, a > b, a, b), _share(g, b > a, b, a))),
+    _binary("max", np.maximum, lambda g, y, a, b: (_share(g, a < b, a, b), _share(g, b < a, b, a))),
+    _f("neg", np.negative, lambda g, y, a: -g, "number"),
+    _f("abs", np.abs, lambda g, y, a: g * apply("sign", a), "number"),
+    _f("sign", np.sign, domain="number"),
+    _f("exp", np.exp, lambda g, y, a: g * y),
+    _f("log", np.log, lambda g, y, a: g / a),
+    _f("log1p", np.log1p, lambda g, y, a: g / (a + 1.0)),
+    _f("sqrt", np.sqrt, lambda g, y, a: g * 0.5 / y),
+    _f("sin", np.sin, lambda g, y, a: g * apply("cos", a)),
+    _f("cos", np.cos, lambda g, y, a: -(g * apply("sin", a))),
+    _f("tan", np.tan, lambda g, y, a: g * (y * y + 1.0)),
+    _f("asin", np.arcsin, lambda g, y, a: g / apply("sqrt", (1.0 - a) * (a + 1.0))),
+    _f("acos", np.arccos, lambda g, y, a: -(g / apply("sqrt", (1.0 - a) * (a + 1.0)))),
+    _f("atan", np.arctan, lambda g, y, a: g / (a * a + 1.0)),
+    _f("sinh", np.sinh, lambda g, y, a: g * apply("cosh", a)),
+    _f("cosh", np.cosh, lambda g, y, a: g * apply("sinh", a)),
+    _f("tanh", np.tanh, lambda g, y, a: g * (1.0 - y * y)),
+    _f("asinh", np.arcsinh, lambda g, y, a: g / apply("sqrt", a * a + 1.0)),
+    _f("acosh", np.arccosh, lambda g, y, a: g / apply("sqrt", (a - 1.0) * (a + 1.0))),
+    _f("atanh", np.arctanh, lambda g, y, a: g / ((1.0 - a) * (a + 1.0))),
+    _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi)))),
     _f("floor", np.floor),
     _f("ceil", np.ceil),
     _f("round", np.rint),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven
