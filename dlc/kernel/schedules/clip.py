@@ -1,6 +1,8 @@
 """Guards as loop bounds: a condition that is linear in a loop's axis shortens the loop instead of testing inside it.
 
 for k<3: if k + i >= 1: s   →   for k = max(0, 1 - i) .. 3: s
+
+An equation is two bounds: the loop runs once, or not at all where the quotient is no integer.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) ->
 def bound(g: Expr, axis: Axis, lows: list[Expr], highs: list[Expr]) -> bool:
     """Note a condition as the bounds `low <= axis < high` that it means; False when it is no such condition."""
     match g:
-        case Apply("ge" | "gt" | "le" | "lt" as fn, (x, y)):
+        case Apply("ge" | "gt" | "le" | "lt" | "eq" as fn, (x, y)):
             form = linear(x - y)
         case _:
             return False
@@ -60,16 +62,37 @@ def bound(g: Expr, axis: Axis, lows: list[Expr], highs: list[Expr]) -> bool:
         return False
     # c·axis + rest ⋛ 0 with c > 0, or the mirrored condition
     if c < 0:
-        fn = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}[fn]
+        fn = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}[fn]
         c, rest = -c, simplify(Const(0) - rest)
     minus = simplify(Const(0) - rest)
-    match fn:
-        case "ge":
-            lows.append(simplify((minus + (c - 1)) // c))
-        case "gt":
-            lows.append(simplify(minus // c + 1))
-        case "lt":
-            highs.append(simplify((minus + (c - 1)) // c))
-        case _:
-            highs.append(simplify(minus // c + 1))
+    least, behind = simplify((minus + (c - 1)) // c), simplify(minus // c + 1)
+    if fn in ("ge", "eq"):
+        lows.append(least)
+    if fn == "gt":
+        lows.append(behind)
+    if fn == "lt":
+        highs.append(least)
+    if fn in ("le", "eq"):
+        highs.append(behind)
     return True
+
+
+def constant_box(axes: Sequence[Axis], guard: Expr | None) -> tuple[tuple[int, int], ...] | None:
+    """Where a guard holds, as one range `start <= axis < stop` per axis; None when it is no box of constants.
+
+    An empty box has a range that stops where it starts.
+    """
+    spans = {a: (0, a.extent) for a in axes}
+    for g in conjuncts(guard):
+        lows: list[Expr] = []
+        highs: list[Expr] = []
+        axis = next((a for a in axes_in(g) if a in spans), None)
+        if axis is None or not bound(g, axis, lows, highs):
+            return None
+        starts = [int(e.value) for e in lows if isinstance(e, Const)]
+        stops = [int(e.value) for e in highs if isinstance(e, Const)]
+        if len(starts) + len(stops) < len(lows) + len(highs):
+            return None
+        start = min(max(spans[axis][0], *starts, 0), axis.extent)
+        spans[axis] = start, max(start, min(spans[axis][1], *stops, axis.extent))
+    return tuple(spans[a] for a in axes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 from dlc.kernel.expr import Axis, loads
 from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.schedules.clip import constant_box
 from dlc.kernel.schedules.groups import plain_write
-from dlc.kernel.simplify import bounds, linear
+from dlc.kernel.simplify import linear
 
 Box = tuple[tuple[int, int], ...]
 
@@ -31,31 +33,42 @@ def needs_fill(kernel: Kernel, name: str) -> bool:
 
 def _covers(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> bool:
     """Whether these assignments write every element; each writes an element at most once (a property of nests)."""
-    size = 1
-    for d in shape:
-        size *= d
-    if any(
-        n.where is not None or n.reduce is not None or any(True for i in n.index for _ in loads(i)) for n in writers
-    ):
+    size = math.prod(shape)
+    if any(n.reduce is not None or any(True for i in n.index for _ in loads(i)) for n in writers):
         return False
-    if len(writers) == 1:
+    if len(writers) == 1 and writers[0].where is None:
         return writers[0].points == size and not writers[0].reduction_axes
     boxes = [b for n in writers if (b := _box(n)) is not None]
-    apart = all(any(x[1] < y[0] or y[1] < x[0] for x, y in zip(a, b, strict=True)) for a, b in combinations(boxes, 2))
-    return len(boxes) == len(writers) and apart and sum(n.points for n in writers) == size
+    if len(boxes) < len(writers) or sum(map(_volume, boxes)) != size:
+        return False
+    full = [b for b in boxes if _volume(b)]
+    return all(any(x[1] < y[0] or y[1] < x[0] for x, y in zip(a, b, strict=True)) for a, b in combinations(full, 2))
+
+
+def _volume(box: Box) -> int:
+    return math.prod(last - first + 1 for first, last in box)
 
 
 def _box(nest: Nest) -> Box | None:
-    """The box that a nest writes when its subscripts are distinct axes plus constants."""
+    """The box that a nest writes, as first and last element per dimension.
+
+    Its subscripts are distinct axes plus constants, and its guard bounds single axes by constants.
+    """
+    ranges = constant_box(nest.axes, nest.where)
+    if ranges is None:
+        return None
+    inside = dict(zip(nest.axes, ranges, strict=True))
     box: list[tuple[int, int]] = []
     used: list[Axis] = []
     for i in nest.index:
-        form, span = linear(i), bounds(i)
-        if form is None or span is None or len(form.terms) > 1:
+        form = linear(i)
+        if form is None or len(form.terms) > 1:
             return None
+        start, stop = 0, 1
         for atom, c in form.terms:
             if not isinstance(atom, Axis) or c != 1:
                 return None
             used.append(atom)
-        box.append(span)
+            start, stop = inside[atom]
+        box.append((start + form.constant, stop - 1 + form.constant))
     return tuple(box) if len(set(used)) == len(used) == len(nest.axes) else None
