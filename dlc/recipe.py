@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
@@ -90,8 +90,11 @@ def resolve(
     pipeline: str | None = None,
     settings: Sequence[str] = (),
     without: Sequence[str] = (),
+    grad: Sequence[str] = (),
 ) -> Recipe:
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
+
+    `grad` names inputs: the pipeline then starts with the gradients with respect to them.
 
     Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
     error too.
@@ -101,10 +104,19 @@ def resolve(
     package = registry.find("backends", backend_spec).package
     text, origin, specs = _chosen(config, pipeline, target_name, backend)
     specs = expand_pipeline(specs, named_pipelines(registry, config))
+    if grad:
+        specs = (gradient_spec(grad), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without)
+    if grad and steps and steps[0].name == "gradient":
+        steps = (replace(steps[0], origins={"wrt": "--grad", **steps[0].origins}), *steps[1:])
     specs = tuple(spec for spec in specs if spec.name not in without)
     check_chain([step.stage for step in steps], specs)
     return Recipe(backend, package, text, origin, steps, specs)
+
+
+def gradient_spec(wrt: Sequence[str]) -> Spec:
+    """The pass that `--grad` puts in front."""
+    return Spec("gradient").with_option("wrt", tuple(wrt))
 
 
 def resolve_steps(

@@ -105,6 +105,7 @@ def build(
     set: flags.Set = None,
     without: flags.Without = None,
     frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
     stop_after: StopAfter = "",
     dump_ir: DumpIr = "",
     print_pipeline: PrintPipeline = False,
@@ -120,7 +121,7 @@ def build(
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without)
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad)
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
     wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)

@@ -1,9 +1,11 @@
-"""What the flags that several commands share say, as values."""
+"""What the flags that several commands share say, as values; and how each of them is written, for all who read them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,46 @@ class Choice:
     inputs: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    grad: tuple[str, ...] = ()
+    """Inputs to differentiate by, as they were given: names, or several with commas between them."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Names of the inputs to differentiate by; the model itself is built when empty."""
+        return tuple(name.strip() for text in self.grad for name in text.split(","))
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """All but the model, by name."""
+        return {name: getattr(self, name) for name in FLAGS}
+
+
+FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "target": ("--target", "-t"),
+    "pipeline": ("--pipeline", "-p"),
+    "frontend": ("--frontend",),
+    "dims": ("--dim",),
+    "inputs": ("--input",),
+    "settings": ("--set",),
+    "without": ("--without",),
+    "grad": ("--grad",),
+}
+"""Field of a choice → how the flag is written; each takes a value."""
+
+MANY: Final = tuple(f.name for f in fields(Choice) if f.default == ())
+"""Fields whose flags may repeat."""
 
 
 def choice(
     model: str,
-    target: str,
-    pipeline: str | None,
-    frontend: str,
-    dim: list[str] | None,
-    input: list[str] | None,
-    set: list[str] | None,
-    without: list[str] | None,
+    target: str = "",
+    pipeline: str | None = None,
+    frontend: str = "",
+    dim: list[str] | None = None,
+    input: list[str] | None = None,
+    set: list[str] | None = None,
+    without: list[str] | None = None,
+    grad: list[str] | None = None,
 ) -> Choice:
     """The flags of a command as a value."""
     return Choice(
@@ -48,4 +79,5 @@ def choice(
         tuple(input or ()),
         tuple(set or ()),
         tuple(without or ()),
+        tuple(grad or ()),
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dlc.cli.choice import CacheFlags, Choice, choice
+from dlc.cli.choice import FLAGS, CacheFlags, Choice, choice
 from dlc.cli.complete import complete_passes, complete_pipelines, complete_targets
 
 CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
@@ -20,8 +20,7 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model's file.")
 Target = Annotated[
     str,
     typer.Option(
-        "--target",
-        "-t",
+        *FLAGS["target"],
         metavar="SPEC",
         help="Backend with options, as c{cpu=generic}, or the name of a target of dlc.toml. By default the backend c.",
         autocompletion=complete_targets,
@@ -31,8 +30,7 @@ Target = Annotated[
 Pipeline = Annotated[
     str | None,
     typer.Option(
-        "--pipeline",
-        "-p",
+        *FLAGS["pipeline"],
         metavar="SPEC",
         help="Steps and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
         autocompletion=complete_pipelines,
@@ -42,7 +40,7 @@ Pipeline = Annotated[
 Frontend = Annotated[
     str,
     typer.Option(
-        "--frontend",
+        *FLAGS["frontend"],
         metavar="SPEC",
         help="Reader of the model, with options. By default the one that knows the file.",
         rich_help_panel=_WHAT,
@@ -50,12 +48,14 @@ Frontend = Annotated[
 ]
 Dim = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", rich_help_panel=_WHAT),
+    typer.Option(
+        *FLAGS["dims"], metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", rich_help_panel=_WHAT
+    ),
 ]
 Input = Annotated[
     list[str] | None,
     typer.Option(
-        "--input",
+        *FLAGS["inputs"],
         metavar="NAME:SHAPE",
         help="Shape of an input, as x:1x3x224x224; may repeat.",
         rich_help_panel=_WHAT,
@@ -64,7 +64,7 @@ Input = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
+        *FLAGS["settings"],
         metavar="STEP.KEY=VALUE",
         help="One option of a step or of the frontend, as fuse.max-nests=8; may repeat.",
         rich_help_panel=_WHAT,
@@ -73,10 +73,19 @@ Set = Annotated[
 Without = Annotated[
     list[str] | None,
     typer.Option(
-        "--without",
+        *FLAGS["without"],
         metavar="STEP",
         help="Leave a step out; may repeat.",
         autocompletion=complete_passes,
+        rich_help_panel=_WHAT,
+    ),
+]
+Grad = Annotated[
+    list[str] | None,
+    typer.Option(
+        *FLAGS["grad"],
+        metavar="INPUT[,INPUT]",
+        help="Gradients of the outputs with respect to these inputs instead of the outputs; may repeat.",
         rich_help_panel=_WHAT,
     ),
 ]

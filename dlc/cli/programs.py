@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.cli.flags import CacheFlags, Choice
+from dlc.cli.choice import FLAGS, CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.diagnostics import ExitCode, error, quote
@@ -61,17 +61,9 @@ def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None
 
 def _refuse_flags(choice: Choice) -> None:
     """Flags that say how to build have no effect on what is built already."""
-    given = {
-        "--target": choice.target,
-        "--pipeline": choice.pipeline,
-        "--frontend": choice.frontend,
-        "--dim": choice.dims,
-        "--input": choice.inputs,
-        "--set": choice.settings,
-        "--without": choice.without,
-    }
-    for flag, value in given.items():
+    for name, value in choice.asked.items():
         if value:
+            flag = FLAGS[name][0]
             raise error(
                 "no-effect",
                 f"{flag}: {choice.model} is built already",

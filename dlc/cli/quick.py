@@ -10,31 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dlc.cli.choice import CacheFlags, Choice
+from dlc.cli.choice import FLAGS, MANY, CacheFlags, Choice
 from dlc.diagnostics import DlcError
 
 if TYPE_CHECKING:
     from dlc.cli.terminal import Outcome, Terminal
 
 VALUES: Final = {
-    "--target": "target",
-    "-t": "target",
+    **{word: name for name, words in FLAGS.items() for word in words},
     "--output": "output",
     "-o": "output",
-    "--pipeline": "pipeline",
-    "-p": "pipeline",
-    "--frontend": "frontend",
-    "--dim": "dims",
-    "--input": "inputs",
-    "--set": "settings",
-    "--without": "without",
     "--cache": "cache",
     "--cache-dir": "cache_dir",
 }
 """Flags that take a value, by what they mean."""
 
 SWITCHES: Final = {"--quiet": "quiet", "-q": "quiet", "--json": "json"}
-_MANY: Final = ("dims", "inputs", "settings", "without")
 _READING: Final = (None, "rw", "ro", "require")
 
 
@@ -66,7 +57,7 @@ def default_output(model: str) -> Path:
 def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, frozenset[str]] | None:
     """What plain arguments say: choice, cache, output directory, switches; None if they are not all plain."""
     one: dict[str, str] = {}
-    many: dict[str, tuple[str, ...]] = dict.fromkeys(_MANY, ())
+    many: dict[str, tuple[str, ...]] = dict.fromkeys(MANY, ())
     switches: set[str] = set()
     rest = list(arguments)
     while rest:
@@ -74,7 +65,7 @@ def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, fr
         name = VALUES.get(word)
         if word in SWITCHES:
             switches.add(SWITCHES[word])
-        elif name and rest and name in _MANY:
+        elif name and rest and name in MANY:
             many[name] += (rest.pop(0),)
         elif name and rest:
             one[name] = rest.pop(0)

@@ -28,16 +28,7 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) ->
 
     model = Path(chosen.model)
     settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
-    asked: dict[str, object] = {
-        "target": chosen.target,
-        "pipeline": chosen.pipeline,
-        "frontend": chosen.frontend,
-        "dims": chosen.dims,
-        "inputs": chosen.inputs,
-        "settings": chosen.settings,
-        "without": chosen.without,
-        "config": settings,
-    }
+    asked: dict[str, object] = {**chosen.asked, "config": settings}
     return request_key(model, cache.file_digest(model), asked, registry.plugins)
 
 

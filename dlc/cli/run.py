@@ -46,6 +46,7 @@ def run(
     set: flags.Set = None,
     without: flags.Without = None,
     frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     quiet: flags.Quiet = False,
@@ -59,7 +60,7 @@ def run(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     _check(output, timed, calls)
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad)
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)

@@ -17,7 +17,6 @@ from dlc.diagnostics import ExitCode, error, escape
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dlc.graph.graph import Graph
     from dlc.interfaces import Port
 
 What = Annotated[
@@ -82,10 +81,9 @@ def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool) 
     space = Workspace.open(terminal)
     source = space.source(choice.model)
     frontend, _ = space.reader(source, choice)
-    report = Report()
     with terminal.progress() as progress:
         progress.at(str(frontend))
-        graph: Graph = frontend.parse(source, report)
+        graph = space.graph(choice, Report())
     rows, table, data = describe_graph(graph)
     values: dict[str, Any] = {"kind": "model", "name": source.name, "frontend": frontend.name, **data}
     if text:

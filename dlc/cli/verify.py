@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +64,7 @@ def verify(
     set: flags.Set = None,
     without: flags.Without = None,
     frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     quiet: flags.Quiet = False,
@@ -76,7 +78,7 @@ def verify(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad)
     source = None if Path(subject).is_dir() else Path(subject)
     if expected and (reference != "auto" or model):
         raise error(
@@ -85,7 +87,7 @@ def verify(
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    kind = "expected" if expected else _checked(reference, model or source)
+    kind = "expected" if expected else _checked(reference, model or source, chosen)
     from dlc.cli.programs import call, gather_feeds, open_program, tell_random
 
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
@@ -103,7 +105,7 @@ def verify(
     return _judge(kind, found, want, rtol, atol)
 
 
-def _checked(reference: str, model: Path | None) -> str:
+def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
     """Which reference, if everything it needs is there: asked before the model is built."""
     from dlc.reference import choose
 
@@ -122,7 +124,14 @@ def _checked(reference: str, model: Path | None) -> str:
             help="add --model MODEL or --expected FILE",
             exit_code=ExitCode.USAGE,
         )
-    return choose(kinds[reference], model)
+    if chosen.by and reference == "onnxruntime":
+        raise error(
+            "no-effect",
+            "--reference onnxruntime computes no gradients",
+            help="use --reference numpy",
+            exit_code=ExitCode.USAGE,
+        )
+    return choose("numpy" if chosen.by else kinds[reference], model)
 
 
 def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choice) -> Reference:
@@ -134,9 +143,7 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
     from dlc.graph.evaluate import evaluate
     from dlc.report import Report
 
-    source = opened.space.source(str(model))
-    frontend, _ = opened.space.reader(source, chosen)
-    graph = frontend.parse(source, Report())
+    graph = opened.space.graph(replace(chosen, model=str(model)), Report())
     return Reference("numpy", lambda feeds: evaluate(graph, feeds))
 
 

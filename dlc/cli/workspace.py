@@ -19,13 +19,15 @@ from dlc.config_file import load_config
 from dlc.diagnostics import ExitCode, error
 from dlc.interfaces import Artifact, Frontend, Source
 from dlc.plugins import load_registry
-from dlc.recipe import Recipe, resolve
+from dlc.recipe import Recipe, gradient_spec, resolve
 from dlc.registry import Registry
 from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.driver import Build
+    from dlc.graph.graph import Graph
+    from dlc.report import Report
     from dlc.session import Session, StepResult
 
 
@@ -94,6 +96,8 @@ class Workspace:
             ("--input", "input", _pairs("--input", ":", choice.inputs)),
         )
         known = {doc.key for doc in frontend.options_doc()}
+        if choice.by and _takes_grad(frontend):
+            spec = spec.with_option("grad", choice.by)
         for flag, key, value in given:
             if not value:
                 continue
@@ -111,6 +115,15 @@ class Workspace:
                 spec = spec.with_option(option, setting, span)
         return self.registry.frontend(spec), entry.package
 
+    def graph(self, choice: Choice, report: Report) -> Graph:
+        """The model's graph, or that of its gradients, with nothing cached: to be looked at or interpreted."""
+        source = self.source(choice.model)
+        frontend, _ = self.reader(source, choice)
+        graph = frontend.parse(source, report)
+        if choice.by and not _takes_grad(frontend):
+            graph = self.registry.stage(gradient_spec(choice.by)).run(graph, report)
+        return graph
+
     def prepare(self, choice: Choice) -> Prepared:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
         source = self.source(choice.model)
@@ -122,6 +135,7 @@ class Workspace:
             pipeline=choice.pipeline,
             settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
             without=choice.without,
+            grad=() if _takes_grad(frontend) else choice.by,
         )
         return Prepared(source, frontend, package, recipe)
 
@@ -206,6 +220,11 @@ def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
     if may_be_absent and not cache_directory(config.cache_dir).exists():
         return Cache(MemoryStore(), config.cache_mode)
     return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
+
+
+def _takes_grad(frontend: Frontend) -> bool:
+    """Whether a frontend gives gradients itself: its files may say which, and the flag overrides them."""
+    return any(doc.key == "grad" for doc in frontend.options_doc())
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:

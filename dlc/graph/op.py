@@ -2,8 +2,8 @@
 
 A subclass is a frozen dataclass. Its fields that hold ops are operands (`x: Op`, `b: Op | None`,
 `xs: tuple[Op, ...]`); the others are attributes. It declares what it computes once, either as comprehensions (`define`)
-or as a composition of other ops (`expand`); everything else is derived. `evaluate` may be overridden for speed; a
-generated test proves the override equal.
+or as a composition of other ops (`expand`); everything else is derived. `evaluate` may be overridden for speed, and
+`vjp` to name a gradient; a generated test proves the override equal.
 """
 
 from __future__ import annotations
@@ -132,6 +132,22 @@ class Op:
 
     def expand(self) -> Op | None:
         """The op as a composition of other ops, or None when it is defined by `define`."""
+        return None
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        """The cotangents of `operands`, in their order, given those of the results; None: derive them.
+
+        Override it to name a gradient that a target recognises, or for a cheaper formula; a generated test holds it
+        against the derivation, which follows `expand`, or differentiates the kernel that `define` gives.
+
+        Args:
+            seeds: One per result, of its type: how much a scalar changes with it. None where it changes nothing.
+
+        Returns:
+            One per operand, of its type; None where the derivative is zero everywhere. What nobody asks for costs
+            nothing: an op that no output reaches is not in the graph.
+        """
+        del seeds
         return None
 
     # ---- derived ----
