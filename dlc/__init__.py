@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
     from dlc.graph import Graph, Op, make_graph
+    from dlc.graph.gradient import gradients
     from dlc.hookspecs import hookimpl
     from dlc.interfaces import (
         Artifact,
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "equation",
     "error",
+    "gradients",
     "hookimpl",
     "load",
     "make_graph",
@@ -111,6 +113,7 @@ _EXPORTS = {
     "Workshop": "dlc.interfaces:Workshop",
     "equation": "dlc.passes.rules.rule:equation",
     "error": "dlc.diagnostics:error",
+    "gradients": "dlc.graph.gradient:gradients",
     "hookimpl": "dlc.hookspecs:hookimpl",
     "load": "dlc.loading:load",
     "make_graph": "dlc.graph:make_graph",

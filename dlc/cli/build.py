@@ -15,6 +15,7 @@ from dlc.cli import flags
 from dlc.cli.complete import complete_steps
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
+from dlc.cli.stats import check_stats, stats_of
 from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.cli.workspace import Workspace, configuration, opened_cache
@@ -77,6 +78,14 @@ Html = Annotated[
 ]
 
 
+Stats = Annotated[
+    bool,
+    typer.Option(
+        "--stats", help="Print for every kernel how often the bodies of its loops run.", rich_help_panel=_TOLD
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What to do beside building."""
@@ -86,12 +95,13 @@ class Wishes:
     dump_ir: str = ""
     explain: str = ""
     html: bool = False
+    stats: bool = False
     jobs: int = 0
 
     @property
     def plain(self) -> bool:
         """Whether nothing but the program is asked for."""
-        return not (self.stop_after or self.dump_ir or self.explain or self.html)
+        return not (self.stop_after or self.dump_ir or self.explain or self.html or self.stats)
 
 
 def build(
@@ -111,6 +121,7 @@ def build(
     print_pipeline: PrintPipeline = False,
     explain: Explain = "",
     html: Html = False,
+    stats: Stats = False,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     jobs: flags.Jobs = 0,
@@ -124,7 +135,7 @@ def build(
     chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad)
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
-    wishes = Wishes(directory, stop_after, dump_ir, explain, html, jobs)
+    wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, jobs)
     config = configuration(flags.CacheFlags(cache, cache_dir))
     if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
         return found
@@ -176,6 +187,8 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     steps: list[StepResult[Any]] = []
     dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
     explained = explanation(wishes.explain, prepared.recipe)
+    if wishes.stats:
+        check_stats(prepared.recipe, wishes.stop_after)
 
     def on_step(step: StepResult[Any]) -> None:
         steps.append(step)
@@ -187,23 +200,26 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
     target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
+    counted = stats_of(steps) if wishes.stats else None
+    texts = [*explained(steps), *([str(counted)] if counted else [])]
+    extra = {"stats": counted.json()} if counted else {}
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
-        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps]}
-        return _stopped(build.last.value, explained(steps), common), build
+        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
+        return _stopped(build.last.value, texts, common), build
     artifact = with_manifest(build.last.value)
     if wishes.html:
         _add_report(artifact, steps, prepared, wishes.directory)
     written = install(artifact, wishes.directory)
     told = Told(target, pipeline, steps, artifact.entry, _memory(artifact, steps))
     done = outcome(cache, wishes.directory, written, told, start)
-    return replace(done, text="\n".join([*explained(steps), done.text])), build
+    return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 
 
-def _stopped(state: object, explained: Sequence[str], common: dict[str, Any]) -> Outcome:
+def _stopped(state: object, texts: Sequence[str], common: dict[str, Any]) -> Outcome:
     from dlc.state_text import print_state
 
     text = print_state(state)
-    return Outcome("\n".join([*explained, text]), {**common, "text": text})
+    return Outcome("\n".join([*texts, text]), {**common, "text": text})
 
 
 def _memory(artifact: Artifact, steps: Steps) -> dict[str, int | str]:

@@ -1,0 +1,201 @@
+"""`dlc build --stats`: how often the bodies of the kernels' loops run.
+
+Counted are the loops that a nest becomes, guards that are loop bounds folded in, on any machine: tiles, vectors and
+threads do the same iterations in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlc.cli.terminal import columns
+from dlc.diagnostics import ExitCode, error, escape
+
+if TYPE_CHECKING:
+    from dlc.graph.graph import Graph
+    from dlc.graph.structure import Call
+    from dlc.kernel.nest import Kernel, Nest
+    from dlc.plan import Plan
+    from dlc.recipe import Recipe
+    from dlc.session import StepResult
+
+_NAMES = 3
+"""Nodes that one kernel is named after."""
+
+
+@dataclass(frozen=True)
+class NestStats:
+    """One nest of a kernel."""
+
+    writes: str
+    """`dB: f32[10,8]` of a result, as kernel text names it."""
+    form: str
+    """gather: a point of the loops writes an element of its own, or adds to it; scatter: the place is computed."""
+    iterations: int
+    """Executions of the body in the loops."""
+    points: int
+    """Of the iteration space without guards."""
+    macs: int
+    """Iterations that multiply and add."""
+
+
+@dataclass(frozen=True)
+class KernelStats:
+    """One kernel, however often it is called."""
+
+    name: str
+    """What it computes: nodes of the model, or outputs."""
+    digest: str
+    calls: int
+    nests: tuple[NestStats, ...]
+
+    @property
+    def iterations(self) -> int:
+        """Of one call."""
+        return sum(n.iterations for n in self.nests)
+
+    @property
+    def points(self) -> int:
+        """Of one call."""
+        return sum(n.points for n in self.nests)
+
+    @property
+    def macs(self) -> int:
+        """Of one call."""
+        return sum(n.macs for n in self.nests)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """All kernels, in the order of their first calls."""
+
+    kernels: tuple[KernelStats, ...]
+
+    def __str__(self) -> str:
+        """What --stats prints."""
+        return "\n\n".join([*map(_section, self.kernels), self._total()])
+
+    def _total(self) -> str:
+        calls = sum(k.calls for k in self.kernels)
+        return (
+            f"total: {_count(len(self.kernels), 'kernel')}, {_count(calls, 'call')}, "
+            f"{self._sum('iterations'):,} iterations of {self._sum('points'):,} points, "
+            f"{self._sum('macs'):,} multiply-adds"
+        )
+
+    def _sum(self, what: str) -> int:
+        return sum(getattr(k, what) * k.calls for k in self.kernels)
+
+    def json(self) -> dict[str, Any]:
+        """For programs; totals are those of all calls."""
+        return {
+            "kernels": [_kernel_json(k) for k in self.kernels],
+            "iterations": self._sum("iterations"),
+            "points": self._sum("points"),
+            "multiply_adds": self._sum("macs"),
+        }
+
+
+def check_stats(recipe: Recipe, stop_after: str) -> None:
+    """Raises DlcError (USAGE) if the build would stop before there are kernels."""
+    leaving = [step.name for step in recipe.steps if step.stage.level_out != "ops"]
+    before = ["parse", *(step.name for step in recipe.steps if step.stage.level_out == "ops")]
+    if not leaving or (stop_after in before and stop_after not in leaving):
+        raise error(
+            "no-effect",
+            "--stats: the build has no kernels" + (f" after {stop_after}" if leaving else ""),
+            help=f"stop after {leaving[0]} or later" if leaving else "leave it out",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
+    """Of the last state that has kernels: what is written out."""
+    from dlc.plan import Plan, calls_of
+
+    state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
+    graph, calls = (state.graph, state.steps) if isinstance(state, Plan) else (state, calls_of(state))
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(call.body.digest, []).append(call)
+    return Stats(tuple(_kernel(graph, group) for group in groups.values()))
+
+
+def _kernel(graph: Graph, calls: Sequence[Call]) -> KernelStats:
+    kernel = calls[0].body
+    names = dict.fromkeys(name for call in calls for name in graph.origin(call) or _outputs(graph, call))
+    shown = [*list(names)[:_NAMES], *(["…"] if len(names) > _NAMES else [])]
+    return KernelStats(", ".join(shown), kernel.digest, len(calls), tuple(_nest(kernel, n) for n in kernel.nests))
+
+
+def _outputs(graph: Graph, call: Call) -> tuple[str, ...]:
+    """Names of the outputs that a call computes."""
+    from dlc.plan import results_of
+
+    results = {r.digest for r in results_of(call)}
+    return tuple(n for n, o in zip(graph.names, graph.outputs, strict=True) if o.digest in results)
+
+
+def _nest(kernel: Kernel, nest: Nest) -> NestStats:
+    from dlc.kernel.count import iterations
+    from dlc.kernel.schedules.groups import is_product
+
+    count = iterations(nest)
+    target = kernel.tensors[nest.out]
+    form = "scatter" if is_scatter(nest) else "gather"
+    return NestStats(f"{nest.out}: {target.type}", form, count, nest.points, count if is_product(nest) else 0)
+
+
+def is_scatter(nest: Nest) -> bool:
+    """Whether a subscript of what is written is more than an axis, a constant or their sum, or two share an axis."""
+    from dlc.kernel.expr import Apply, Axis, Const
+
+    seen: set[Axis] = set()
+    for subscript in nest.index:
+        match subscript:
+            case Const():
+                continue
+            case Axis() | Apply("add", (Axis(), Const())):
+                axis = subscript if isinstance(subscript, Axis) else subscript.args[0]
+            case _:
+                return True
+        assert isinstance(axis, Axis)
+        if axis in seen:
+            return True
+        seen.add(axis)
+    return False
+
+
+def _section(kernel: KernelStats) -> str:
+    head = (
+        f"kernel {kernel.digest[:12]}{f' ({escape(kernel.name)})' if kernel.name else ''}: "
+        f"{_count(kernel.calls, 'call')}, {_count(len(kernel.nests), 'nest')}, {kernel.iterations:,} iterations a call"
+    )
+    rows = [("  nest", "writes", "form", "iterations", "points", "multiply-adds")]
+    rows += [
+        (f"  {k}", n.writes, n.form, f"{n.iterations:,}", f"{n.points:,}", f"{n.macs:,}")
+        for k, n in enumerate(kernel.nests)
+    ]
+    return f"{head}\n{columns(rows, right=(3, 4, 5))}"
+
+
+def _kernel_json(k: KernelStats) -> dict[str, Any]:
+    nests = [
+        {"writes": n.writes, "form": n.form, "iterations": n.iterations, "points": n.points, "multiply_adds": n.macs}
+        for n in k.nests
+    ]
+    return {
+        "name": k.name,
+        "digest": k.digest,
+        "calls": k.calls,
+        "iterations": k.iterations,
+        "points": k.points,
+        "multiply_adds": k.macs,
+        "nests": nests,
+    }
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,329 @@
+"""Reverse-mode differentiation of a graph: one sweep from the outputs to what is differentiated.
+
+    y = f(x), dy   →   dx = vjp of f;   x read twice   →   dx = dx₁ + dx₂
+
+An op's cotangents come from its `vjp` where it gives any, else from the ops of its expansion, else from the derivative
+of its kernel. Only ops between `wrt` and the outputs are looked at, and only cotangents that lead on to `wrt` are made.
+
+A sum of contributions is a call of a kernel: the op `add` is declared above this layer, and every level of a pipeline
+takes calls. See Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.graph.graph import Graph, toposort
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Item, Splat
+from dlc.kernel.adjoint import Adjoint, adjoint
+from dlc.kernel.define import ShapeError, comp, grid, kernel_of
+from dlc.kernel.expr import Load
+from dlc.kernel.inline import is_pointwise_map
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.types import Type
+
+_DEEPEST: Final = 64
+"""Composites of composites: far more than any library nests, yet an end for an op that expands to itself."""
+_SHOWN: Final = 5
+"""Nodes that one message names."""
+_HELP: Final = "differentiate with respect to inputs behind it, or write it with ops that have a gradient"
+
+Names = Mapping[str, tuple[str, ...]]
+"""Digest of an op → the source model's nodes it comes from."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Gradients, and what there is to say of them."""
+
+    gradients: tuple[Op, ...]
+    """One per op of `wrt`, of its type."""
+    origins: Names
+    """Those given, and for each new op those of the op whose derivative it belongs to."""
+    scattered: tuple[tuple[str, str], ...]
+    """(node, reason) of derivatives that add into memory at computed places instead of gathering."""
+
+
+def gradients(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> tuple[Op, ...]:
+    """The gradients of Σ ⟨outputs[k], seeds[k]⟩ with respect to each op of `wrt`; zeros where nothing depends on it.
+
+    Args:
+        outputs: What is differentiated: single values.
+        seeds: Their cotangents, of the same types.
+        wrt: Inputs, or any ops that the outputs are computed from; float.
+
+    Raises:
+        DlcError: ops on the way cannot be differentiated: all of them, with the reasons.
+        ValueError: seeds do not match the outputs, or something in `wrt` is no float.
+    """
+    return sweep(outputs, seeds, wrt).gradients
+
+
+def sweep(
+    outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op], origins: Names = MappingProxyType({})
+) -> Sweep:
+    """`gradients`, with the origins of what was made and the derivatives that stay scatters."""
+    _check(outputs, seeds, wrt)
+    opened, targets, known = _opened(outputs, wrt, origins)
+    work = _Work(targets, known)
+    for op, seed in zip(opened, seeds, strict=True):
+        work.add(op, seed)
+    order = toposort(opened)
+    path = _path(order, targets)
+    work.settled = {op.digest for op in toposort((*opened, *seeds))}
+    for op in reversed(order):
+        if op.digest in path and not isinstance(op, Input | Item):
+            work.step(op, path)
+    if work.problems:
+        raise DlcError(*_told(work.problems))
+    found = tuple(work.cotangents.get(_key(w)) or Splat(0.0, w.type) for w in targets)
+    return Sweep(found, work.origins, tuple(dict.fromkeys(work.scattered)))
+
+
+def _check(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> None:
+    if len(outputs) != len(seeds):
+        raise ValueError(f"{len(outputs)} outputs have {len(seeds)} seeds")
+    for k, (output, seed) in enumerate(zip(outputs, seeds, strict=True)):
+        if output.types != seed.types:
+            raise ValueError(f"seed {k} is {seed.type}, the output is {output.type}")
+    for k, op in enumerate(wrt):
+        if not op.dtype.is_float:
+            raise ValueError(f"operand {k} to differentiate by is {op.type}: only floats have gradients")
+
+
+def _opened(
+    outputs: Sequence[Op], wrt: Sequence[Op], origins: Names
+) -> tuple[tuple[Op, ...], tuple[Op, ...], dict[str, tuple[str, ...]]]:
+    """Outputs and `wrt` with the composites between them opened, so that forward and backward share their parts.
+
+    An op with a `vjp` of its own stays whole, and so does what depends on nothing of `wrt`.
+    """
+    graph = Graph((), (*outputs, *wrt), (), origins=origins)
+    for _ in range(_DEEPEST):
+        path = {w.digest for w in graph.outputs[len(outputs) :]}
+
+        def rule(op: Op, path: set[str] = path) -> Op | None:
+            _extend(path, op)
+            if op.digest not in path or type(op).vjp is not Op.vjp or (whole := op.expansion) is None:
+                return None
+            for part in toposort((whole,), op.operands):
+                _extend(path, part)
+            return whole
+
+        opened = graph.rewrite(rule)
+        if opened.digest == graph.digest:
+            count = len(outputs)
+            return opened.outputs[:count], opened.outputs[count:], dict(opened.origins)
+        graph = opened
+    raise AssertionError(f"an op expands into itself after {_DEEPEST} steps")
+
+
+def _extend(path: set[str], op: Op) -> None:
+    """Add an op to the path if a float leads from the path into it, and a float out of it."""
+    if any(t.dtype.is_float for t in op.types) and any(x.digest in path for x in op.operands):
+        path.add(op.digest)
+
+
+def _path(order: Sequence[Op], wrt: Sequence[Op]) -> frozenset[str]:
+    """Digests of the ops that depend on `wrt` through floats, those of `wrt` among them."""
+    path = {w.digest for w in wrt}
+    for op in order:
+        _extend(path, op)
+    return frozenset(path)
+
+
+Key = tuple[str, int]
+
+
+def _key(op: Op) -> Key:
+    """Where cotangents of a value gather: its op, and which of the op's results it is."""
+    return (op.of.digest, op.index) if isinstance(op, Item) else (op.digest, 0)
+
+
+class _Work:
+    """The state of one sweep."""
+
+    def __init__(self, wrt: Sequence[Op], origins: dict[str, tuple[str, ...]]) -> None:
+        self.cotangents: dict[Key, Op] = {}
+        self.origins = origins
+        self.scattered: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str, _Refused]] = []
+        self.settled: set[str] = set()
+        """Ops whose origin needs no more thought."""
+        self._wrt = wrt
+        self._adjoints: dict[tuple[str, tuple[int, ...]], Adjoint] = {}
+
+    def add(self, op: Op, contribution: Op) -> None:
+        """One more contribution to the cotangent of a value."""
+        before = self.cotangents.get(_key(op))
+        self.cotangents[_key(op)] = contribution if before is None else Call(_sum(op.type), (before, contribution))
+
+    def step(self, op: Op, path: frozenset[str]) -> None:
+        """Hand the cotangents of an op's results, if it has any, on to its operands."""
+        seeds = [self.cotangents.get((op.digest, k)) for k in range(len(op.types))]
+        wanted = tuple(x.digest in path for x in op.operands)
+        if not any(wanted) or all(s is None for s in seeds):
+            return
+        try:
+            found = self._vjp(op, seeds, wanted)
+        except _Refused as e:
+            self.problems.append((op.text_name, self._node(op), e))
+            return
+        for x, dx, use in zip(op.operands, found, wanted, strict=True):
+            if use and dx is not None:
+                self.add(x, dx)
+                self._remember(self.cotangents[_key(x)], op)
+
+    def _vjp(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
+        own = op.vjp(*seeds)
+        if own is not None:
+            return _checked(op, own)
+        if op.expansion is None:
+            return self._derived(op, seeds, wanted)
+        # Only an op that has a `vjp` and declines comes here whole; the others were opened before.
+        (seed,) = seeds
+        assert seed is not None
+        needed = [x for x, use in zip(op.operands, wanted, strict=True) if use]
+        inner = sweep((op.expansion,), (seed,), needed, self.origins)
+        self.scattered += inner.scattered
+        found = iter(inner.gradients)
+        return [next(found) if use else None for use in wanted]
+
+    def _derived(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
+        """Calls of the derivative of the op's kernel."""
+        try:
+            kernel = _of_results(op.kernel, [s is not None for s in seeds])
+        except (TypeError, ShapeError) as e:
+            raise _Refused(str(e)) from None
+        given = [s for s in seeds if s is not None]
+        kernel, distinct = _of_distinct(kernel, op.operands)
+        wrt = tuple(k for k, x in enumerate(distinct) if wanted[op.operands.index(x)])
+        found = {k: given[n] for k, n in self._passed_on(kernel, wrt).items() if n is not None}
+        rest = tuple(k for k in wrt if k not in self._passed_on(kernel, wrt))
+        if rest:
+            made = self._adjoint(kernel, rest)
+            self.scattered += [(self._node(op), reason) for reason in made.scattered]
+            args = (*(distinct[k] for k in made.primals), *(given[k] for k in made.cotangents))
+            call = Call(made.kernel, args)
+            found |= zip(rest, [call] if len(rest) == 1 else [Item(call, k) for k in range(len(rest))], strict=True)
+        # A value that is read as several operands has one cotangent; it must not count once for each.
+        first = {op.operands.index(x): found.get(k) for k, x in enumerate(distinct)}
+        return [first.get(k) for k in range(len(wanted))]
+
+    def _passed_on(self, kernel: Kernel, wrt: tuple[int, ...]) -> Mapping[int, int | None]:
+        """Parameters whose cotangent needs no work: which result's it is, or None where it is zero."""
+        made = self._adjoint(kernel, wrt)
+        return {k: n for k, r in zip(wrt, made.kernel.results, strict=True) if (n := _source(made, r)) != -1}
+
+    def _adjoint(self, kernel: Kernel, wrt: tuple[int, ...]) -> Adjoint:
+        """Equal kernels occur many times in a model, and solving for a derivative may take long."""
+        key = kernel.digest, wrt
+        if key not in self._adjoints:
+            try:
+                self._adjoints[key] = adjoint(kernel, wrt)
+            except DlcError as e:
+                told = e.diagnostics[0]
+                raise _Refused(told.message, told.help or _HELP) from None
+        return self._adjoints[key]
+
+    def _node(self, op: Op) -> str:
+        return ", ".join(self.origins.get(op.digest, ())) or op.text_name
+
+    def _remember(self, made: Op, cause: Op) -> None:
+        """What a derivative consists of comes from where its op came from."""
+        names = self.origins.get(cause.digest)
+        stack = [made]
+        while stack:
+            op = stack.pop()
+            if op.digest in self.settled:
+                continue
+            self.settled.add(op.digest)
+            if names:
+                self.origins.setdefault(op.digest, names)
+            stack += op.operands
+
+
+def _source(made: Adjoint, result: Param) -> int | None:
+    """Which result of the primal kernel a gradient is the plain cotangent of; None: it is zero; -1: none of these."""
+    writers = [n for n in made.kernel.nests if n.out == result.name]
+    if not writers:
+        return None
+    match writers:
+        case [Nest(index=index, body=Load(param, subscripts)) as nest] if subscripts == index:
+            names = [p.name for p in made.kernel.params[len(made.primals) :]]
+            if (
+                param in names
+                and is_pointwise_map(nest, result.shape)
+                and made.kernel.tensors[param].type == result.type
+            ):
+                return made.cotangents[names.index(param)]
+            return -1
+        case _:
+            return -1
+
+
+class _Refused(Exception):
+    """Why an op has no gradient."""
+
+    def __init__(self, reason: str, help: str = _HELP) -> None:
+        super().__init__(reason)
+        self.reason, self.help = reason, help
+
+
+def _checked(op: Op, found: Sequence[Op | None]) -> Sequence[Op | None]:
+    """What an op's own `vjp` gave, if it fits the operands."""
+    if len(found) != len(op.operands):
+        raise _Refused(f"its vjp gives {len(found)} cotangents for {len(op.operands)} operands")
+    for k, (x, dx) in enumerate(zip(op.operands, found, strict=True)):
+        if dx is not None and dx.types != x.types:
+            raise _Refused(f"its vjp gives {dx.type} for operand {k}, which is {x.type}")
+    return found
+
+
+def _of_results(kernel: Kernel, wanted: Sequence[bool]) -> Kernel:
+    """The kernel with the results that nobody differentiates as locals."""
+    if all(wanted):
+        return kernel
+    results = tuple(r for r, use in zip(kernel.results, wanted, strict=True) if use)
+    others = tuple(r for r, use in zip(kernel.results, wanted, strict=True) if not use)
+    return Kernel.canonical(kernel.params, results, kernel.nests, (*kernel.locals, *others))
+
+
+def _of_distinct(kernel: Kernel, operands: Sequence[Op]) -> tuple[Kernel, tuple[Op, ...]]:
+    """The kernel with one parameter per distinct operand: x·x has one derivative, not two to be added."""
+    distinct = tuple(dict.fromkeys(operands))
+    if len(distinct) == len(operands):
+        return kernel, distinct
+    params = tuple(kernel.params[operands.index(x)] for x in distinct)
+    names = {p.name: params[distinct.index(x)].name for p, x in zip(kernel.params, operands, strict=True)}
+    nests: tuple[Nest, ...] = tuple(n.rename(names) for n in kernel.nests)
+    return Kernel.canonical(params, kernel.results, nests, kernel.locals), distinct
+
+
+@cache
+def _sum(type: Type) -> Kernel:
+    """r[i] = p0[i] + p1[i]."""
+    a, b = Param("a", type), Param("b", type)
+    i = grid(type.shape)
+    return kernel_of((a, b), [comp(i, a[i] + b[i])], type.dtype)
+
+
+def _told(problems: Sequence[tuple[str, str, _Refused]]) -> list[Diagnostic]:
+    """One message per kind of op and reason, with the nodes."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name, node, problem in problems:
+        groups.setdefault((name, problem.reason, problem.help), []).append(node)
+    found: list[Diagnostic] = []
+    for (name, reason, help), nodes in groups.items():
+        more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+        count = f"{len(nodes)} nodes" if len(nodes) > 1 else "1 node"
+        notes = (f"nodes: {', '.join(nodes[:_SHOWN])}{more}",)
+        place = Location(node=nodes[0])
+        found.append(Diagnostic("no-gradient", f"{name}, {count}: {reason}", location=place, notes=notes, help=help))
+    return found

@@ -1,0 +1,97 @@
+"""gradient: the gradients of outputs with respect to inputs take the place of the outputs.
+
+    y = f(x, w)      →   dw = vjp of f(x, w), dy
+
+The new graph takes the inputs that are still read, in their order, then one cotangent `dy` per output that is
+differentiated; it gives one gradient `dw` per input, in the order of `wrt`. Gradients of gradients are gradients: a
+second pass `gradient{of=dw wrt=x}` gives second derivatives.
+
+Derivatives gather: each element of a gradient is computed by itself. Where no inverse of a subscript exists, as for one
+that is read from data, the derivative adds into zeroed memory instead; `--explain gradient` names those nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.graph.gradient import sweep
+from dlc.graph.graph import Graph, toposort, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Input
+from dlc.passes.base import Level, Pass
+from dlc.report import Report
+from dlc.spec import option
+
+T = TypeVar("T", bound=Op)
+
+
+@dataclass(frozen=True)
+class Gradient(Pass[Graph, Graph]):
+    """Differentiate: y = f(x, w)  →  dw of x, w and dy."""
+
+    name: ClassVar[str] = "gradient"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "ops"
+    of: tuple[str, ...] = option((), "outputs to differentiate; () means all that are floats")
+    wrt: tuple[str, ...] = option((), "inputs to differentiate by; () means all that are floats")
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The graph of gradients. Raises DlcError: unknown names, no floats, or ops that have no gradient."""
+        outputs = _chosen("output", self.of, dict(zip(state.names, state.outputs, strict=True)))
+        wrt = _chosen("input", self.wrt, {i.name: i for i in state.inputs})
+        seeds = _seeds(outputs, {i.name for i in state.inputs})
+        found = sweep(tuple(outputs.values()), seeds, tuple(wrt.values()), state.origins)
+        report.count("gradients", len(wrt))
+        for node, reason in found.scattered:
+            report.missed(node, f"its gradient adds into memory at computed places: {reason}")
+        if found.scattered:
+            report.note(f"{len(found.scattered)} derivatives scatter (--explain gradient)")
+        read = set(toposort(found.gradients))
+        inputs = (*(i for i in state.inputs if i in read), *seeds)
+        names = tuple(f"d{name}" for name in wrt)
+        graph = Graph(inputs, found.gradients, names, _aliases(inputs, names, found.gradients), found.origins)
+        return with_live_origins(graph)
+
+
+def _chosen(what: str, names: Sequence[str], known: Mapping[str, T]) -> dict[str, T]:
+    """The values of these names, or of all that are floats. Raises DlcError (USAGE)."""
+    floats = {name: op for name, op in known.items() if op.dtype.is_float}
+    if not names and not floats:
+        raise _refused(f"the model has no {what} of a float type", "only floats have gradients")
+    for k, name in enumerate(names):
+        if name not in known:
+            raise _refused(f"the model has no {what} {quote(name)}", did_you_mean(name, known, f"{what}s"))
+        if name not in floats:
+            raise _refused(
+                f"{what} {quote(name)} is {known[name].type}: only floats have gradients",
+                f"{what}s that have: {', '.join(map(quote, floats)) or 'none'}",
+            )
+        if name in names[:k]:
+            raise _refused(f"{what} {quote(name)} is named twice", "name it once")
+    return {name: floats[name] for name in names} if names else floats
+
+
+def _refused(message: str, help: str) -> DlcError:
+    return error("no-gradient", f"gradient: {message}", help=help, exit_code=ExitCode.USAGE)
+
+
+def _seeds(outputs: Mapping[str, Op], taken: set[str]) -> tuple[Input, ...]:
+    """One input per output, named after it; with `_` behind where the model has an input of that name."""
+    found: list[Input] = []
+    for output, op in outputs.items():
+        name = f"d{output}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        found.append(Input(name, op.type))
+    return tuple(found)
+
+
+def _aliases(inputs: Sequence[Input], names: Sequence[str], outputs: Sequence[Op]) -> tuple[tuple[int, int], ...]:
+    """(output, input) of one name: what the model updates in place has one cotangent, which is updated in place too."""
+    places = {(i.name, i.type): k for k, i in enumerate(inputs)}
+    pairs = ((n, places.get((name, op.type))) for n, (name, op) in enumerate(zip(names, outputs, strict=True)))
+    return tuple((n, k) for n, k in pairs if k is not None)
