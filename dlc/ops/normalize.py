@@ -161,6 +161,11 @@ class Softmax(Op):
         e = Exp(Sub(self.x, ReduceMax(self.x, axes=axes, keep=True)))
         return Div(e, ReduceSum(e, axes=axes, keep=True))
 
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # y · (g - Σ g·y): the largest x cancels, so that it need not be found again.
+        axes = (normalized(self.axis, len(self.x.shape)),)
+        return [None if g is None else Mul(self, Sub(g, ReduceSum(Mul(g, self), axes=axes, keep=True))) for g in seeds]
+
 
 class LogSoftmax(Op):
     """y = (x - max x) - ln Σ e^(x - max x) along `axis`."""
@@ -172,3 +177,8 @@ class LogSoftmax(Op):
         axes = (normalized(self.axis, len(self.x.shape)),)
         shifted = Sub(self.x, ReduceMax(self.x, axes=axes, keep=True))
         return Sub(shifted, Log(ReduceSum(Exp(shifted), axes=axes, keep=True)))
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # g - e^y · Σ g
+        axes = (normalized(self.axis, len(self.x.shape)),)
+        return [None if g is None else Sub(g, Mul(Exp(self), ReduceSum(g, axes=axes, keep=True))) for g in seeds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Axis, Const, Expr, apply, select
-from dlc.ops.elementwise import Add, Div, Exp, IsInf, Log, Sqrt, Sub, Where
+from dlc.ops.elementwise import Add, Div, Equal, Exp, IsInf, Log, Mul, Sqrt, Sub, Where
 from dlc.ops.pointwise import at, scalar
+from dlc.ops.shape import Reshape
 
 
 class _Reduce(Op, abstract=True):
@@ -37,6 +39,11 @@ class _Reduce(Op, abstract=True):
 
     def _numpy(self, reduction: Any, x: Array) -> Array:
         return reduction.reduce(x, axis=self.axes, keepdims=self.keep, dtype=x.dtype) if self.axes else x
+
+    def _kept(self, y: Op) -> Op:
+        """A value of the result's shape with the reduced dimensions as 1, to broadcast with x."""
+        to = tuple(1 if d in self.axes else n for d, n in enumerate(self.x.shape))
+        return y if y.shape == to else Reshape(y, to=to)
 
     @property
     def _count(self) -> int:
@@ -116,6 +123,13 @@ class ReduceL2(_Reduce):
     def expand(self) -> Op:
         return Sqrt(ReduceSumSquare(self.x, axes=self.axes, keep=self.keep))
 
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # g · x / y, and 0 for a norm of 0, where the root's derivative is infinite.
+        zero = scalar(0.0, self.x.dtype)
+        y = self._kept(self)
+        factors = (None if g is None else Where(Equal(y, zero), zero, Div(self._kept(g), y)) for g in seeds)
+        return [None if f is None else Mul(self.x, f) for f in factors]
+
 
 class ReduceLogSum(_Reduce):
     """y = ln Σ x."""
@@ -131,6 +145,12 @@ class ReduceLogSumExp(_Reduce):
         # An infinite maximum is not subtracted: ∞ - ∞ is no number, and ln Σ is right without it.
         total = ReduceSum(Exp(Sub(self.x, self._top(keep=True))), axes=self.axes, keep=self.keep)
         return Add(Log(total), self._top(self.keep))
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # g · e^(x - y), and 0 where all of x is -∞, which are as many as you like of no weight.
+        y = self._kept(self)
+        weights = Where(Equal(y, scalar(-math.inf, self.x.dtype)), scalar(0.0, self.x.dtype), Exp(Sub(self.x, y)))
+        return [None if g is None else Mul(weights, self._kept(g)) for g in seeds]
 
     def _top(self, keep: bool) -> Op:
         top = ReduceMax(self.x, axes=self.axes, keep=keep)

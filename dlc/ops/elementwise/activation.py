@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from dlc.graph.op import Op
 from dlc.kernel.expr import Expr, apply, select
-from dlc.ops.pointwise import Pointwise, Unary, literal
+from dlc.ops.elementwise.arithmetic import Mul
+from dlc.ops.elementwise.logic import And, Greater, Less, Where
+from dlc.ops.pointwise import Pointwise, Unary, literal, scalar
 
 
 class PRelu(Pointwise):
@@ -26,6 +29,11 @@ class Relu(Unary):
 
     def scalar(self, *values: Expr) -> Expr:
         return apply("max", values[0], literal(0, self.x.dtype))
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # 0 at 0, where max shares its cotangent. Told from y, so that x need not be kept.
+        zero = scalar(0.0, self.x.dtype)
+        return [None if g is None else Where(Greater(self, zero), g, zero) for g in seeds]
 
 
 class LeakyRelu(Unary):
@@ -100,6 +108,12 @@ class HardSigmoid(Unary):
 
     def scalar(self, *values: Expr) -> Expr:
         return _unit(values[0] * self.alpha + self.beta)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # 0 where it is cut off, the two corners included.
+        zero, one, slope = (scalar(v, self.x.dtype) for v in (0.0, 1.0, self.alpha))
+        inside = And(Greater(self, zero), Less(self, one))
+        return [None if g is None else Where(inside, Mul(g, slope), zero) for g in seeds]
 
 
 class HardSwish(Unary):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dlc.graph.op import Op
 from dlc.kernel.expr import Expr, apply
-from dlc.ops.pointwise import Binary, Unary, literal
+from dlc.ops.elementwise.logic import And, GreaterOrEqual, LessOrEqual, Where
+from dlc.ops.pointwise import Binary, Unary, literal, scalar
 from dlc.types import DType
 
 
@@ -115,6 +119,18 @@ class Clip(Unary):
         if self.high is not None:
             y = apply("min", y, literal(self.high, self.x.dtype))
         return y
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # 1 in the closed interval: at a bound, where min and max share, x is what it was.
+        kept: list[Op] = []
+        if self.low is not None:
+            kept.append(GreaterOrEqual(self.x, scalar(self.low, self.x.dtype)))
+        if self.high is not None:
+            kept.append(LessOrEqual(self.x, scalar(self.high, self.x.dtype)))
+        if not kept:
+            return seeds
+        inside = kept[0] if len(kept) == 1 else And(*kept)
+        return [None if g is None else Where(inside, g, scalar(0.0, self.x.dtype)) for g in seeds]
 
 
 class Cast(Unary):
