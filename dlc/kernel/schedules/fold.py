@@ -54,7 +54,13 @@ def folded(
     nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
 ) -> tuple[Stmt, ...] | None:
     """sum = sum r body over the reduced axes, by vectors; None when the reduction is not contiguous."""
-    if not reduced or nest.where is not None or machine.vector_bytes < 16 or sum.dtype not in (f32, f64):
+    if (
+        not reduced
+        or nest.where is not None
+        or machine.vector_bytes < 16
+        or machine.strict
+        or sum.dtype not in (f32, f64)
+    ):
         return None
     (nest,), reduced = merge_run((nest,), reduced)
     lanes = machine.lanes(sum.dtype.itemsize)

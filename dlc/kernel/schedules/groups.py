@@ -156,6 +156,13 @@ def single(nest: Nest) -> Group:
     return Group((nest.substitute(own, tuple(own.values())),), shared)
 
 
+def ordered(group: Group, kernel: Kernel) -> Group:
+    """The group with the loops of a lone scatter in the order of its axes: an element may receive several terms."""
+    nest = group.nests[0]
+    scatters = nest.reduce is not None and not plain_write(nest, kernel.tensors[nest.out].shape)
+    return Group(group.nests, ()) if len(group.nests) == 1 and scatters else group
+
+
 def _related(run: Sequence[Nest], nest: Nest) -> bool:
     written = {n.out for n in run}
     return bool(written & nest.reads()) and nest.out not in written

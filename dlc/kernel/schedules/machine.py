@@ -17,6 +17,8 @@ class Machine:
     """Bytes of first-level data cache."""
     l2: int = 512 << 10
     """Bytes of second-level cache per core."""
+    strict: bool = False
+    """Whether sums keep the order that their nests tell: axes as they stand, each term added to what is stored."""
 
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""

@@ -52,7 +52,7 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     if scalar is None and not scope.plain[k]:
         old = Load(nest.out, nest.index)
         update = Store(nest.out, nest.index[0], apply(nest.reduce, old, nest.body))
-        return guarded((*outer, *reduced), nest.where, (update,))
+        return guarded(inner if machine.strict else (*outer, *reduced), nest.where, (update,))
     sum = scalar or Local(f"a{k}", scope.tensors[nest.out].dtype)
     start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
     before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)

@@ -11,7 +11,7 @@ from dlc.kernel.loops import Buffer, Program, Stmt, rename
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
-from dlc.kernel.schedules.groups import partition
+from dlc.kernel.schedules.groups import ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
@@ -28,6 +28,8 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
     whole, kernel = kernel, split_blocks(without_invariant_axes(kernel))
     body: list[Stmt] = []
     groups = partition(kernel)
+    if machine.strict:
+        groups = tuple(ordered(g, kernel) for g in groups)
     scopes = [open_scope(g, kernel) for g in groups]
     narrow = {name: s.tensors[name].type.size for s in scopes for name in s.narrow}
     scalars = {name for s in scopes for name in s.scalars}
@@ -38,7 +40,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
         body += fill(p.name, p.type.size, kernel.start_of(p.name))
     written = frozenset(p.name for p in filled)
     for number, (g, s) in enumerate(zip(groups, scopes, strict=True)):
-        tiled = contraction(g, kernel, machine, written)
+        tiled = None if machine.strict else contraction(g, kernel, machine, written)
         if tiled is None:
             loops = scalar_group(s, kernel, machine, written)
             staged = {STAGE: f"{STAGE}{number}"} if stages(loops) else {}

@@ -33,7 +33,7 @@ class C(Options, Backend):
         from dlc_backend_c.target import target_for
         from dlc_backend_c.toolchain import find_toolchain
 
-        target = f"target {self.cpu} {' '.join(target_for(self.cpu).flags)}".rstrip()
+        target = f"target {self.cpu} {' '.join(target_for(self.cpu, self.strict_float).flags)}".rstrip()
         return target if self.lib == "none" else f"{target}\n{find_toolchain(self.cc).identity}"
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:

@@ -29,7 +29,7 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     """The artifact with `libPREFIX.so` or `libPREFIX.a`; raises DlcError (TOOL)."""
     toolchain = find_toolchain(options.cc)
     prefix = Path(artifact.entry).stem
-    flags = (*target_for(options.cpu).flags, *options.flags)
+    flags = (*target_for(options.cpu, options.strict_float).flags, *options.flags)
     source = manifest.read(artifact.files[f"{prefix}.c"]).decode("ascii")
     found = units(source)
     header = {artifact.entry: interface(manifest.read(artifact.files[artifact.entry]).decode("ascii")).encode("ascii")}

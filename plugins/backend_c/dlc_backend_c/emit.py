@@ -28,7 +28,7 @@ def emit(plan: Plan, options: Options, report: Report) -> Artifact:
     """The program as files; raises DlcError (USAGE) when the plan has no places for its values."""
     _check(plan)
     prefix = options.prefix or "model"
-    target = target_for(options.cpu)
+    target = target_for(options.cpu, options.strict_float)
     # A view of an intermediate value is no step, yet no constant either: it has a place.
     constants = [c for c in plan.constants if c.digest not in plan.slots]
     blob = write_weights(constants, f"{prefix}_weights.bin")

@@ -17,6 +17,9 @@ class Options(Configurable):
     cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
         "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"
     )
+    strict_float: bool = option(
+        False, "round as the kernels are written: sums in the order of their axes, no fused multiply-add; slower"
+    )
     lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
     weights: Literal["incbin", "text", "map"] = option(
         "incbin",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +32,7 @@ class CTarget:
         registers: Number of vector registers.
         l1, l2: Bytes of data cache per core.
         flags: What the compiler is told.
+        strict: Every operation rounds by itself, and sums keep the order of their axes.
     """
 
     cpu: Cpu
@@ -40,13 +41,19 @@ class CTarget:
     l1: int
     l2: int
     flags: tuple[str, ...]
+    strict: bool = False
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        return Machine(self.vector_bytes, self.registers, self.l1, self.l2)
+        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict)
+
+    def strictly(self) -> CTarget:
+        """The target with sums and roundings exactly as kernels are written."""
+        off = tuple("-ffp-contract=off" if f == "-ffp-contract=fast" else f for f in self.flags)
+        return replace(self, flags=off, strict=True)
 
 
 GENERIC = CTarget("generic", 0, 16, 32 << 10, 256 << 10, COMMON_FLAGS)
@@ -68,8 +75,15 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
     return CTarget("native", 0, 16, l1, l2, COMMON_FLAGS)
 
 
-def target_for(cpu: str) -> CTarget:
-    """The target of a name; "native" looks at the processor of this machine (portable C when it cannot tell)."""
+def target_for(cpu: str, strict: bool = False) -> CTarget:
+    """The target of a name; "native" looks at the processor of this machine (portable C when it cannot tell).
+
+    `strict`: floating point rounds as the kernels are written (see `CTarget.strictly`).
+    """
+    return _named(cpu).strictly() if strict else _named(cpu)
+
+
+def _named(cpu: str) -> CTarget:
     match cpu:
         case "x86-64-v3":
             return X86_64_V3
