@@ -48,7 +48,7 @@ class Gradient(Pass[Graph, Graph]):
         for node, reason in found.scattered:
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if found.scattered:
-            report.note(f"{len(found.scattered)} derivatives scatter (--explain gradient)")
+            report.note(f"scattered derivatives: {len(found.scattered)}")
         read = set(toposort(found.gradients))
         inputs = (*(i for i in state.inputs if i in read), *seeds)
         names = tuple(f"d{name}" for name in wrt)

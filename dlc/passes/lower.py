@@ -42,8 +42,10 @@ class Lower(Pass[Graph, Graph]):
         problems: list[Diagnostic] = []
 
         def rule(op: Op) -> Op | None:
-            if isinstance(op, (Input, Constant, Splat, Call, Item)) or is_constant(op, memo):
+            if isinstance(op, (Input, Constant, Splat, Item)) or is_constant(op, memo):
                 return None
+            if isinstance(op, Call):
+                return lower_op(op) if any(isinstance(x, Splat) for x in op.args) else None
             try:
                 call = lower_op(op)
             except (ShapeError, TypeError) as e:
