@@ -15,7 +15,7 @@ from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.types import Array
 
 if TYPE_CHECKING:
-    from dlc.interfaces import Port
+    from dlc.interfaces import Port, Signature
 
 
 def named_inputs(
@@ -55,23 +55,33 @@ def input_array(port: Port, value: object) -> Array:
     return np.require(array, requirements=("C", "A"))
 
 
-def output_buffers(ports: tuple[Port, ...], out: Mapping[str, Array], read: list[Array]) -> list[Array | None]:
+def output_buffers(signature: Signature, out: Mapping[str, Array], read: list[Array]) -> list[Array | None]:
     """The caller's buffer for each output, None where there is none.
+
+    The array given for an input is also a buffer for the output that may be written over it.
 
     Raises:
         DlcError: a buffer has the wrong name or type, cannot be written, or overlaps an input or another buffer.
     """
+    ports = signature.outputs
     _check_names("output", out, ports)
+    over = dict(signature.aliases)
     written: list[Array | None] = []
-    for port in ports:
+    for k, port in enumerate(ports):
         array = out.get(port.name)
         if port.name in out:
             _check_buffer(port, array)
-            held = [*read, *(w for w in written if w is not None)]
+            held = [a for j, a in enumerate(read) if j != over.get(k) or not _same_memory(a, cast("Array", array))]
+            held += [w for w in written if w is not None]
             if any(np.may_share_memory(cast("Array", array), other) for other in held):
                 raise wrong(f"output {quote(port.name)}: its buffer overlaps another one")
         written.append(array)
     return written
+
+
+def _same_memory(a: Array, b: Array) -> bool:
+    """Whether two C-contiguous arrays of one type begin at one address."""
+    return bool(a.__array_interface__["data"][0] == b.__array_interface__["data"][0])
 
 
 def wrong(message: str, help: str = "") -> DlcError:

@@ -58,6 +58,7 @@ def encode(state: State) -> dict[str, Payload]:
                 "entry": state.entry,
                 "inputs": [[p.name, str(p.type)] for p in state.signature.inputs],
                 "outputs": [[p.name, str(p.type)] for p in state.signature.outputs],
+                "aliases": state.signature.aliases,
                 "facts": dict(state.facts),
             }
             return {"artifact": _json(head), **{_FILE + name: content for name, content in state.files.items()}}
@@ -138,7 +139,8 @@ def _decode_artifact(read: Callable[[str], memoryview | None], names: tuple[str,
             if content is None:
                 raise Damaged(f"{name} is gone from the cache")
             files[name.removeprefix(_FILE)] = content
-    signature = Signature(*(tuple(Port(n, Type.parse(t)) for n, t in head[key]) for key in ("inputs", "outputs")))
+    inputs, outputs = (tuple(Port(n, Type.parse(t)) for n, t in head[key]) for key in ("inputs", "outputs"))
+    signature = Signature(inputs, outputs, tuple((i, j) for i, j in head["aliases"]))
     return Artifact(head["target"], files, head["entry"], signature, head["facts"])
 
 

@@ -89,6 +89,8 @@ class Signature:
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+    """(i, j): output i may be written over input j, as the same buffer; if both have one name, they are one tensor."""
 
 
 @dataclass(frozen=True)

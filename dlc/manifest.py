@@ -46,12 +46,13 @@ def with_manifest(artifact: Artifact) -> Artifact:
     return replace(artifact, files={**artifact.files, NAME: content})
 
 
-def signature_json(signature: Signature) -> dict[str, list[dict[str, object]]]:
+def signature_json(signature: Signature) -> dict[str, list[object]]:
     """A signature as `read_manifest` reads it; names are the model's own, JSON escapes them."""
-    return {
+    ports: dict[str, list[object]] = {
         direction: [{"name": p.name, "dtype": p.type.dtype.name, "shape": list(p.type.shape)} for p in ports]
         for direction, ports in (("inputs", signature.inputs), ("outputs", signature.outputs))
     }
+    return {**ports, **({"aliases": [list(pair) for pair in signature.aliases]} if signature.aliases else {})}
 
 
 def files_json(files: Mapping[str, Content]) -> dict[str, dict[str, object]]:
@@ -70,12 +71,13 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / NAME
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
-        ports = [
+        inputs, outputs = (
             tuple(Port(p["name"], Type(DTYPES[p["dtype"]], tuple(int(n) for n in p["shape"]))) for p in found)
             for found in (data["signature"]["inputs"], data["signature"]["outputs"])
-        ]
+        )
+        aliases = tuple((int(i), int(j)) for i, j in data["signature"].get("aliases", ()))
         files = {str(name): int(facts["bytes"]) for name, facts in data["files"].items()}
-        return Manifest(str(data["target"]), Signature(*ports), files, data)
+        return Manifest(str(data["target"]), Signature(inputs, outputs, aliases), files, data)
     except OSError as problem:
         raise _unusable(directory, f"it has no {NAME} ({problem.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as problem:

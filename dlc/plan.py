@@ -38,7 +38,8 @@ class Plan:
     """A kernel-level graph with an execution order and, after plan-memory, places.
 
     Inputs are read from the caller's buffers, graph outputs are written to the caller's buffers, constants come from
-    the weights; only the values in between have slots.
+    the weights; only the values in between have slots. So has an input that is read when an output may have overwritten
+    it already (`Graph.aliases`): it is copied to its slot before the first step, and read from there.
     """
 
     kind: ClassVar[str] = "plan"
@@ -46,7 +47,7 @@ class Plan:
     steps: tuple[Call, ...]
     """Execution order."""
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
-    """Digest of an intermediate value → its place."""
+    """Digest of an intermediate value, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
     """Bytes per region: {"arena": 8192}."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)
@@ -71,7 +72,9 @@ class Plan:
         """How the program is called."""
         outputs = zip(self.graph.names, self.graph.outputs, strict=True)
         return Signature(
-            tuple(Port(i.name, i.type) for i in self.graph.inputs), tuple(Port(name, op.type) for name, op in outputs)
+            tuple(Port(i.name, i.type) for i in self.graph.inputs),
+            tuple(Port(name, op.type) for name, op in outputs),
+            self.graph.aliases,
         )
 
     @cached_property
@@ -96,6 +99,11 @@ class Plan:
             for v in results_of(step):
                 out[v.digest] = (k, v.type)
         return out
+
+    @cached_property
+    def kept(self) -> tuple[Input, ...]:
+        """The inputs that are copied to their slots before the first step."""
+        return tuple(i for i in self.graph.inputs if i.digest in self.slots)
 
     @cached_property
     def outputs(self) -> Mapping[str, int]:
@@ -124,8 +132,7 @@ def calls_of(graph: Graph) -> tuple[Call, ...]:
 def plan_text(plan: Plan) -> str:
     """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
     number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
-    calls = [op for op in plan.graph.ops if isinstance(op, Call)]
-    values = {v.digest: [number[c.digest], k] for c in calls for k, v in enumerate(results_of(c))}
+    values = {v.digest: [number[c.digest], k] for c in plan.graph.ops for k, v in enumerate(_placed(c))}
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],
@@ -150,7 +157,7 @@ def parse_plan(graph: Graph, text: str) -> Plan:
         facts = {_is(str, name): value for name, value in data["facts"].items()}
         slots: dict[str, Slot] = {}
         for number, result, region, offset, size in data["slots"]:
-            value = results_of(_call(graph, number))[_is(int, result)]
+            value = _placed(graph.ops[_is(int, number)])[_is(int, result)]
             slots[value.digest] = _slot(value, Slot(_is(str, region), _is(int, offset), _is(int, size)), regions)
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(f"not a plan of this graph: {problem!r}") from problem
@@ -162,6 +169,11 @@ def _call(graph: Graph, number: object) -> Call:
     if not isinstance(found, Call):
         raise ValueError(f"op {number} is {found.text_name}, not a call")
     return found
+
+
+def _placed(op: Op) -> tuple[Op, ...]:
+    """What may have a slot: the results of a call, or an input."""
+    return results_of(op) if isinstance(op, Call) else (op,) if isinstance(op, Input) else ()
 
 
 def _slot(value: Op, slot: Slot, regions: Mapping[str, int]) -> Slot:

@@ -30,7 +30,7 @@ class ArrayProgram:
         """Output name → array; `out` supplies buffers to write into. Raises DlcError for arguments that do not fit."""
         given = named_inputs(self.signature.inputs, args, inputs)
         read = [input_array(port, given[port.name]) for port in self.signature.inputs]
-        buffers = output_buffers(self.signature.outputs, out or {}, read)
+        buffers = output_buffers(self.signature, out or {}, read)
         found: dict[str, Array] = {}
         for port, buffer, value in zip(self.signature.outputs, buffers, self.run(*read), strict=True):
             array = np.asarray(value, port.type.dtype.numpy).reshape(port.type.shape)

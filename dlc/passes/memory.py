@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.graph.graph import Graph
-from dlc.graph.structure import Call
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import loads
 from dlc.kernel.nest import Kernel
 from dlc.passes.views import is_view
@@ -39,6 +40,8 @@ class MemoryModel:
         calls: list[Call] = []
         writer: dict[str, int] = {}
         tasks: list[Task] = []
+        readers: dict[str, list[int]] = {}
+        over = {graph.outputs[i].digest: graph.inputs[j].digest for i, j in graph.aliases}
         for call in calls_of(graph):
             if is_view(call) and call.digest not in outputs and call.args[0].digest in storage:
                 storage[call.digest] = storage[call.args[0].digest]
@@ -46,6 +49,10 @@ class MemoryModel:
             reads = tuple(dict.fromkeys(storage[a.digest] for a in call.args if a.digest in storage))
             # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
             after = tuple(dict.fromkeys(writer[d] for a in call.args if (d := a.digest) in writer))
+            # What may overwrite an input had better come after those who read it: they then need no copy of it.
+            after += tuple(k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
+            for a in call.args:
+                readers.setdefault(a.digest, []).append(len(calls))
             writes: list[int] = []
             for value in results_of(call):
                 if value.digest in outputs:
@@ -67,19 +74,39 @@ def in_place_pairs(call: Call, storage: dict[str, int], sizes: Sequence[int]) ->
     written = storage[call.digest]
     found: list[tuple[int, int]] = []
     names: dict[int, list[str]] = {}
+    result = call.body.results[0].name
     for p, a in zip(call.body.params, call.args, strict=True):
         if (read := storage.get(a.digest)) is not None:
             names.setdefault(read, []).append(p.name)
     for read, params in names.items():
         # A value may be several arguments, or beside views of itself: then each of them has to allow it.
-        if sizes[read] == sizes[written] and all(reads_before_writing(call.body, name) for name in params):
+        if sizes[read] == sizes[written] and all(reads_before_writing(call.body, name, result) for name in params):
             found.append((read, written))
     return tuple(found)
 
 
-def reads_before_writing(kernel: Kernel, name: str) -> bool:
-    """Whether one nest alone reads a tensor and writes the result, at the very same subscripts and of equal type."""
-    result = kernel.results[0]
+def overwritten_inputs(graph: Graph, steps: Sequence[Call]) -> tuple[Input, ...]:
+    """Inputs that a step reads when an output that may be written over them is, at least in part, already there."""
+    found: list[Input] = []
+    for i, j in graph.aliases:
+        value, source = graph.outputs[i], graph.inputs[j]
+        writer = next((k for k, step in enumerate(steps) if any(v == value for v in results_of(step))), len(steps))
+        late = any(source in step.args for step in steps[writer + 1 :])
+        if late or not all(_survives(step, source, value) for step in steps[writer : writer + 1]):
+            found.append(source)
+    return tuple(dict.fromkeys(found))
+
+
+def _survives(step: Call, source: Op, value: Op) -> bool:
+    """Whether a step may write a result over an argument: it reads each element of it before that one is written."""
+    names = (p.name for p, a in zip(step.body.params, step.args, strict=True) if a == source)
+    result = step.body.results[value.index if isinstance(value, Item) else 0].name
+    return all(reads_before_writing(step.body, name, result) for name in names)
+
+
+def reads_before_writing(kernel: Kernel, name: str, out: str) -> bool:
+    """Whether one nest alone reads a tensor and writes a result, at the very same subscripts and of equal type."""
+    result = kernel.tensors[out]
     if kernel.tensors[name].type != result.type:
         return False
     readers = [n for n in kernel.nests if name in n.reads()]

@@ -2,13 +2,14 @@
 
     plan with an order   →   plan with offsets; values whose lifetimes overlap never share bytes
 
-Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. Prints the
+Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. An input
+that is still read when an output may have been written over it gets a place too, for a copy made first. Prints the
 arena, the lower bound (most bytes alive at once in this order) and the gap between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,8 +17,8 @@ from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Item
 from dlc.passes.base import Level, Pass
-from dlc.passes.memory import MemoryModel
-from dlc.placement import check_placement, lifetimes, place
+from dlc.passes.memory import MemoryModel, overwritten_inputs
+from dlc.placement import Task, check_placement, lifetimes, place
 from dlc.plan import Plan, Slot, results_of
 from dlc.report import Report
 from dlc.spec import Bytes, option
@@ -41,17 +42,22 @@ class PlanMemory(Pass[Plan, Plan]):
         model = MemoryModel.of(state.graph, self.in_place)
         position = {c.digest: k for k, c in enumerate(model.calls)}
         order = [position[s.digest] for s in state.steps]
-        lives = lifetimes(model.tasks, model.sizes, order)
+        kept = overwritten_inputs(state.graph, state.steps)
+        sizes = (*model.sizes, *(i.type.nbytes for i in kept))
+        storage = {**model.storage, **{i.digest: len(model.sizes) + k for k, i in enumerate(kept)}}
+        lives = lifetimes(_reading(model, {i.digest: storage[i.digest] for i in kept}), sizes, order)
         found = place(lives.buffers, align=self.align, strategy=self.strategy, seed=self.seed)
         wrong = check_placement(lives.buffers, found.offsets, self.align)
         assert not wrong, wrong
         slots: dict[str, Slot] = {}
         calls = [op for op in state.graph.ops if isinstance(op, Call)]
-        for value in (v for c in calls for v in results_of(c)):
-            if value.digest in model.storage:
-                offset = found.offsets[lives.of_storage[model.storage[value.digest]]]
+        for value in (*kept, *(v for c in calls for v in results_of(c))):
+            if value.digest in storage:
+                offset = found.offsets[lives.of_storage[storage[value.digest]]]
                 slots[value.digest] = Slot("arena", offset, value.type.nbytes)
         gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
+        if kept:
+            report.note(f"copied first, because an output may be written over them: {', '.join(i.name for i in kept)}")
         report.note(f"arena {found.arena:,} B, bound {found.bound:,} B at step {found.bound_step}, gap {gap:.2f} %")
         if self.limit is not None and found.arena > self.limit:
             alive = {b.id for b in lives.buffers if b.birth <= found.bound_step < b.death}
@@ -66,7 +72,7 @@ class PlanMemory(Pass[Plan, Plan]):
             "bound_step": found.bound_step,
             "gap_percent": f"{gap:.2f}",
             "method": found.method,
-            "unshared": sum(model.sizes),
+            "unshared": sum(sizes),
         }
         return replace(state, slots=slots, regions={"arena": found.arena}, facts={**state.facts, **facts})
 
@@ -87,3 +93,11 @@ class PlanMemory(Pass[Plan, Plan]):
             help="a smaller batch or input shrinks these tensors",
             exit_code=ExitCode.LIMIT,
         )
+
+
+def _reading(model: MemoryModel, kept: Mapping[str, int]) -> list[Task]:
+    """The tasks, reading kept inputs from storages that are there from the start."""
+    return [
+        replace(task, reads=(*task.reads, *dict.fromkeys(kept[a.digest] for a in call.args if a.digest in kept)))
+        for call, task in zip(model.calls, model.tasks, strict=True)
+    ]

@@ -165,7 +165,7 @@ def test_nothing_but_the_interface_is_exported(lib: str, file: str, compile_mode
     compile_model(small_net(), f"c{{lib={lib} prefix=net weights=map}}", tmp_path)
     dynamic = ["--dynamic"] if lib == "shared" else []
     listed = shell("nm", *dynamic, "--defined-only", "--extern-only", file, cwd=tmp_path)
-    assert re.findall(r" [A-Z] (\S+)$", listed, re.MULTILINE) == ["net_run", "net_set_weights"]
+    assert re.findall(r" [A-Z] (\S+)$", listed, re.MULTILINE) == ["net_call", "net_run", "net_set_weights"]
     undefined = shell("nm", *dynamic, "--undefined-only", file, cwd=tmp_path)
     assert not re.search(r"\b(malloc|calloc|free|printf|fopen|abort)\b", undefined)
 

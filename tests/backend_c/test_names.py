@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from dlc_backend_c.backend import C
 from dlc_backend_c.header import c_ports, fill
-from dlc_backend_c.names import c_comment, c_string, default_prefix, identifier, prefix_problem
+from dlc_backend_c.names import c_comment, c_string, default_prefix, identifier, parameter, prefix_problem
+from dlc_backend_c.parameters import c_parameters, prototype
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlc import DlcError, Port, Report, Spec
+from dlc import DlcError, Port, Report, Signature, Spec
 from dlc.graph import Graph
 from dlc.types import Type, f32
 from tests.backend_c.models import content, plan_of, shell, sums
@@ -84,6 +85,22 @@ def test_identifiers_are_words_and_unique(names: list[str]) -> None:
     assert len(set(taken)) == len(taken)
 
 
+@given(st.lists(st.text(), max_size=8))
+@example(["A", "A", "NULL", "I", "int", "MODEL_OK", "Model_x", "N1", "arena", "a b", "a_b"])
+def test_parameters_are_called_like_tensors_but_are_no_macros(names: list[str]) -> None:
+    taken: list[str] = []
+    for name in names:
+        taken.append(parameter(name, taken, "MODEL"))
+    assert len(set(taken)) == len(taken)
+    assert not {"NULL", "I", "int", "MODEL_OK", "N1", "arena"} & set(taken)
+    assert all(len(t) == 1 or t.upper() != t or t.endswith("_") or t[-1].isdigit() for t in taken)
+
+
+def test_a_plain_name_stays_what_it_is() -> None:
+    plain = ["A", "dB", "x_2", "out", "Image"]
+    assert [parameter(name, (), "BLUR") for name in plain] == plain
+
+
 @given(st.text())
 @example("m")
 @example("int")
@@ -101,10 +118,13 @@ def test_a_prefix_that_is_no_identifier_is_refused(prefix: str) -> None:
 def header(names: tuple[str, str]) -> str:
     ports = [Port(n, Type(f32, (2,))) for n in names]
     inputs, outputs = c_ports(ports, ports)
+    parameters = c_parameters(Signature(tuple(ports), tuple(ports), ((0, 0),)), inputs, outputs, "M")
     values: dict[str, object] = dict.fromkeys(("version", "options", "model_sha256", "weights_sha256"), "1")
     values |= dict.fromkeys(("abi", "align", "arena_bytes", "weights_bytes"), 64)
     values |= {"p": "m", "P": "M", "title": names[0], "plugins": {names[0]: names[1]}, "weights_file": "f"}
     values |= {"set_weights": True, "static_arena": False, "inputs": inputs, "outputs": outputs}
+    values |= {"aliases": ((0, 0),), "parameters": parameters, "prototype": prototype("m", parameters, arena=True)}
+    values |= {"asks_for_arena": True, "most_parameters": 127, "width": 9}
     return fill("model.h.j2", values).decode("ascii")
 
 
@@ -137,7 +157,7 @@ def test_hostile_sources_compile_and_define_nothing_else(cc: str, tmp_path: Path
         (tmp_path / name).write_bytes(content(artifact, name))
     shell(cc, "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wtrigraphs", "-c", "model.c", cwd=tmp_path)
     defined = shell("nm", "--defined-only", "--extern-only", "model.o", cwd=tmp_path).split()
-    assert defined[2::3] == ["model_run"]
+    assert defined[2::3] == ["model_call", "model_run"]
     assert ".init_array" not in shell("objdump", "-h", "model.o", cwd=tmp_path)
     quiet = ("-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only")
     for cxx in filter(shutil.which, ("g++", "clang++")):

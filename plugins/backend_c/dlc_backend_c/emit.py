@@ -15,12 +15,13 @@ from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
+from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import Program, in_place, main_text
 from dlc_backend_c.sections import Section, join, linkage
 from dlc_backend_c.target import CTarget, target_for
 from dlc_backend_c.weights import ALIGN, weights_text, write_weights
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Of the generated interface."""
 
 
@@ -32,15 +33,9 @@ def emit(plan: Plan, options: Options, report: Report) -> Artifact:
     # A view of an intermediate value is no step, yet no constant either: it has a place.
     constants = [c for c in plan.constants if c.digest not in plan.slots]
     blob = write_weights(constants, f"{prefix}_weights.bin")
-    program = Program(
-        plan,
-        options,
-        prefix,
-        target,
-        _functions(plan, target),
-        blob,
-        *c_ports(plan.signature.inputs, plan.signature.outputs),
-    )
+    inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
+    parameters = c_parameters(plan.signature, inputs, outputs, prefix.upper())
+    program = Program(plan, options, prefix, target, _functions(plan, target), blob, inputs, outputs, parameters)
     report.count("kernels", len(program.functions))
     report.count("calls", len(plan.steps))
     report.count("weight bytes", blob.size)
@@ -191,6 +186,12 @@ def _template_values(program: Program) -> dict[str, object]:
         "static_arena": options.arena == "static",
         "inputs": program.inputs,
         "outputs": program.outputs,
+        "aliases": plan.signature.aliases,
+        "parameters": program.parameters,
+        "prototype": prototype(p, program.parameters, program.asks_for_arena),
+        "width": max((len(q.ident) for q in program.parameters), default=0),
+        "asks_for_arena": program.asks_for_arena,
+        "most_parameters": LIMIT,
         "sources": _sources(program),
         "assembler": in_file and not mapped,
         "flags": [f for f in (*program.target.flags, *options.flags) if not f.startswith("-std=")],

@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
-from dlc_backend_c.names import c_comment, c_string, identifier
+from dlc_backend_c.names import c_comment, c_string
 
 _CTYPES: Mapping[str, str] = {
     "f32": "float",
@@ -33,8 +33,6 @@ class CPort:
     """Name in the model, unescaped."""
     type: str
     ctype: str
-    ident: str
-    """Parameter of the typed function; unique."""
     dims: tuple[int, ...]
     size: int
     """Elements."""
@@ -49,16 +47,12 @@ class CPort:
 
 
 def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPort, ...], tuple[CPort, ...]]:
-    """Both directions, with parameter names that are unique among all of them."""
-    taken: list[str] = []
+    """Both directions."""
 
     def port(direction: str, k: int, p: Port) -> CPort:
-        # The prefix keeps names of the model apart from keywords, types and macros, whoever defines them.
-        ident = identifier(f"{'in' if direction == 'input' else 'out'}_{p.name}", "x", taken)
-        taken.append(ident)
         of = p.type
         ctype = _CTYPES[of.dtype.name]
-        return CPort(direction, k, p.name, str(of), ctype, ident, of.shape, of.size, of.nbytes, of.dtype.itemsize)
+        return CPort(direction, k, p.name, str(of), ctype, of.shape, of.size, of.nbytes, of.dtype.itemsize)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

@@ -77,6 +77,25 @@ def identifier(text: str, fallback: str, taken: Iterable[str] = ()) -> str:
         word = f"{fallback}_{word}".rstrip("_")
     if word in _RESERVED:
         word += "_"
+    return _unique(word, taken)
+
+
+def parameter(text: str, taken: Iterable[str], macro: str) -> str:
+    """The name of a parameter that reminds of `text`, is not among `taken`, and is no macro.
+
+    What is written in capitals only may be a macro of any header, but for single letters, which tensors like to have;
+    those of the program's own header begin with `macro` and an underscore. They get an underscore at the end.
+    """
+    word = identifier(text, "x")
+    capitals = len(word) > 1 and word.upper() == word
+    return _unique(f"{word}_" if capitals or word.startswith(f"{macro}_") or word in _MACROS else word, taken)
+
+
+_MACROS = frozenset(("I", "complex", "imaginary", "noreturn", "stdin", "stdout", "stderr"))
+"""Macros of the standard library that do not look like macros."""
+
+
+def _unique(word: str, taken: Iterable[str]) -> str:
     used = set(taken)
     candidate, k = word, 1
     while candidate in used:

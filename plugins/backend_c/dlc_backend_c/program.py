@@ -9,6 +9,7 @@ from dlc_backend_c.function import CFunction
 from dlc_backend_c.header import CPort
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
+from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import ALIGN, Blob
 
@@ -26,6 +27,8 @@ class Program:
     blob: Blob
     inputs: tuple[CPort, ...]
     outputs: tuple[CPort, ...]
+    parameters: tuple[CParameter, ...]
+    """Of the function with types; none if there is no such function."""
 
     @property
     def macro(self) -> str:
@@ -42,12 +45,18 @@ class Program:
         """Bytes that the neediest kernel works in."""
         return max((-(-f.scratch // ALIGN) * ALIGN for f in self.functions.values()), default=0)
 
+    @property
+    def asks_for_arena(self) -> bool:
+        """Whether the caller has to hold working memory."""
+        return self.options.arena == "caller" and self.planned + self.scratch > 0
+
 
 def main_text(program: Program) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     p, macro = program.prefix, program.macro
     lines = [
         f'#include "{p}.h"',
+        *(["#include <string.h>"] if program.plan.kept else []),
         "",
         "#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__",
         '#error "the weights are little-endian"',
@@ -59,11 +68,41 @@ def main_text(program: Program) -> str:
         "{",
         *_locals(program),
         *_checks(program),
+        *_kept(program),
         *(line for step in program.plan.steps for line in _call(program, step)),
         f"    return {macro}_OK;",
         "}",
+        *_typed(program),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _typed(program: Program) -> list[str]:
+    """The function with types. Parameters are called by number here: no name of a model is a reason to compile."""
+    if not program.parameters:
+        return []
+    p, arena = program.prefix, program.asks_for_arena
+    words = [q.declared(f"p{k}") for k, q in enumerate(program.parameters)] + ["void *arena"] * arena
+    numbers = [(q.input, q.output, k) for k, q in enumerate(program.parameters)]
+    reads = [f"    inputs[{i}] = p{k};" for i, _, k in numbers if i is not None] or ["    inputs[0] = NULL;"]
+    writes = [f"    outputs[{o}] = p{k};" for _, o, k in numbers if o is not None] or ["    outputs[0] = NULL;"]
+    return [
+        "",
+        f"{program.macro}_API int {p}_call({', '.join(words)})",
+        "{",
+        f"    const void *inputs[{max(1, len(program.inputs))}];",
+        f"    void *outputs[{max(1, len(program.outputs))}];",
+        *reads,
+        *writes,
+        f"    return {p}_run(inputs, outputs, {'arena' if arena else 'NULL'});",
+        "}",
+    ]
+
+
+def _kept(program: Program) -> list[str]:
+    """Copies of the inputs that are read when an output may have been written over them."""
+    plan, number = program.plan, {i: k for k, i in enumerate(program.plan.graph.inputs)}
+    return [f"    memcpy({_write(program, i)}, inputs[{number[i]}], {i.type.nbytes});" for i in plan.kept]
 
 
 def _weights_lines(program: Program) -> list[str]:
@@ -153,7 +192,7 @@ def _call(program: Program, step: Call) -> list[str]:
 
 
 def _read(program: Program, value: Op) -> str:
-    if isinstance(value, Input):
+    if isinstance(value, Input) and value.digest not in program.plan.slots:
         return f"inputs[{program.plan.graph.inputs.index(value)}]"
     if value.digest in program.blob.offsets:
         return f"(const void *)(w + {program.blob.offsets[value.digest]})"
@@ -170,8 +209,15 @@ def _write(program: Program, value: Op) -> str:
     return f"(void *)(a + {slot.offset})"
 
 
+def _overwritten(plan: Plan) -> list[tuple[int, Input]]:
+    """(output, input) that the caller may give one buffer for, which the program reads and writes there."""
+    return [(i, x) for i, j in plan.graph.aliases if (x := plan.graph.inputs[j]).digest not in plan.slots]
+
+
 def in_place(plan: Plan, step: Call) -> bool:
-    """Whether the plan lets a result of the step share bytes with an argument."""
+    """Whether a result of the step may share bytes with an argument: so the plan says, or the caller may."""
+    if any(plan.graph.outputs[i] in results_of(step) and x in step.args for i, x in _overwritten(plan)):
+        return True
     read = [s for x in step.args if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
     written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
     return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in read for b in written)

@@ -101,7 +101,7 @@ class Model:
         """
         given = named_inputs(self.signature.inputs, args, inputs)
         read = [input_array(p, given[p.name]) for p in self.signature.inputs]
-        buffers = output_buffers(self.signature.outputs, out or {}, read)
+        buffers = output_buffers(self.signature, out or {}, read)
         written = [_new(p.type) if b is None else b for p, b in zip(self.signature.outputs, buffers, strict=True)]
         ffi = self._ffi
         sources = ffi.new("void *[]", [ffi.cast("void *", _address(a)) for a in read] or 1)

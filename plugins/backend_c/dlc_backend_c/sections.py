@@ -86,15 +86,15 @@ def units(text: str) -> tuple[Unit, ...]:
 def interface(header: str) -> str:
     """The part of `model.h` that `model.c` itself depends on: neither names, nor digests of weights, nor comments.
 
-    What is left out are the macros of ports and weights and the typed function; what is left is plain C.
+    What is left out are the macros of ports and weights and the prototype whose parameters are called like ports.
     """
     kept = _NAMES.sub("", header)  # first, because a string may look like a comment
-    kept = _INLINE.sub("", kept)
+    kept = _TYPED.sub("", kept)
     return re.sub(r"\n{2,}", "\n", _without_comments(kept))
 
 
 _NAMES = re.compile(r'^#define \w+_(?:NAME|FILE|SHA256) ".*"\n', re.MULTILINE)
-_INLINE = re.compile(r"^static inline int \w+_call\(.*?^}\n", re.MULTILINE | re.DOTALL)
+_TYPED = re.compile(r"^\w+_API int \w+_call\([^;]*\);\n", re.MULTILINE)
 _COMMENT = re.compile(r"[ \t]*/\*.*?\*/([ \t]*\n)?", re.DOTALL)
 
 

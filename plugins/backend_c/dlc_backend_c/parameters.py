@@ -1,0 +1,74 @@
+"""The function with a parameter for every tensor: inputs in order, then outputs that are no inputs, then the arena.
+
+A tensor that is an input and an output of one name, which `Signature.aliases` pairs, is one parameter: it is read
+before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.interfaces import Signature
+from dlc_backend_c.header import CPort
+from dlc_backend_c.names import parameter
+
+LIMIT = 127
+"""Parameters that every compiler of C99 takes (5.2.4.1); a program with more has no such function."""
+
+
+@dataclass(frozen=True)
+class CParameter:
+    """One parameter."""
+
+    ident: str
+    """Unique among all of them, no keyword, and no macro of the header."""
+    port: CPort
+    """Of an in/out tensor, its input."""
+    input: int | None
+    """Number of the input that it is."""
+    output: int | None
+    """Number of the output that it is."""
+
+    def declared(self, ident: str) -> str:
+        """`const float *B`: a tensor that is only read is const."""
+        return f"{'const ' if self.output is None else ''}{self.port.ctype} *{ident}"
+
+    @property
+    def text(self) -> str:
+        """With its own name."""
+        return self.declared(self.ident)
+
+    @property
+    def told(self) -> str:
+        """What the header says of it."""
+        if self.input is not None and self.output is not None:
+            return f"input {self.input} and output {self.output}: {self.port.type}, read before it is written"
+        return f"{self.port.direction} {self.port.index}: {self.port.type}"
+
+
+def c_parameters(
+    signature: Signature, inputs: Sequence[CPort], outputs: Sequence[CPort], macro: str
+) -> tuple[CParameter, ...]:
+    """The parameters of a program's ports, without the arena; none if there are more than `LIMIT` with it."""
+    both = {j: i for i, j in signature.aliases if signature.outputs[i].name == signature.inputs[j].name}
+    ports = [(p, k, both.get(k)) for k, p in enumerate(inputs)]
+    found: list[tuple[CPort, int | None, int | None]] = [*ports]
+    found += [(p, None, k) for k, p in enumerate(outputs) if k not in both.values()]
+    if len(found) >= LIMIT:
+        return ()
+    taken: list[str] = []
+    for port, _, _ in found:
+        taken.append(parameter(port.name, taken, macro))
+    return tuple(CParameter(name, *rest) for name, rest in zip(taken, found, strict=True))
+
+
+def prototype(prefix: str, parameters: Sequence[CParameter], arena: bool) -> str:
+    """`int PREFIX_call(const float *B, float *A)`, on several lines if there are many."""
+    words = [p.text for p in parameters] + ["void *arena"] * arena
+    # How long the names are must not show in the lines: the header has the same tokens whatever the names.
+    between = ", " if len(words) <= _ON_A_LINE else ",\n    "
+    return f"int {prefix}_call({'' if len(words) <= _ON_A_LINE else f'{chr(10)}    '}{between.join(words)})"
+
+
+_ON_A_LINE = 4
