@@ -6,6 +6,7 @@ With `ceil` the number of positions is rounded up, but every window starts in th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy as np
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
-from dlc.kernel.expr import Expr, apply
+from dlc.kernel.expr import Axis, Const, Expr, apply, both, select
 from dlc.ops.elementwise import Div
-from dlc.ops.pointwise import ceil_div, scalar
+from dlc.ops.pointwise import ceil_div, literal, scalar
 from dlc.ops.reduce import ReduceMax, ReduceMean
 from dlc.ops.window import defaulted, sliding, window_size
 from dlc.types import DType
@@ -46,13 +47,18 @@ class _Windows(Op, abstract=True):
         return stride, pads, dilation, out
 
     def _reduced(self, x: Any, kind: str) -> Comp:
+        index, k, element, guard = self.taps(x)
+        return comp(index, element, where=guard, **{kind: k})  # type: ignore[arg-type]
+
+    def taps(self, x: Any) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Expr, Expr | None]:
+        """Subscripts of the result, those in the window, the element there, and where there is one."""
         stride, pads, dilation, out = self._figures()
         n, c = grid(x.shape[:2], "n")
         o, k = grid(out, "o"), grid(self.window, "k")
         place = tuple(o[d] * stride[d] + k[d] * dilation[d] - pads[d] for d in range(len(o)))
         # A window may leave the data through padding, or through the last position that `ceil` added.
         guard = inside(*zip(place, x.shape[2:], strict=True)) if any(pads) or self.ceil else None
-        return comp((n, c, *o), x[n, c, *place], where=guard, **{kind: k})  # type: ignore[arg-type]
+        return (n, c, *o), k, x[n, c, *place], guard
 
     def _sliding(self, x: Array, fill: Any) -> Array:
         """The windows as a view [N, C, O…, K…]."""
@@ -76,6 +82,80 @@ class MaxPool(_Windows):
         (x,) = args
         low = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         return self._sliding(x, low).max(tuple(range(-len(self.window), 0)), initial=low)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # All to the first of equal elements, where a maximum shares: data that was cut off at 0 has many.
+        first = MaxPlace(self.x, self, self.window, self.stride, self.pads, self.dilation, self.ceil)
+        figures = self.window, self.stride, self.pads, self.dilation
+        return [None if g is None else Unpool(g, first, self.x.shape, *figures) for g in seeds]
+
+
+class MaxPlace(Op):
+    """place[n,c,o]: i64 = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
+
+    Where x equals it nowhere (NaN) the number is that of no tap: at least the size of the window.
+    """
+
+    x: Op
+    y: Op
+    window: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    ceil: bool = False
+
+    def define(self, *params: Any) -> Comp:
+        x, y = params
+        pool = MaxPool(self.x, self.window, self.stride, self.pads, self.dilation, self.ceil)
+        if y.type != pool.type:
+            raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
+        index, k, element, guard = pool.taps(x)
+        number = apply("i64", _number(k))
+        return comp(index, select(apply("eq", element, y[index]), number, math.prod(self.window)), min=k, where=guard)
+
+
+class Unpool(Op):
+    """x[n,c,i…] = Σ y[n,c,o…] over the windows o whose tap number place[n,c,o…] lies at i; the adjoint of MaxPool.
+
+    y and place: i64 are [N, C, O…], x has the shape `to`.
+    """
+
+    y: Op
+    place: Op
+    to: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+
+    def define(self, *params: Any) -> Comp:
+        y, place = params
+        rank = len(self.to) - 2
+        if rank < 0 or len(self.window) != rank or y.shape != place.shape or y.shape[:2] != self.to[:2]:
+            raise ShapeError(f"{y.type} at {place.type} does not unpool to {list(self.to)} by {list(self.window)}")
+        stride = defaulted(self.stride, rank, 1, "stride")
+        pads = defaulted(self.pads, 2 * rank, 0, "pads")
+        dilation = defaulted(self.dilation, rank, 1, "dilation")
+        n, c, *i = grid(self.to, "i")
+        k = grid(self.window, "k")
+        at: list[Expr] = [n, c]
+        guard: Expr | None = None
+        for d in range(rank):
+            reach = i[d] + pads[d] - k[d] * dilation[d]
+            at.append(reach // stride[d])
+            if stride[d] > 1:
+                guard = both(guard, apply("eq", reach % stride[d], 0))
+            guard = both(guard, inside((at[-1], y.shape[d + 2])))
+        mine = apply("eq", place[tuple(at)], apply("i64", _number(k)))
+        return comp((n, c, *i), select(mine, y[tuple(at)], literal(0, y.dtype)), sum=k, where=guard)
+
+
+def _number(k: Sequence[Axis]) -> Expr:
+    """The row-major number of a tap."""
+    number: Expr = Const(0)
+    for axis in k:
+        number = number * axis.extent + axis
+    return number
 
 
 class SumPool(_Windows):

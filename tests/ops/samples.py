@@ -127,6 +127,10 @@ def windows() -> Iterator[Op]:
     yield pl.AveragePool(x(1, 2, 8, 7), window=(3, 3), stride=(2, 3), pads=(1, 1, 1, 1), ceil=True, count_pad=True)
     yield pl.AveragePool(x(1, 2, 5, 5), window=(2, 2), pads=(1, 1, 0, 0), count_pad=True)
     yield pl.PoolSize((5,), (3,), (2,), (1,), (1,), (0,), (0,), (3,), f32)
+    yield pl.MaxPlace(x(1, 2, 8, 7, dtype=i32), x(1, 2, 7, 3, dtype=i32), (3, 3), (1, 2), (1, 0, 0, 1), (1, 1))
+    yield pl.MaxPlace(x(1, 1, 5), x(1, 1, 4), (2,))
+    yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 7, 7), (3, 2), (2, 3), (1, 0, 0, 1))
+    yield pl.Unpool(x(2, 1, 5), x(2, 1, 5, dtype=i64, name="tap"), (2, 1, 8), (2,), dilation=(3,))
     yield pl.GlobalAveragePool(x(2, 3, 4, 5))
     yield pl.GlobalMaxPool(x(2, 3, 4, 5))
 

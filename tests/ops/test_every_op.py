@@ -48,6 +48,8 @@ def feed(op: Op, seed: int = 0) -> dict[str, Array]:
         word, kind = i.name.rstrip("0123456789"), i.dtype.numpy
         if word == "index":
             value = rng.integers(-3, 3, i.shape)
+        elif word == "tap":
+            value = rng.integers(0, 7, i.shape)
         elif word == "permutation":
             value = np.stack([rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])], 1)
         elif i.dtype is bool_:
