@@ -1,9 +1,11 @@
 """The kernel language by brute force: plain loops over every point, written apart from the compiler.
 
 Semantics: an index has, per statement, the smallest interval that its subscripts allow when each is read alone with
-every other index at 0 or above; a term is summed over its own indices that the left side lacks; a point at which a
-reference of the term lies outside of its tensor adds nothing; the whole right side is computed before the tensor
-changes. Values may be of any numeric type, numpy rows included, which is how many perturbed runs cost one.
+every other index at 0 or above. Where a subscript of the left side's indices alone lies outside of its tensor, nothing
+is written. A term is summed over its own indices that the left side lacks; points at which one of its references lies
+outside add nothing. The whole right side is computed before the tensor changes.
+
+Values may be of any numeric type, numpy rows included, which is how many perturbed runs cost one.
 """
 
 from __future__ import annotations
@@ -54,10 +56,11 @@ def _assign(statement: Statement, state: Values, spans: Mapping[str, range]) -> 
     new = list(state[left.name])
     place = place_of(left)
     own = variables(left)
+    guards = [_place_of_part(r, own) for r in refs(statement.right)]
     parts = [(sign, *_term(term, state, own)) for sign, term in terms(statement.right)]
     for point in _points(own, spans):
         at = place(point)
-        if at is None:
+        if at is None or any(guard(point) is None for guard in guards):
             continue
         total: Any = 0
         for sign, inner, value in parts:
@@ -150,6 +153,13 @@ def place_of(ref: Ref) -> Callable[[Point], int | None]:
         return at
 
     return place
+
+
+def _place_of_part(ref: Ref, own: Sequence[str]) -> Callable[[Point], int | None]:
+    """`place_of`, of the subscripts that have no indices but these."""
+    pairs = zip(ref.index or (), ref.shape, strict=ref.index is not None)
+    kept = [(e, d) for e, d in pairs if set(variables(e)) <= set(own)]
+    return place_of(Ref(ref.name, tuple(d for _, d in kept), tuple(e for e, _ in kept)))
 
 
 def ranges(statement: Statement) -> dict[str, range]:

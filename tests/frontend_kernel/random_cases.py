@@ -145,6 +145,8 @@ class _Maker:
         rng.shuffle(index)
         name = "ABCDE"[len(set(self.written))]
         self.shapes[name] = tuple(self.reach(e)[1] + 1 for e in index)
+        if min(self.shapes[name]) < 1:
+            raise _Unlucky
         if rng.random() < 0.15:
             self.ins.append(name)
         return Ref(name, self.shapes[name], tuple(index))
@@ -221,7 +223,7 @@ class _Maker:
         high = self.reach(e)[1]
         if high < 0:
             raise _Unlucky
-        extra = self.rng.choice((1, 1, 1, 1, 1, 2, 3, 0, -1))
+        extra = self.rng.choice((1, 1, 1, 1, 1, 2, 3, 0, -1) if variables(e) else (1, 2))
         return max(1, high + extra)
 
     def fitted(self, over: Sequence[str], d: int) -> Tree:

@@ -94,6 +94,7 @@ def test_a_term_sums_over_its_own_indices() -> None:
 def test_points_outside_add_nothing() -> None:
     assert one("A<3>[i] = B<2>[i + 1] + 1;", B=[5, 6]) == [7, 0, 0]  # i has one value for the whole statement
     assert one("A<3>[i] = B<4>[i + k] * C<3>[k];", B=[1, 2, 3, 4], C=[1, 10, 100]) == [321, 432, 43]
+    assert one("A<2,2>[i,j] = B<2>[i + j] + 1;", B=[5, 6]) == [6, 7, 7, 0]  # i + j = 2 is no point of the statement
 
 
 def test_an_input_that_is_written_keeps_what_no_point_reaches() -> None:
