@@ -12,7 +12,7 @@ from dlc.plugins import KINDS, list_plugins, load_registry
 from dlc.registry import Entry, Kind, Registry
 from dlc.spec import Spec
 
-OWN = ("dlc-frontend-onnx", "dlc-backend-c")
+OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c")
 BASES: dict[Kind, type[Configurable]] = {"frontends": Frontend, "backends": Backend, "passes": Pass}
 
 

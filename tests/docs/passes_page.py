@@ -43,7 +43,8 @@ def other_plugins() -> list[str]:
     """Plugins that are not dlc's own: the page is about what comes with dlc."""
     from dlc.plugins import list_plugins
 
-    return [p.name for p in list_plugins() if p.distribution not in ("dlc-frontend-onnx", "dlc-backend-c")]
+    own = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c")
+    return [p.name for p in list_plugins() if p.distribution not in own]
 
 
 def pipelines(registry: Registry) -> str:

@@ -16,7 +16,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = (ROOT, ROOT / "plugins" / "frontend_onnx", ROOT / "plugins" / "backend_c")
+SOURCES = (
+    ROOT,
+    ROOT / "plugins" / "frontend_onnx",
+    ROOT / "plugins" / "frontend_kernel",
+    ROOT / "plugins" / "backend_c",
+)
 
 
 @dataclass(frozen=True)
