@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from dlc import Bytes, DlcError, Frontend, Graph, Location, Op, Report, Source, option
 from dlc.diagnostics import ExitCode, did_you_mean, error
 from dlc.graph import Call, Input, Item
+from dlc.passes.gradient import Gradient
 from dlc.types import DType, f32
 from dlc_frontend_kernel.case import DATA_TYPES, read_case
 from dlc_frontend_kernel.lower import Lowered, lower
@@ -28,6 +29,7 @@ class KernelText(Frontend):
 
     name_: str = option("", "which kernel of a file with several")
     grad: tuple[str, ...] = option((), "inputs to differentiate by: the graph becomes that of the gradients")
+    forward: bool = option(False, "give the kernel itself, although the file or `grad` asks for gradients")
     data_type: Literal["file", "float", "double", "int"] = option(
         "file", "element type of tensors that have none in the text; `file`: as a case says, else float"
     )
@@ -47,7 +49,9 @@ class KernelText(Frontend):
         lowered = lower(program, self.max_tensor_bytes)
         report.count("statements", len(program.statements))
         report.count("nests", len(lowered.kernel.nests))
-        return graph_of(program, lowered)
+        graph = graph_of(program, lowered)
+        wrt = () if self.forward else self.grad or program.grad
+        return Gradient(wrt=wrt).run(graph, report) if wrt else graph
 
     def program(self, source: Source) -> Program:
         """The kernel that the options choose."""
