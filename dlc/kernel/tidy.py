@@ -49,7 +49,22 @@ def tidy(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> tuple[Nest, ...
     simple = [_positional(simplify_nest(n), tensors[n.out].shape) for n in nests]
     other = {n.out for n in simple if n.reduce not in (None, "add")}
     live = [n for n in simple if n.where != Const(False) or n.out in other]
-    return _boxed(_merged(live, tensors), tensors)
+    return _neighbours(_boxed(_merged(live, tensors), tensors))
+
+
+def _neighbours(nests: Sequence[Nest]) -> tuple[Nest, ...]:
+    """Assignments of different tensors over one box behind one another, where they can share their loops."""
+    out: list[Nest] = []
+    for nest in nests:
+        place = len(out)
+        for k in range(len(out) - 1, -1, -1) if nest.reduce is None else ():
+            if not _commute(out[k], nest):
+                break
+            if (out[k].reduce, out[k].axes, out[k].where) == (None, nest.axes, nest.where):
+                place = k + 1
+                break
+        out.insert(place, nest)
+    return tuple(out)
 
 
 def _positional(nest: Nest, shape: tuple[int, ...]) -> Nest:

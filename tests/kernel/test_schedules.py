@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.loops import For, If, Program, Set, reads, walk_stmts
+from dlc.kernel.expr import Const
+from dlc.kernel.loops import For, If, Let, Program, Set, reads, walk_stmts, writes
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
@@ -82,3 +83,86 @@ def test_a_blocked_dimension_is_one_dimension_again(machine: Machine, block: int
 def test_a_panel_larger_than_the_cache_is_added_up_in_parts(text: str) -> None:
     program = agree(parse_kernel(text), Machine(32, 16, 4 << 10, 8 << 10))
     assert any(b.name.startswith("part") and b.name in reads(program.body) for b in program.buffers)
+
+
+def outer_loops(text: str, machine: Machine = MACHINES[2]) -> list[set[str]]:
+    """What every outermost loop writes."""
+    return [writes((s,)) for s in agree(parse_kernel(text), machine).body]
+
+
+@pytest.mark.parametrize("guard", ["", " if i >= 2 and i < 5", " if i+j >= 3"])
+def test_independent_results_over_one_space_share_their_loops(guard: str) -> None:
+    text = f"""kernel(p0: f32[6,7], p1: f32[6,7], p2: f32[7,6]) -> (r0: f32[6,7], r1: f32[6,7], r2: f32[6,7]) {{
+      r0[i,j] = p0[i,j]*p1[i,j]{guard}
+      r1[i,j] = p0[i,j]*p2[j,i]{guard}
+      r2[m,n] = p1[m,n]*p2[n,m]{guard.replace("i", "m").replace("j", "n").replace("mf", "if")}
+    }}"""
+    loops = outer_loops(text)
+    assert loops[-1] == {"r0", "r1", "r2"}
+    assert all(len(w) == 1 for w in loops[:-1])
+    assert len(loops) == (4 if guard else 1)
+    statements = list(walk_stmts(agree(parse_kernel(text), Machine()).body))
+    assert not [s for s in statements if isinstance(s, If)]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "r1[i,j] = p0[i,j] if i >= 2",
+        "r1[i,j] = r0[i,j]+r0[j,i]",
+        "k<6: r1[i,j] += p0[i,k]*p0[k,j]",
+        "r1[i,j] += p0[j,i]",
+        "r0[i,j] = p0[j,i]",
+    ],
+    ids=["guards differ", "one reads the other", "a contraction", "a sum", "one tensor"],
+)
+def test_other_nests_keep_loops_of_their_own(second: str) -> None:
+    text = f"""kernel(p0: f32[6,6]) -> (r0: f32[6,6], r1: f32[6,6]) {{
+      r0[i,j] = exp(p0[i,j])
+      {second}
+    }}"""
+    assert not [w for w in outer_loops(text) if {"r0", "r1"} <= w]
+
+
+def test_two_contractions_keep_their_tiles() -> None:
+    text = """kernel(p0: f32[6,16], p1: f32[16,16], p2: f32[6,16]) -> (r0: f32[6,16], r1: f32[16,16]) {
+      k<16: r0[i,j] += p2[i,k]*p1[j,k]
+      k<6: r1[i,j] += p0[k,i]*p2[k,j]
+    }"""
+    assert not [w for w in outer_loops(text) if {"r0", "r1"} <= w]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "fills"),
+    [
+        (("i < 3", "i >= 3"), 0),
+        (("i < 3 and j < 4", "i < 3 and j >= 4", "i >= 3"), 0),
+        (("i < 3", "i >= 4"), 1),
+        (("i < 3", "i >= 3 and j < 6"), 1),
+        (("i+j < 3", "i+j >= 3"), 1),
+        (("i < 3", "i >= 3 and p0[i,j] < 0.0"), 1),
+    ],
+)
+def test_boxes_that_cover_an_output_need_no_zero(boxes: tuple[str, ...], fills: int) -> None:
+    lines = [f" r0[i,j] = p0[i,j]*{k}.0 if {box}" for k, box in enumerate(boxes, 2)]
+    program = agree(parse_kernel("\n".join(["kernel(p0: f32[6,7]) -> (r0: f32[6,7]) {", *lines, "}"])), Machine())
+    assert len(program.body) - len(boxes) == fills
+
+
+def test_equations_are_loop_bounds() -> None:
+    text = "kernel(p0: f32[9,9]) -> (r0: f32[9]) {\n k<9: r0[i] += p0[i,k] if 2*k == i\n}"
+    program = agree(parse_kernel(text), Machine())
+    assert not [s for s in walk_stmts(program.body) if isinstance(s, If)]
+
+
+def test_bounds_of_a_row_are_bounds_of_its_elements() -> None:
+    text = "kernel(p0: f32[9,8]) -> (r0: f32[9,8]) {\n r0[i,j] = p0[i,j] if i > 1 and i <= 6\n}"
+    program = agree(parse_kernel(text), Machine())
+    assert [(s.start, s.stop) for s in program.body if isinstance(s, For)][1:] == [(Const(16), Const(56))]
+
+
+def test_strict_sums_are_added_one_by_one() -> None:
+    machine = Machine(32, 16, strict=True)
+    for text in SMALL:
+        program = agree(parse_kernel(text), machine)
+        assert not [s for s in walk_stmts(program.body) if isinstance(s, Let) and s.local.lanes > 1]

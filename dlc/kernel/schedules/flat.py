@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, map_loads, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, both, map_loads, substitute
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import conjuncts, is_index, linear, simplify
 
@@ -116,11 +116,11 @@ def positions(e: Expr) -> Iterable[Expr]:
                 pass
 
 
-def nest_positions(nest: Nest) -> Iterable[Expr]:
-    """All flat subscripts of a nest, its guard's comparisons included as they stand."""
+def nest_positions(nest: Nest, guard: Iterable[Expr]) -> Iterable[Expr]:
+    """All flat subscripts of a nest, and the axes of these parts of its guard, which no merged axis may replace."""
     yield nest.index[0]
     yield from positions(nest.body)
-    for part in conjuncts(nest.where):
+    for part in guard:
         yield from (apply("mul", a, a) for a in part_axes(part))
 
 
@@ -138,29 +138,44 @@ def part_axes(e: Expr) -> tuple[Axis, ...]:
 def merge_axes(nests: tuple[Nest, ...], outer: Axis, inner: Axis) -> tuple[Nest, ...] | None:
     """Flat nests with two axes walked as one, when every subscript moves as far per `outer` as per all of `inner`.
 
-    for outer<A inner<B: f(outer·B + inner)   →   for both<A·B: f(both)
+    for outer<A inner<B where outer < c: f(outer·B + inner)   →   for both<A·B where both < c·B: f(both)
     """
-    spots = [p for n in nests for p in nest_positions(n)]
-    for p in spots:
-        a, b = coefficient(p, outer), coefficient(p, inner)
-        if a is None or b is None or a != b * inner.extent:
-            return None
-    both = Axis(inner.name, outer.extent * inner.extent)
-    mapping: dict[Expr, Expr] = {outer: Const(0), inner: both}
+    merged = Axis(inner.name, outer.extent * inner.extent)
+    for nest in nests:
+        rest = [g for g in conjuncts(nest.where) if _wider(g, outer, inner, merged) is None]
+        for p in nest_positions(nest, rest):
+            a, b = coefficient(p, outer), coefficient(p, inner)
+            if a is None or b is None or a != b * inner.extent:
+                return None
+    mapping: dict[Expr, Expr] = {outer: Const(0), inner: merged}
 
     def change(nest: Nest) -> Nest:
-        axes = tuple(both if a == inner else a for a in nest.axes if a != outer)
+        axes = tuple(merged if a == inner else a for a in nest.axes if a != outer)
         fresh = nest.substitute(mapping, axes)
+        where: Expr | None = None
+        for g in conjuncts(nest.where):
+            wider = _wider(g, outer, inner, merged)
+            where = both(where, substitute(g, mapping) if wider is None else wider)
         return Nest(
             fresh.out,
             (simplify(fresh.index[0]),),
             axes,
             flat_simplify(fresh.body),
             fresh.reduce,
-            fresh.where,
+            where,
         )
 
     return tuple(change(n) for n in nests)
+
+
+def _wider(guard: Expr, outer: Axis, inner: Axis, merged: Axis) -> Expr | None:
+    """A constant bound of the outer axis as one of the merged axis; None for any other guard."""
+    match guard:
+        case Apply("ge" | "gt" | "le" | "lt" as fn, (Axis() as axis, Const(int() as k))) if axis == outer:
+            end = (k + (fn in ("gt", "le"))) * inner.extent
+            return apply("ge" if fn in ("ge", "gt") else "lt", merged, end)
+        case _:
+            return None
 
 
 def flat_simplify(e: Expr) -> Expr:

@@ -5,6 +5,9 @@
 
 Axes are linked where one nest reads (or writes again) what another wrote, at the same plain subscript. A class of
 linked axes is shared when every nest of the group has exactly one of them, as an axis of its output.
+
+Where a kernel has several results, neighbours that have nothing to do with each other share their loops as well if they
+assign whole elements of equal spaces: gradients of an element-wise statement read their common operands once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, loads, walk
 from dlc.kernel.nest import Kernel, Nest, Param
 
 Node = tuple[int, Axis]
+
+MOST_BESIDE = 8
+"""Independent results of one loop: each is one more stream of stores."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,11 @@ def partition(kernel: Kernel) -> tuple[Group, ...]:
     group: Group | None = None
     for nest in kernel.nests:
         wider = share([*run, nest], kernel.tensors) if run and _related(run, nest) else None
-        if wider is not None and _worthwhile(run, nest, wider):
+        if wider is not None and not _worthwhile(run, nest, wider):
+            wider = None
+        if wider is None and run and len(kernel.results) > 1:
+            wider = beside(run, nest, kernel.tensors)
+        if wider is not None:
             run.append(nest)
             group = wider
             continue
@@ -147,6 +157,28 @@ def partition(kernel: Kernel) -> tuple[Group, ...]:
         run = [nest]
         group = single(nest)
     return (*out, group) if group is not None else tuple(out)
+
+
+def beside(run: Sequence[Nest], nest: Nest, tensors: Mapping[str, Param]) -> Group | None:
+    """The group of independent assignments over one space, guarded alike; None when they are of another form."""
+    written = [n.out for n in run]
+    if len(run) >= MOST_BESIDE or nest.out in written or nest.reads() & {*written, nest.out}:
+        return None
+    if any(nest.out in n.reads() or n.reads() & set(written) for n in run):
+        return None
+    nests = [m for n in (*run, nest) if (m := _by_position(n, tensors[n.out].shape)) is not None]
+    if len(nests) <= len(run) or not nests[0].axes:
+        return None
+    alike = all((n.axes, n.where) == (nests[0].axes, nests[0].where) for n in nests)
+    return Group(tuple(nests), nests[0].axes) if alike else None
+
+
+def _by_position(nest: Nest, shape: tuple[int, ...]) -> Nest | None:
+    """An assignment of whole elements with its axes named by position; None for any other nest."""
+    if nest.reduce is not None or nest.reduction_axes or not plain_write(nest, shape):
+        return None
+    names = {i: Axis(f"s{d}", i.extent) for d, i in enumerate(i for i in nest.index if isinstance(i, Axis))}
+    return nest.substitute(names, tuple(names.values()))
 
 
 def single(nest: Nest) -> Group:

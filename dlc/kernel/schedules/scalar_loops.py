@@ -8,7 +8,9 @@ Reductions add up in the order of their axes. Groups share their outer loops (se
 
 from __future__ import annotations
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply
+from dataclasses import replace
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, walk
 from dlc.kernel.loops import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.clip import guarded
@@ -24,6 +26,9 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
         nest = scope.nests[0]
         axes = order(nest.axes, nest) if set(scope.shared) == set(nest.axes) else nest.axes
         return guarded(axes, nest.where, (Store(nest.out, nest.index[0], nest.body),))
+    together = _common_guard(scope)
+    if together is not None:
+        scope = replace(scope, nests=tuple(replace(n, where=None) for n in scope.nests))
     body: list[Stmt] = []
     started: set[str] = set(written)
     for name in scope.narrow:
@@ -36,7 +41,16 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
         body += _nest(scope, k, kernel, machine, started)
         started.add(nest.out)
     # Braces, because variables of different groups may share names.
-    return wrap(scope.shared, tuple(body)) if scope.shared else (Block(tuple(body)),)
+    return guarded(scope.shared, together, tuple(body)) if scope.shared else (Block(tuple(body)),)
+
+
+def _common_guard(scope: Scope) -> Expr | None:
+    """The guard of assignments that all have the same, if it tells of shared axes only: it bounds the shared loops."""
+    guard = scope.nests[0].where
+    if guard is None or any(n.where != guard or n.reduce is not None for n in scope.nests):
+        return None
+    inside = all(isinstance(x, Axis | Const | Apply) for x in walk(guard)) and set(axes_in(guard)) <= set(scope.shared)
+    return guard if inside and not scope.scalars else None
 
 
 def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[str]) -> tuple[Stmt, ...]:
