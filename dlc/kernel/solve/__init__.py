@@ -1,0 +1,1 @@
+"""Integer systems: affine equations and inequalities over axes, solved exactly (Smith form, Fourier-Motzkin)."""

@@ -1,0 +1,91 @@
+"""Arithmetic on linear forms: `Linear` of dlc.kernel.simplify as elements of a module over the integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+from dlc.kernel.expr import Expr, axes_in
+from dlc.kernel.simplify import Interval, Linear, bounds, linear
+
+
+def constant(value: int) -> Linear:
+    """The form without atoms."""
+    return Linear((), value)
+
+
+def atom(e: Expr, coefficient: int = 1) -> Linear:
+    """coefficient · e."""
+    return Linear(((e, coefficient),), 0)
+
+
+def combine(*parts: tuple[int, Linear]) -> Linear:
+    """Σ factor · form."""
+    terms: dict[Expr, int] = {}
+    total = 0
+    for factor, form in parts:
+        total += factor * form.constant
+        for e, c in form.terms:
+            terms[e] = terms.get(e, 0) + factor * c
+    return Linear(tuple((e, c) for e, c in terms.items() if c), total)
+
+
+def put(form: Linear, values: Mapping[Expr, Linear]) -> Linear:
+    """The form with atoms replaced by forms, at once; the same object when none occurs."""
+    if not any(e in values for e, _ in form.terms):
+        return form
+    rest = Linear(tuple(t for t in form.terms if t[0] not in values), form.constant)
+    out = combine((1, rest), *((c, values[e]) for e, c in form.terms if e in values))
+    return normal(out)
+
+
+def normal(form: Linear) -> Linear:
+    """The form with quotients and remainders of the same number put together again."""
+    if all(isinstance(e, Expr) and not e_args(e) for e, _ in form.terms):
+        return form
+    again = linear(form.expr())
+    assert again is not None
+    return again
+
+
+def e_args(e: Expr) -> bool:
+    """Whether an atom is more than an axis."""
+    return bool(getattr(e, "args", ()))
+
+
+def split(form: Linear, unknowns: Collection[Expr]) -> tuple[Linear, Linear]:
+    """The part over the unknowns, without constant, and the rest."""
+    mine = tuple(t for t in form.terms if t[0] in unknowns)
+    rest = tuple(t for t in form.terms if t[0] not in unknowns)
+    return Linear(mine, 0), Linear(rest, form.constant)
+
+
+def content(form: Linear) -> int:
+    """The greatest common divisor of the coefficients; 0 when there are none."""
+    return math.gcd(*(c for _, c in form.terms))
+
+
+def divided(form: Linear, divisor: int) -> Linear:
+    """floor(form / divisor), as a form whose remainder is an atom."""
+    if all(c % divisor == 0 for _, c in form.terms):
+        return Linear(tuple((e, c // divisor) for e, c in form.terms), form.constant // divisor)
+    out = linear(form.expr() // divisor)
+    assert out is not None
+    return out
+
+
+def span(form: Linear) -> Interval | None:
+    """Smallest and largest value over the ranges of the atoms, each on its own; None when one is not known."""
+    low = high = form.constant
+    for e, c in form.terms:
+        b = bounds(e)
+        if b is None:
+            return None
+        low += c * b[0] if c > 0 else c * b[1]
+        high += c * b[1] if c > 0 else c * b[0]
+    return low, high
+
+
+def touches(form: Linear, unknowns: Collection[Expr]) -> bool:
+    """Whether an atom of the form is an unknown or depends on one."""
+    return any(a in unknowns for e, _ in form.terms for a in axes_in(e))

@@ -1,0 +1,198 @@
+"""The ranges of free unknowns: solved where there is one point, otherwise loops with constant extents and few guards.
+
+c·w <= e <= c·w + c - 1      →  w = e // c               (one point: mixed radix, remainders)
+a·w >= e and b·w <= f, where a·f - b·e < a·b everywhere
+                             →  w = f // b  where a·w >= e     (at most one point)
+otherwise                    →  0 <= w < extent, from Fourier-Motzkin projection, where the inequalities hold
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.simplify import Linear
+from dlc.kernel.solve.equations import Solved, settled, within
+from dlc.kernel.solve.forms import atom, combine, constant, divided, put, span, touches
+from dlc.kernel.solve.inequalities import Row, connected, eliminate, implied, interval, irredundant, project, ranges_of
+
+
+@dataclass(frozen=True)
+class Squeeze:
+    """One way to determine an unknown: its value, and how good that is (smaller is better)."""
+
+    unknown: Axis
+    value: Linear
+    rank: tuple[bool, bool, int, int]
+
+
+def pin(solved: Solved) -> Solved:
+    """Every free unknown that has at most one value for given other ones is solved for, if that stays affine.
+
+    The inequalities are kept as they are (over the new values), so any quotient is right that is the only candidate.
+    """
+    while (found := _best(solved)) is not None:
+        free = tuple(x for x in solved.free if x != found.unknown)
+        solved = solved.assign({found.unknown: found.value}, free)
+    return solved
+
+
+def _best(solved: Solved) -> Squeeze | None:
+    """The best squeeze that leaves affine forms, from the inequalities or else from their projections."""
+    direct = [s for w in solved.free for s in _squeezes(w, _rows_with(w, solved.rows), solved.free)]
+    if not direct:
+        for w in solved.free:
+            near, atoms = connected(solved.rows, (w,))
+            others = [x for x in solved.free if x in atoms and x != w]
+            boxes = [row for x in others for row in within(atom(x), x.extent)]
+            projected = project((*near, *boxes), others) if others else None
+            if projected is not None:
+                direct += _squeezes(w, _rows_with(w, projected), solved.free)
+    return min(direct, key=lambda s: s.rank, default=None)
+
+
+def _rows_with(w: Axis, rows: Sequence[Row]) -> tuple[Row, ...]:
+    return (*(r for r in rows if r.coefficient(w)), *within(atom(w), w.extent))
+
+
+def _squeezes(w: Axis, rows: Sequence[Row], free: Sequence[Axis]) -> Iterator[Squeeze]:
+    """Pairs of a lower and an upper bound between which at most one integer lies, whose value stays affine."""
+    for value, rank in _candidates(w, rows):
+        quotients = [e for e, _ in value.terms if not isinstance(e, Axis) and touches(Linear(((e, 1),), 0), free)]
+        if not quotients:
+            yield Squeeze(w, value, rank)
+
+
+def _candidates(w: Axis, rows: Sequence[Row]) -> Iterator[tuple[Linear, tuple[bool, bool, int, int]]]:
+    lower = [(row.coefficient(w), row.without(w)) for row in rows if row.coefficient(w) > 0]
+    upper = [(-row.coefficient(w), row.without(w)) for row in rows if row.coefficient(w) < 0]
+    for a, e in lower:
+        for b, f in upper:
+            room = span(combine((a, f), (b, e)))
+            if room is None or room[1] >= a * b:
+                continue
+            exact = a == b and room == (a - 1, a - 1)
+            for value, source in ((divided(f, b), f), (combine((-1, divided(e, a))), e)):
+                negative = sum(c < 0 for _, c in source.terms)
+                plain = all(isinstance(x, Axis) for x, _ in value.terms)
+                yield value, (not exact, not plain, negative, abs(source.constant))
+
+
+def wrap(solved: Solved) -> Solved:
+    """Unknowns with exactly one value for any given other ones become quotients of these, if no inequality is left.
+
+    That is how `(i + k) % n` is inverted: i = (u - k) % n. What is left of such an unknown is no affine form any more,
+    so this is the last step that changes values.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for w in solved.free:
+            rows = [r for r in solved.rows if r.coefficient(w)]
+            exact = [value for value, rank in _candidates(w, rows) if not rank[0]]
+            for value in exact:
+                left = settled([*(put(r, {w: value}) for r in rows), *within(value, w.extent)])
+                if not left:
+                    solved = solved.assign({w: value}, tuple(x for x in solved.free if x != w))
+                    changed = True
+                    break
+            if changed:
+                break
+    return solved
+
+
+def narrow(solved: Solved) -> Solved | None:
+    """Free unknowns with the smallest constant ranges, starting from zero; None when there are no points."""
+    values: dict[Expr, Linear] = {}
+    free: list[Axis] = []
+    for w in solved.free:
+        limits = interval(solved.rows, w)
+        low, high = (0, w.extent - 1) if limits is None else limits
+        if low > high:
+            return None
+        if (low, high) != (0, w.extent - 1):
+            new = Axis(w.name, high - low + 1)
+            values[w] = combine((1, atom(new)), (low, constant(1))) if high > low else constant(low)
+            free += [new] if high > low else []
+        else:
+            free.append(w)
+    if not values:
+        return solved
+    rows = settled([put(r, values) for r in solved.rows])
+    merged: Mapping[Expr, Linear] = {**{e: put(f, values) for e, f in solved.values.items()}, **values}
+    return replace(solved, free=tuple(free), values=merged, rows=rows)
+
+
+def shift(solved: Solved) -> Solved:
+    """Free unknowns start where the parameters say, if their range is much smaller then.
+
+    w >= e  →  w = e + w'. With `i//4` and `i%2` both given, i = 4u + 2w' + v for two w', whatever the extent of i.
+    """
+    for w in solved.free:
+        best = min(_shifts(w, solved), key=lambda s: s[0], default=None)
+        if best is None:
+            continue
+        extent, base = best
+        new = Axis(f"{w.name}'", extent)
+        free = tuple(new if x == w else x for x in solved.free)
+        if extent == 1:
+            free = tuple(x for x in free if x != new)
+        solved = solved.assign({w: combine((1, base), (1, atom(new))) if extent > 1 else base}, free)
+    return solved
+
+
+# A base that needs a division must shorten the loop by at least this factor; bounds of loops cost about that much.
+WORTH_A_DIVISION = 4
+
+
+def _shifts(w: Axis, solved: Solved) -> Iterator[tuple[int, Linear]]:
+    """Extents, and bases over the parameters alone, that a free unknown can have instead."""
+    rows = [r for r in solved.rows if r.coefficient(w)]
+    lower = [(r.coefficient(w), r.without(w)) for r in rows if r.coefficient(w) > 0]
+    upper = [(-r.coefficient(w), r.without(w)) for r in rows if r.coefficient(w) < 0]
+    for a, e in lower:
+        if touches(e, solved.free):
+            continue
+        base = combine((-1, divided(e, a)))
+        for b, f in upper:
+            room = span(combine((a, f), (b, e)))
+            if room is None or room[1] < 0:
+                continue
+            extent = room[1] // (a * b) + 1
+            plain = all(isinstance(x, Axis) for x, _ in base.terms)
+            if extent * (1 if plain else WORTH_A_DIVISION) < w.extent + (not plain):
+                yield extent, base
+
+
+def needed(solved: Solved) -> tuple[Row, ...]:
+    """The inequalities that the others and the ranges do not imply."""
+    rows = list(irredundant(settled(solved.rows)))
+    for row in sorted(rows, key=lambda r: -len(r.terms)):
+        others = [r for r in rows if r is not row]
+        if implied(row, others):
+            rows = others
+    return tuple(rows)
+
+
+def outer_bounds(free: Sequence[Axis], rows: Sequence[Row]) -> tuple[Row, ...]:
+    """What the inequalities imply for outer loops (the first of `free`) once inner ones are projected away.
+
+    Without them an outer loop would run over values for which the inner loops are empty.
+    """
+    current: Sequence[Row] = (*rows, *(r for x in free for r in ranges_of((x,))))
+    added: list[Row] = []
+    for k in range(len(free) - 1, 0, -1):
+        near, _ = connected(current, (free[k],))
+        projected = eliminate(current, free[k])
+        if projected is None:
+            break
+        known = [*rows, *added]
+        outer = free[:k]
+        for row in projected:
+            mine = touches(row, outer) and row not in current and row in near + projected
+            if mine and settled([row]) and not implied(row, [r for r in known if not touches(r, free[k:])]):
+                added.append(row)
+                known.append(row)
+        current = projected
+    return tuple(added)
