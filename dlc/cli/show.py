@@ -30,6 +30,14 @@ Text = Annotated[bool, typer.Option("--text", help="Print the graph, the plan or
 Origins = Annotated[
     bool, typer.Option("--origins", help="With --text: behind each op, the nodes of the model it came from.")
 ]
+Parts = Annotated[
+    str,
+    typer.Option(
+        "--what",
+        metavar="kernel|gradient|loops",
+        help="Print kernels, those of the gradients, or the loops they become; several with commas between them.",
+    ),
+]
 Raw = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the bytes of a cached file to FILE.")
 ]
@@ -41,10 +49,12 @@ def show(
     what: What,
     text: Text = False,
     origins: Origins = False,
+    parts: Parts = "",
     output: Raw = None,
     dim: flags.Dim = None,
     input: flags.Input = None,
     frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
     cache_dir: flags.CacheDir = None,
     json: flags.Json = False,
 ) -> Outcome:
@@ -56,13 +66,17 @@ def show(
         raise _no_effect("--origins", "it belongs to --text")
     if path.exists() and output:
         raise _no_effect("--output", f"{what} is a file already")
-    for flag, value in (("--text", text), ("--dim", dim), ("--input", input), ("--frontend", frontend)):
+    if text and parts:
+        raise _no_effect("--what", "--text prints the whole graph")
+    given = {"--text": text, "--what": parts, "--dim": dim, "--input": input, "--frontend": frontend, "--grad": grad}
+    for flag, value in given.items():
         if value and (path.is_dir() or (flag != "--text" and not path.exists())):
             raise _no_effect(flag, f"{what} is {'a program' if path.is_dir() else 'no model'}")
     if path.is_dir():
         return _program(path)
     if path.exists():
-        return _model(terminal, flags.choice(what, "", None, frontend, dim, input, None, None), text, origins)
+        chosen = flags.choice(what, frontend=frontend, dim=dim, input=input, grad=grad)
+        return _model(terminal, chosen, text, origins, parts)
     if not _DIGEST.fullmatch(what):
         raise error(
             "no-such-thing",
@@ -75,25 +89,31 @@ def show(
     return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
 
 
-def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool) -> Outcome:
-    from dlc.report import Report
+def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool, parts: str) -> Outcome:
+    from dlc.cli.show_kernels import Views
 
     space = Workspace.open(terminal)
     source = space.source(choice.model)
     frontend, _ = space.reader(source, choice)
     with terminal.progress() as progress:
         progress.at(str(frontend))
-        graph = space.graph(choice, Report())
-    rows, table, data = describe_graph(graph)
+        views = Views.of(space, choice)
+    wanted = views.chosen(parts)
+    rows, table, data = describe_graph(views.shown)
     values: dict[str, Any] = {"kind": "model", "name": source.name, "frontend": frontend.name, **data}
     if text:
         from dlc.state_text import print_state
 
-        values["text"] = print_state(graph, origins=origins)
+        values["text"] = print_state(views.shown, origins=origins)
         return Outcome(values["text"], values)
+    found = {part: views.text(part) for part in wanted}
+    values |= found
+    if parts:
+        return Outcome("\n\n".join(found.values()), values)
     bytes_ = source.path.stat().st_size if source.path else 0
     head = [("model", escape(choice.model)), ("format", f"{frontend.name}, {size(bytes_)}")]
-    return Outcome(f"{columns([*head, *rows])}\n{table}", {**values, "bytes": bytes_})
+    summary = f"{columns([*head, *rows])}\n{table}"
+    return Outcome("\n\n".join([summary, *found.values()]), {**values, "bytes": bytes_})
 
 
 def _program(directory: Path) -> Outcome:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dlc.session import StepResult
 
 _NAMES = 3
-"""Nodes that one kernel is named after."""
+"""Nodes that are named below a kernel."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class NestStats:
 class KernelStats:
     """One kernel, however often it is called."""
 
-    name: str
+    names: tuple[str, ...]
     """What it computes: nodes of the model, or outputs."""
     digest: str
     calls: int
@@ -126,8 +126,7 @@ def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
 def _kernel(graph: Graph, calls: Sequence[Call]) -> KernelStats:
     kernel = calls[0].body
     names = dict.fromkeys(name for call in calls for name in graph.origin(call) or _outputs(graph, call))
-    shown = [*list(names)[:_NAMES], *(["…"] if len(names) > _NAMES else [])]
-    return KernelStats(", ".join(shown), kernel.digest, len(calls), tuple(_nest(kernel, n) for n in kernel.nests))
+    return KernelStats(tuple(names), kernel.digest, len(calls), tuple(_nest(kernel, n) for n in kernel.nests))
 
 
 def _outputs(graph: Graph, call: Call) -> tuple[str, ...]:
@@ -170,7 +169,7 @@ def is_scatter(nest: Nest) -> bool:
 
 def _section(kernel: KernelStats) -> str:
     head = (
-        f"kernel {kernel.digest[:12]}{f' ({escape(kernel.name)})' if kernel.name else ''}: "
+        f"kernel {kernel.digest[:12]}: "
         f"{_count(kernel.calls, 'call')}, {_count(len(kernel.nests), 'nest')}, {kernel.iterations:,} iterations a call"
     )
     rows = [("  nest", "writes", "form", "iterations", "points", "multiply-adds")]
@@ -178,7 +177,9 @@ def _section(kernel: KernelStats) -> str:
         (f"  {k}", n.writes, n.form, f"{n.iterations:,}", f"{n.points:,}", f"{n.macs:,}")
         for k, n in enumerate(kernel.nests)
     ]
-    return f"{head}\n{columns(rows, right=(3, 4, 5))}"
+    more = [f"  and {len(kernel.names) - _NAMES} more"] if len(kernel.names) > _NAMES else []
+    names = [f"  {escape(name)}" for name in kernel.names[:_NAMES]]
+    return "\n".join([head, *names, *more, columns(rows, right=(3, 4, 5))])
 
 
 def _kernel_json(k: KernelStats) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def _kernel_json(k: KernelStats) -> dict[str, Any]:
         for n in k.nests
     ]
     return {
-        "name": k.name,
+        "names": list(k.names),
         "digest": k.digest,
         "calls": k.calls,
         "iterations": k.iterations,

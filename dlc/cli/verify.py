@@ -141,9 +141,8 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
     if kind == "onnxruntime":
         return onnxruntime(model)
     from dlc.graph.evaluate import evaluate
-    from dlc.report import Report
 
-    graph = opened.space.graph(replace(chosen, model=str(model)), Report())
+    graph = opened.space.graph(replace(chosen, model=str(model)))
     return Reference("numpy", lambda feeds: evaluate(graph, feeds))
 
 

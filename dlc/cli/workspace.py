@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.driver import Build
     from dlc.graph.graph import Graph
-    from dlc.report import Report
     from dlc.session import Session, StepResult
 
 
@@ -82,8 +81,12 @@ class Workspace:
             raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
         return Source(path)
 
-    def reader(self, source: Source, choice: Choice) -> tuple[Frontend, str]:
-        """The frontend for a source with the shapes and options that flags give, and the package it comes from."""
+    def reader(self, source: Source, choice: Choice, *, forward: bool = False) -> tuple[Frontend, str]:
+        """The frontend for a source with the shapes and options that flags give, and the package it comes from.
+
+        Files of some formats say that they want gradients. `forward`, or a flag that says which are wanted, overrides
+        them: the frontend then gives what the gradients are of.
+        """
         if choice.frontend:
             spec = Spec.parse(choice.frontend, "--frontend")
             entry = self.registry.find("frontends", spec)
@@ -96,8 +99,8 @@ class Workspace:
             ("--input", "input", _pairs("--input", ":", choice.inputs)),
         )
         known = {doc.key for doc in frontend.options_doc()}
-        if choice.by and _takes_grad(frontend):
-            spec = spec.with_option("grad", choice.by)
+        if (choice.by or forward) and "forward" in known:
+            spec = spec.with_option("forward", "yes")
         for flag, key, value in given:
             if not value:
                 continue
@@ -115,13 +118,15 @@ class Workspace:
                 spec = spec.with_option(option, setting, span)
         return self.registry.frontend(spec), entry.package
 
-    def graph(self, choice: Choice, report: Report) -> Graph:
-        """The model's graph, or that of its gradients, with nothing cached: to be looked at or interpreted."""
+    def graph(self, choice: Choice, *, forward: bool = False) -> Graph:
+        """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""
+        from dlc.report import Report
+
         source = self.source(choice.model)
-        frontend, _ = self.reader(source, choice)
-        graph = frontend.parse(source, report)
-        if choice.by and not _takes_grad(frontend):
-            graph = self.registry.stage(gradient_spec(choice.by)).run(graph, report)
+        frontend, _ = self.reader(source, choice, forward=forward)
+        graph = frontend.parse(source, Report())
+        if choice.by and not forward:
+            return self.registry.stage(gradient_spec(choice.by)).run(graph, Report())
         return graph
 
     def prepare(self, choice: Choice) -> Prepared:
@@ -135,7 +140,7 @@ class Workspace:
             pipeline=choice.pipeline,
             settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
             without=choice.without,
-            grad=() if _takes_grad(frontend) else choice.by,
+            grad=choice.by,
         )
         return Prepared(source, frontend, package, recipe)
 
@@ -220,11 +225,6 @@ def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
     if may_be_absent and not cache_directory(config.cache_dir).exists():
         return Cache(MemoryStore(), config.cache_mode)
     return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
-
-
-def _takes_grad(frontend: Frontend) -> bool:
-    """Whether a frontend gives gradients itself: its files may say which, and the flag overrides them."""
-    return any(doc.key == "grad" for doc in frontend.options_doc())
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:
