@@ -101,7 +101,7 @@ class _Fuser:
 
     def _named(self, call: Call) -> str:
         """Where a call came from, in few words."""
-        names = self._origins.get(call.digest, (repr(call),))
+        names = self._origins.get(call.digest) or (repr(call),)
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
     def _refusal(self, producer: Call, consumer: Call) -> str:
