@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from dlc.graph.evaluate import is_constant
-from dlc.graph.graph import Graph
+from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.interfaces import Port, Signature
@@ -117,11 +117,15 @@ def results_of(call: Call) -> tuple[Op, ...]:
 
 
 def calls_of(graph: Graph) -> tuple[Call, ...]:
-    """The calls that compute something at run time, in graph order: those that depend on an input, or are outputs."""
+    """The calls that compute something at run time, operands first: those that depend on an input, or are outputs.
+
+    What may be written over an input comes last, so that few still read that input by then.
+    """
+    over = [graph.outputs[i] for i, _ in graph.aliases]
     variable: set[str] = set()
     outputs = {o.of.digest if isinstance(o, Item) else o.digest for o in graph.outputs}
     found: list[Call] = []
-    for op in graph.ops:
+    for op in toposort((*(o for o in graph.outputs if o not in over), *over)):
         if isinstance(op, Input) or op.digest in outputs or any(x.digest in variable for x in op.operands):
             variable.add(op.digest)
             if isinstance(op, Call):

@@ -45,8 +45,15 @@ class _Machine:
         self._arena = np.full(plan.regions.get("arena", 0), 0xFF, np.uint8)
         self._values: dict[str, Array] = {}
         for i in plan.graph.inputs:
-            given = self._values[i.digest] = np.array(feeds[i.name], i.dtype.numpy)
-            given.flags.writeable = False
+            self._values[i.digest] = np.array(feeds[i.name], i.dtype.numpy)
+        # The caller's worst choice: one buffer for an input and the output that may be written over it.
+        for i, j in plan.graph.aliases:
+            self._values[plan.graph.outputs[i].digest] = self._values[plan.graph.inputs[j].digest]
+        over = {plan.graph.inputs[j].digest for _, j in plan.graph.aliases}
+        for i in plan.graph.inputs:
+            self._values[i.digest].flags.writeable = i.digest in over
+        for i in plan.kept:
+            self._view(i)[...] = self._values[i.digest]
 
     def place(self, value: Op) -> Array:
         """The memory of a value that is about to be written."""
@@ -138,8 +145,10 @@ def lives_of(plan: Plan) -> list[Life]:
     A value lives from the step that writes it through the last that reads it or a view of it. Where a result takes the
     very place of an argument that is read for the last time, and the kernel does work so, the argument ends there.
     """
-    base = _bases(plan)
-    lives: dict[str, Life] = {}
+    base, kept = _bases(plan), plan.kept
+    lives = {
+        i.digest: Life(n, plan.slots[i.digest].size, 0, 1, plan.slots[i.digest].offset) for n, i in enumerate(kept)
+    }
     for k, step in enumerate(plan.steps):
         read = {base.get(a.digest, a.digest) for a in step.args}
         for digest in read & lives.keys():
