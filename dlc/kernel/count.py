@@ -2,15 +2,16 @@
 
     for i<n, j<n, where i + j < n: …   →   n·(n + 1) / 2
 
-Guards that are loop bounds (see schedules/clip.py) are counted exactly; a guard that stays a test inside the loops
-counts as if it always held. Axes that no guard links multiply. Of linked axes one is counted in closed form by its
-bounds, and the others are enumerated.
+Guards that are loop bounds or steps (see schedules/clip.py) are counted exactly; a guard that stays a test inside the
+loops counts as if it always held. Axes that no guard links multiply. Of linked axes one is counted in closed form by
+its bounds, and the others are enumerated.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in
 from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.schedules.clip import bound
+from dlc.kernel.schedules.clip import bound, residue
 from dlc.kernel.simplify import conjuncts, simplify_nest
 from dlc.types import Array
 
@@ -34,15 +35,25 @@ def iterations(nest: Nest) -> int:
         return 0
     reduced = set(nest.reduction_axes)
     loops = [*(a for a in nest.axes if a not in reduced), *nest.reduction_axes]
-    guards = [g for g in conjuncts(nest.where) if _is_bound(g, loops)]
+    guards = _folded(conjuncts(nest.where), loops)
     return math.prod(_points(axes, [g for g in guards if axes_in(g)[0] in axes]) for axes in _linked(loops, guards))
 
 
-def _is_bound(guard: Expr, loops: Sequence[Axis]) -> bool:
-    """Whether a condition becomes a bound of the innermost loop that it depends on."""
-    found = set(axes_in(guard))
-    inner = next((a for a in reversed(loops) if a in found), None)
-    return inner is not None and bound(guard, inner, [], [])
+def _folded(guards: Sequence[Expr], loops: Sequence[Axis]) -> list[Expr]:
+    """The conditions that become bounds or the step of the innermost loop that they depend on; a loop has one step."""
+    found: list[Expr] = []
+    stepped: set[Axis] = set()
+    for g in guards:
+        used = set(axes_in(g))
+        inner = next((a for a in reversed(loops) if a in used), None)
+        if inner is None:
+            continue
+        if bound(g, inner, [], []):
+            found.append(g)
+        elif inner not in stepped and residue(g, inner) is not None:
+            stepped.add(inner)
+            found.append(g)
+    return found
 
 
 def _linked(axes: Sequence[Axis], guards: Sequence[Expr]) -> list[tuple[Axis, ...]]:
@@ -68,15 +79,36 @@ def _points(axes: tuple[Axis, ...], guards: Sequence[Expr]) -> int:
     whole = math.prod(a.extent for a in axes)
     if not guards:
         return whole
-    solved = [a for a in axes if all(bound(g, a, [], []) for g in guards if a in axes_in(g))]
-    inner = max(solved, key=lambda a: a.extent, default=None)
-    outer = tuple(a for a in axes if a != inner)
+    closed = [c for a in axes if (c := _closed(a, [g for g in guards if a in axes_in(g)])) is not None]
+    inner = max(closed, key=lambda c: c.axis.extent, default=None)
+    outer = tuple(a for a in axes if inner is None or a != inner.axis)
     if math.prod(a.extent for a in outer) > ENUMERATED:
         return whole
+    tests = [g for g in guards if inner is None or inner.axis not in axes_in(g)]
+    return sum(_on_slab(grid, inner, tests) for grid in _slabs(outer))
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop whose length is an expression: from the largest of `lows` to below the least of `highs`, by a step."""
+
+    axis: Axis
+    lows: tuple[Expr, ...]
+    highs: tuple[Expr, ...]
+    first: Expr
+    step: int
+
+
+def _closed(axis: Axis, guards: Sequence[Expr]) -> _Loop | None:
+    """The loop of an axis under conditions; None when they are not all bounds or one step."""
     lows: list[Expr] = [Const(0)]
-    highs: list[Expr] = [Const(1 if inner is None else inner.extent)]
-    tests = [g for g in guards if inner is None or not (inner in axes_in(g) and bound(g, inner, lows, highs))]
-    return sum(_on_slab(grid, lows, highs, tests) for grid in _slabs(outer))
+    highs: list[Expr] = [Const(axis.extent)]
+    steps = [residue(g, axis) for g in guards if not bound(g, axis, lows, highs)]
+    if not steps:
+        return _Loop(axis, tuple(lows), tuple(highs), Const(0), 1)
+    if len(steps) > 1 or steps[0] is None:
+        return None
+    return _Loop(axis, tuple(lows), tuple(highs), *steps[0])
 
 
 def _slabs(axes: tuple[Axis, ...]) -> list[dict[Axis, Array]]:
@@ -90,16 +122,15 @@ def _slabs(axes: tuple[Axis, ...]) -> list[dict[Axis, Array]]:
     return [{**fixed, axes[0]: fixed[axes[0]][start : start + step]} for start in range(0, first, step)]
 
 
-def _on_slab(grid: Mapping[Axis, Array], lows: Sequence[Expr], highs: Sequence[Expr], tests: Sequence[Expr]) -> int:
+def _on_slab(grid: Mapping[Axis, Array], loop: _Loop | None, tests: Sequence[Expr]) -> int:
     """The sum over a slab of the lengths of the innermost loop, where the tests hold."""
     shape = np.broadcast_shapes(*(a.shape for a in grid.values()))
-    length = np.broadcast_to(np.int64(0), shape)
-    start, stop = _value(lows[0], grid), _value(highs[0], grid)
-    for e in lows[1:]:
-        start = np.maximum(start, _value(e, grid))
-    for e in highs[1:]:
-        stop = np.minimum(stop, _value(e, grid))
-    length = np.broadcast_to(np.maximum(stop - start, 0), shape)
+    length = np.ones(shape, np.int64)
+    if loop is not None:
+        start = np.max(np.stack([np.broadcast_to(_value(e, grid), shape) for e in loop.lows]), 0)
+        stop = np.min(np.stack([np.broadcast_to(_value(e, grid), shape) for e in loop.highs]), 0)
+        start = start + (_value(loop.first, grid) - start) % loop.step
+        length = np.maximum((stop - start + loop.step - 1) // loop.step, 0)
     for g in tests:
         length = length * _value(g, grid)
     return int(length.sum())

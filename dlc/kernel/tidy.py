@@ -143,23 +143,56 @@ def monomial(e: Expr) -> tuple[Number, frozenset[tuple[Expr, int]], tuple[Expr, 
 
 
 def _total(bodies: Sequence[Expr], dtype: DType) -> Expr:
-    """The sum of bodies, equal ones counted: `a*b + b*a` is `2*(a*b)`."""
-    if len(bodies) == 1:
-        return bodies[0]
-    terms: list[Expr] = []
+    """The sum of bodies, equal terms counted: `a*b + b*a` is `2*(a*b)`."""
+    if dtype.kind not in ("int", "float"):
+        return _added(bodies)
+    terms = [t for body in bodies for t in _terms(body)]
     like: dict[frozenset[tuple[Expr, int]], list[Expr]] = {}
-    for body in bodies:
-        like.setdefault(monomial(body)[1], []).append(body)
+    for term in terms:
+        like.setdefault(monomial(term)[1], []).append(term)
+    total: list[Expr] = []
     for equal in like.values():
-        whole: Number = sum(monomial(b)[0] for b in equal)
-        if len(equal) == 1 or not whole or dtype.kind not in ("int", "float"):
-            terms += equal
+        whole: Number = sum(monomial(t)[0] for t in equal)
+        if len(equal) == 1 or not whole:
+            total += equal
             continue
         factors = monomial(equal[0])[2]
         value = math.prod(factors[1:], start=factors[0]) if factors else None
         literal = Const(float(whole) if dtype.is_float else whole)
-        terms.append(literal if value is None else value if whole == 1 else apply("mul", literal, value))
-    return _added(terms)
+        total.append(literal if value is None else value if whole == 1 else apply("mul", literal, value))
+    return _added(total)
+
+
+def _terms(e: Expr) -> list[Expr]:
+    """What a sum adds up, in reading order; a difference adds a negative."""
+    found: list[Expr] = []
+    stack = [(e, False)]
+    while stack:
+        x, negative = stack.pop()
+        match x:
+            case Apply("add", (a, b)):
+                stack += [(b, negative), (a, negative)]
+            case Apply("sub", (a, b)):
+                stack += [(b, not negative), (a, negative)]
+            case Apply("neg", (a,)):
+                stack.append((a, not negative))
+            case _:
+                positive, odd = _unsigned(x)
+                found.append(apply("neg", positive) if odd != negative else positive)
+    return found
+
+
+def _unsigned(e: Expr) -> tuple[Expr, bool]:
+    """A product or quotient without the signs of its factors, and whether it is to be negated: exact in any type."""
+    match e:
+        case Apply("neg", (x,)):
+            value, odd = _unsigned(x)
+            return value, not odd
+        case Apply("mul" | "div" as fn, (x, y)):
+            (a, odd), (b, other) = _unsigned(x), _unsigned(y)
+            return (e if (a, b) == (x, y) else apply(fn, a, b)), odd != other
+        case _:
+            return e, False
 
 
 def _added(terms: Sequence[Expr]) -> Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,9 +59,20 @@ def test_other_guards_count_as_if_they_held(
     space: tuple[tuple[Axis, ...], tuple[Axis, ...], Expr | None], step: int
 ) -> None:
     axes, kept, guard = space
-    test = apply("eq", sum(axes[1:], axes[0]) % step, 0)
+    test = (axes[0] + 1) * (axes[-1] + 1) % step < step - 1
     if axes[0].extent > 1:
         assert counted(axes, kept, both(guard, test)) == counted(axes, kept, guard)
+
+
+@settings(max_examples=100, deadline=None)
+@given(spaces(), st.integers(2, 4), st.integers(0, 3), st.sampled_from([-3, -1, 1, 2, 5]))
+def test_one_remainder_is_a_step(
+    space: tuple[tuple[Axis, ...], tuple[Axis, ...], Expr | None], step: int, value: int, factor: int
+) -> None:
+    axes, kept, guard = space
+    guard = both(guard, apply("eq", sum((a * factor for a in axes[1:]), axes[0]) % step, value % step))
+    if math.gcd(step, factor) == 1:
+        assert counted(axes, kept, guard) == executed(axes, kept, guard)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +85,8 @@ def test_other_guards_count_as_if_they_held(
         ("i<100 j<100: r0[i,j] += 1.0 if 2*i == 2*j+1", 0),
         ("i<100 j<100 k<0: r0[i,j] += 1.0", 0),
         ("i<100 j<100: r0[i,j] += 1.0 if i < 0", 0),
+        ("i<100 j<100: r0[i,j] += 1.0 if (i+j) % 3 == 1", 3_333),
+        ("i<100 j<100: r0[i,j] += 1.0 if (1-i)//2 >= -3", 800),
         ("i<100 j<100 k<50: r0[i,j] += 1.0 if k-i//2 >= 0 and k-i//2 < 3", 29_400),
         ("i<100 j<100: r0[i,j] += 1.0 if p0[i,j] < 0.0", 10_000),
     ],

@@ -155,6 +155,28 @@ def test_equations_are_loop_bounds() -> None:
     assert not [s for s in walk_stmts(program.body) if isinstance(s, If)]
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes}x{m.registers}-{m.l2 >> 10}K")
+@pytest.mark.parametrize(
+    "nest",
+    [
+        "r0[i,j] = p0[(1-i)//2*(-1),j] if (1-i) % 2 == 0 and (1-i)//2 >= -3",
+        "r0[i,j] = p0[(j-i)//3+3,j] if (2*j-2*i) % 3 == 2 and (j-i)//3 >= -3",
+        "k<5: r0[i,j] += p0[k,j]*p1[(i-k)//2] if (i-k) % 2 == 0 and i >= k and i < k+8",
+        "k<5: r0[i,j] += p0[k,j] if (i+j*k) % 2 == 0",
+    ],
+)
+def test_remainders_and_quotients_may_bound_loops(nest: str, machine: Machine) -> None:
+    agree(parse_kernel(f"kernel(p0: f32[8,9], p1: f32[4]) -> (r0: f32[10,9]) {{\n {nest}\n}}"), machine)
+
+
+def test_a_remainder_is_a_step() -> None:
+    text = "kernel(p0: f32[9]) -> (r0: f32[40]) {\n r0[i] = p0[i//5+1] if i % 5 == 3 and i//5 < 6\n}"
+    program = agree(parse_kernel(text), Machine())
+    (*_, last) = [s for s in walk_stmts(program.body) if isinstance(s, For)]
+    assert (last.start, last.stop, last.step) == (Const(3), Const(30), 5)
+    assert not [s for s in walk_stmts(program.body) if isinstance(s, If)]
+
+
 def test_bounds_of_a_row_are_bounds_of_its_elements() -> None:
     text = "kernel(p0: f32[9,8]) -> (r0: f32[9,8]) {\n r0[i,j] = p0[i,j] if i > 1 and i <= 6\n}"
     program = agree(parse_kernel(text), Machine())
