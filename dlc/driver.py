@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.code_digest import code_digest
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.interfaces import Artifact, Backend, Frontend, Source
 from dlc.libraries import versions
@@ -30,8 +31,9 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
         _check(graph, "ops")
         return graph
 
-    libraries = (("library", versions(frontend.libraries)),) if frontend.libraries else ()
-    return session.step(Stage(str(frontend), package, run, libraries), Handle("source", digest, lambda: source))
+    extra = [("library", versions(frontend.libraries))] if frontend.libraries else []
+    extra += [("code", f"{p} {code_digest(p)[:32]}") for p in frontend.packages(source)]
+    return session.step(Stage(str(frontend), package, run, tuple(extra)), Handle("source", digest, lambda: source))
 
 
 def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:

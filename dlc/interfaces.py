@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from dlc.diagnostics import ExitCode, Location, error
 from dlc.hashing import file_sha256
-from dlc.spec import Configurable
+from dlc.spec import Configurable, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,6 +200,18 @@ class Frontend(Configurable, ABC):
 
     def companions(self, source: Source) -> tuple[Source, ...]:
         """Other files that `parse` reads (external weights): part of the cache key."""
+        return ()
+
+    def with_frontends(self, find: "Callable[[Spec], Frontend]") -> "Frontend":
+        """The frontend with a way to ask others, for models with parts in their formats; itself when there are none.
+
+        `find` gives the configured frontend that a spec selects, or raises DlcError.
+        """
+        del find
+        return self
+
+    def packages(self, source: Source) -> tuple[str, ...]:
+        """Top-level packages of the frontends that `parse` asks: their code is part of the cache key."""
         return ()
 
     @classmethod

@@ -147,7 +147,8 @@ class Registry:
         """The configured frontend; raises DlcError."""
         from dlc.interfaces import Frontend
 
-        return self._create("frontends", spec, Frontend)
+        found: Frontend = self._create("frontends", spec, Frontend)
+        return found.with_frontends(self.frontend)
 
     def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""

@@ -49,7 +49,7 @@ def check_calls(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, onnx.Fu
     sizes: dict[Key, int] = {}
     for key in functions:
         _measure(key, functions, sizes, source)
-    total = sum(sizes.get(called, 0) for called in _calls(nodes))
+    total = sum(sizes.get(called, 0) for called in calls(nodes))
     if total > MAX_NODES:
         message = f"calls of the model's functions come to {total} nodes; at most {MAX_NODES} are read"
         raise error("too-large", message, location=Location(source), help=HELP, exit_code=ExitCode.LIMIT)
@@ -61,7 +61,7 @@ def _measure(root: Key, functions: Mapping[Key, onnx.FunctionProto], sizes: dict
     stack = [(root, False)]
     while stack:
         key, done = stack.pop()
-        called = list(_calls(functions[key].node))
+        called = list(calls(functions[key].node))
         if done:
             active.discard(key)
             sizes[key] = sum(1 + sizes.get(c, 0) for c in called)
@@ -76,7 +76,7 @@ def _measure(root: Key, functions: Mapping[Key, onnx.FunctionProto], sizes: dict
                     stack.append((c, False))
 
 
-def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Key]:
+def calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Key]:
     """What nodes call, those in branches among them."""
     pending = list(nodes)
     while pending:

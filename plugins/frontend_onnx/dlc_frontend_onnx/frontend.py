@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -14,9 +15,10 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
-from dlc_frontend_onnx.calls import check_calls, functions_of, versions_of
+from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
+from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.refusals import Refusals
@@ -37,6 +39,8 @@ class Onnx(Frontend):
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
     libraries: ClassVar[tuple[str, ...]] = ("onnx", "protobuf")
 
+    find: ClassVar[Find | None] = None
+    """The way to other frontends, which the registry lends: a part of the instance that is no option."""
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
@@ -59,12 +63,30 @@ class Onnx(Frontend):
                 names.add(external_file(source, entries.get("location", ""), t.name)[1])
         return tuple(Source((source.path or Path()).parent / name) for name in sorted(names))
 
+    def with_frontends(self, find: Find) -> Onnx:
+        """The frontend for models that hold kernels too."""
+        new = copy(self)
+        object.__setattr__(new, "find", find)
+        return new
+
+    def packages(self, source: Source) -> tuple[str, ...]:
+        """The package that reads kernels, if the model has any and there is one."""
+        model, _ = read_model(source)
+        nodes = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+        if self.find is None or not any(domain == DOMAIN for domain, _, _ in calls(nodes)):
+            return ()
+        try:
+            return (type(self.find(READER)).__module__.partition(".")[0],)
+        except DlcError:
+            return ()  # reading the model tells of it, with the node
+
     @classmethod
     def supported(cls) -> Iterable[tuple[str, str]]:
         """(operator, operator sets) of all that has a rule; functions of the standard are read beside them."""
         for domain, operator, since in support():
             name, oldest = (f"{domain}.{operator}", 1) if domain else (operator, OLDEST)
             yield name, f"version {max(since[0], oldest)} and later"
+        yield f"{DOMAIN}.*", "any name; the attribute kernel is kernel text"
 
     def parse(self, source: Source, report: Report) -> Graph:
         """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported."""
@@ -78,7 +100,8 @@ class Onnx(Frontend):
         versions = versions_of(model.opset_import)
         functions = functions_of(model)
         check_calls(model.graph.node, functions, source.name)
-        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals)
+        kernels = Kernels(source.name, self.find)
+        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals, kernels)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))

@@ -16,6 +16,7 @@ from dlc_frontend_onnx.calls import MAX_NODES, Key, domain_of, key_of, versions_
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of, has_body
 from dlc_frontend_onnx.hints import hint
+from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.refusals import Refusals
@@ -59,6 +60,7 @@ class Importer:
     limit: int
     """Bytes that one tensor may take."""
     refusals: Refusals
+    kernels: Kernels
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     unrolled: int = 0
@@ -132,7 +134,7 @@ class Importer:
 
     def _known(self, node: Node) -> bool:
         proto, domain = node.proto, domain_of(node.proto)
-        if key_of(proto) in self.functions or find(domain, proto.op_type, node.version) is not None:
+        if domain == DOMAIN or key_of(proto) in self.functions or find(domain, proto.op_type, node.version) is not None:
             return True
         return has_body(domain, proto.op_type, node.version)
 
@@ -141,6 +143,8 @@ class Importer:
         if (function := self.functions.get(key_of(proto))) is not None:
             versions = versions_of(function.opset_import)
             return self._call(node, Body(function, versions, {a.name: a for a in function.attribute_proto}))
+        if domain == DOMAIN:
+            return self.kernels.read(node)
         rule = find(domain, proto.op_type, node.version)
         if rule is None:
             body = None if refused else body_of(node)
