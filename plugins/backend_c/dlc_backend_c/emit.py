@@ -1,13 +1,11 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from dlc import Artifact, ExitCode, Report, Signature
 from dlc.diagnostics import error
 from dlc.hashing import Content
-from dlc.kernel.nest import Kernel
 from dlc.manifest import NAME, signature_json
 from dlc.plan import Plan, results_of
 from dlc_backend_c import manifest
@@ -74,17 +72,10 @@ def _functions(plan: Plan, target: CTarget) -> dict[tuple[str, bool], CFunction]
     digests = {digest for digest, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     return {
-        (digest, shares): _function(kernel, f"dlc_k_{digest[:length]}", shares, target)
+        # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
+        (digest, shares): c_function(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", target, disjoint=not shares)
         for (digest, shares), kernel in kernels.items()
     }
-
-
-def _function(kernel: Kernel, name: str, shares: bool, target: CTarget) -> CFunction:
-    if not shares:
-        return c_function(kernel, name, target)
-    # Where a result overwrites an argument element by element, the promise that buffers are disjoint must go.
-    found = c_function(kernel, f"{name}_over", target)
-    return replace(found, text=found.text.replace("*restrict ", "*"))
 
 
 # ---- model.c --------------------------------------------------------------------------------------------------------

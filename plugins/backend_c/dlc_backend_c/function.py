@@ -28,8 +28,12 @@ class CFunction:
     scratch: int
 
 
-def c_function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
-    """The function that computes a kernel. Buffers may not overlap; results need no initial content."""
+def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True) -> CFunction:
+    """The function that computes a kernel; results need no initial content.
+
+    Buffers may not overlap. Unless `disjoint`, the compiler is not told so: a result may then overwrite an argument of
+    which the kernel reads each element before it writes that one.
+    """
     plain = Kernel.canonical(kernel.params, kernel.results, kernel.nests, kernel.locals)
-    text, scratch = function_text(schedule(plain, target.machine), name)
+    text, scratch = function_text(schedule(plain, target.machine), name, disjoint=disjoint)
     return CFunction(name, text, scratch)

@@ -267,8 +267,12 @@ def shared_parts(e: Expr) -> list[Expr]:
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
-def function_text(program: Program, name: str) -> tuple[str, int]:
-    """The complete definition, and the bytes of scratch memory it wants (64-aligned)."""
+def function_text(program: Program, name: str, *, disjoint: bool = True) -> tuple[str, int]:
+    """The complete definition, and the bytes of scratch memory it wants (64-aligned).
+
+    `disjoint`: the compiler is promised that no two buffers overlap.
+    """
+    pointer = "*restrict " if disjoint else "*"
     tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
     tensors |= {b.name: b.dtype for b in program.buffers}
     used = reads(program.body) | writes(program.body)
@@ -282,15 +286,15 @@ def function_text(program: Program, name: str) -> tuple[str, int]:
             writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
         else:
             kind = spelling.STORAGE[b.dtype]
-            writer.line(f"{kind} *restrict {b.name} = ({kind} *)(void *)(scratch + {scratch});")
+            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(scratch + {scratch});")
             scratch += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
     for p in (*program.params, *program.results):
         if p.name not in used:
             writer.line(f"(void){p.name};")
     writer.stmts(program.body)
-    arguments = [f"const {spelling.STORAGE[p.dtype]} *restrict {p.name}" for p in program.params]
-    arguments += [f"{spelling.STORAGE[p.dtype]} *restrict {p.name}" for p in program.results]
+    arguments = [f"const {spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.params]
+    arguments += [f"{spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.results]
     if scratch:
-        arguments.append("unsigned char *restrict scratch")
+        arguments.append(f"unsigned char {pointer}scratch")
     head = f"void {name}({', '.join(arguments) or 'void'})"
     return "\n".join([head, "{", *writer.lines, "}", ""]), scratch

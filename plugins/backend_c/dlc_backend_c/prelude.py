@@ -8,7 +8,7 @@ from functools import lru_cache
 from dlc.types import DTYPES, DType, f32, f64
 from dlc_backend_c.spelling import VALUE
 from dlc_backend_c.target import CTarget
-from dlc_backend_c.vector_math import POLYNOMIALS, VECTOR_POLYNOMIALS
+from dlc_backend_c.vector_math import scalar_functions, vector_functions
 
 _HEAD = """\
 #include <math.h>
@@ -218,7 +218,7 @@ def _sections(target: CTarget) -> Iterator[str]:
     for t in DTYPES.values():
         if t.is_integer:
             yield _integer(t)
-    yield POLYNOMIALS if target.vector_bytes else _LIBM
+    yield scalar_functions() if target.vector_bytes else _LIBM
     if target.vector_bytes:
         for t in (f32, f64):
             size = target.vector_bytes
@@ -239,7 +239,7 @@ def _vector(t: DType, size: int) -> str:
     lanes = size // t.itemsize
     mask = "int32_t" if t is f32 else "int64_t"
     text = (
-        (_VECTOR + (VECTOR_POLYNOMIALS if t is f32 else ""))
+        (_VECTOR + (vector_functions() if t is f32 else ""))
         .replace("@V", f"{t}x{lanes}")
         .replace("@T", VALUE[t])
         .replace("@B", str(size))

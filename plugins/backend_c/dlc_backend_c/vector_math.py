@@ -7,9 +7,64 @@ exp 2.0e-7 relative (results below 2^-126 are flushed gradually, as IEEE), tanh 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-POLYNOMIALS: Final = """\
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of powers, evaluated from the highest one on by Horner's rule."""
+
+    out: str
+    """Variable of the value."""
+    x: str
+    """Variable of the argument."""
+    coefficients: tuple[str, ...]
+    """C literals, that of the highest power first."""
+
+    def scalar(self) -> str:
+        """Statements for one value."""
+        first, *rest = self.coefficients
+        return "\n".join([f"    {self.out} = {first};", *self._steps(rest)])
+
+    def vector(self) -> str:
+        """Statements for lanes: a vector has no constant to start from, so the first step has two coefficients."""
+        first, second, *rest = self.coefficients
+        return "\n".join([f"    {self.out} = {self.x} * {first} + {second};", *self._steps(rest)])
+
+    def _steps(self, rest: Sequence[str]) -> list[str]:
+        return [f"    {self.out} = {self.out} * {self.x} + {c};" for c in rest]
+
+
+POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
+    "EXP": Polynomial(
+        "p",
+        "r",
+        ("1.9875691500e-4f", "1.3981999507e-3f", "8.3334519073e-3f", "4.1665795894e-2f", "1.6666665459e-1f",
+         "5.0000001201e-1f"),
+    ),
+    "TANH": Polynomial(
+        "p",
+        "z",
+        ("-5.70498872745e-3f", "2.06390887954e-2f", "-5.37397155531e-2f", "1.33314422036e-1f", "-3.33332819422e-1f"),
+    ),
+    "ERF_NEAR": Polynomial(
+        "p",
+        "z",
+        ("7.853861353153693e-5f", "-8.010193625184903e-4f", "5.188327685732524e-3f", "-2.685381193529856e-2f",
+         "1.128358514861418e-1f", "-3.761262582423300e-1f", "1.128379165726710e+0f"),
+    ),
+    "ERF_FAR": Polynomial(
+        "q",
+        "t",
+        ("-1.964500007e-05f", "4.165671708e-04f", "-4.079282749e-03f", "2.486521937e-02f", "-1.078685448e-01f",
+         "-6.337370872e-01f", "-1.129313946e+00f", "1.312583772e-04f"),
+    ),
+}  # fmt: skip
+"""By the name that stands for them, behind an @, in the texts below."""
+
+_SCALARS: Final = """\
 /* 2^n for whole n in [-126, 127], by its bits. */
 DLC_INLINE float dlc_exp2_whole(float n)
 {
@@ -25,12 +80,7 @@ DLC_INLINE float dlc_exp_f32(float x)
     /* Adding and taking away 1.5 * 2^23 rounds to a whole number. */
     n = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
     r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
-    p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
+@EXP
     p = p * (r * r) + r + 1.0f;
     /* In two steps, because 2^n alone may leave the range that p * 2^n is still in. */
     m = (n * 0.5f + 12582912.0f) - 12582912.0f;
@@ -40,11 +90,7 @@ DLC_INLINE float dlc_exp_f32(float x)
 DLC_INLINE float dlc_tanh_f32(float x)
 {
     float a = fabsf(x), z = x * x, p, e, big;
-    p = -5.70498872745e-3f;
-    p = p * z + 2.06390887954e-2f;
-    p = p * z + -5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z + -3.33332819422e-1f;
+@TANH
     p = p * z * x + x;
     e = dlc_exp_f32(2.0f * (a > 10.0f ? 10.0f : a));
     big = copysignf(1.0f - 2.0f / (e + 1.0f), x);
@@ -53,28 +99,15 @@ DLC_INLINE float dlc_tanh_f32(float x)
 DLC_INLINE float dlc_erf_f32(float x)
 {
     float a = fabsf(x), t = a > 4.0f ? 4.0f : a, z = x * x, p, q, big;
-    p = 7.853861353153693e-5f;
-    p = p * z + -8.010193625184903e-4f;
-    p = p * z + 5.188327685732524e-3f;
-    p = p * z + -2.685381193529856e-2f;
-    p = p * z + 1.128358514861418e-1f;
-    p = p * z + -3.761262582423300e-1f;
-    p = p * z + 1.128379165726710e+0f;
+@ERF_NEAR
     p = p * x;
-    q = -1.964500007e-05f;
-    q = q * t + 4.165671708e-04f;
-    q = q * t + -4.079282749e-03f;
-    q = q * t + 2.486521937e-02f;
-    q = q * t + -1.078685448e-01f;
-    q = q * t + -6.337370872e-01f;
-    q = q * t + -1.129313946e+00f;
-    q = q * t + 1.312583772e-04f;
+@ERF_FAR
     big = copysignf(1.0f - dlc_exp_f32(q), x);
     return a < 1.0f || x != x ? p : big;
 }
 """
 
-VECTOR_POLYNOMIALS: Final = """\
+_VECTORS: Final = """\
 DLC_INLINE @V dlc_pick_@V(@V_mask m, @V a, @V b) { return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b)); }
 DLC_INLINE @V dlc_abs_@V(@V x) { return (@V)((@V_mask)x & 0x7fffffff); }
 /* The size of a with the sign of x. */
@@ -87,11 +120,7 @@ DLC_INLINE @V dlc_exp2_whole_@V(@V n)
 DLC_INLINE @V dlc_exp_part_@V(@V c, @V n)
 {
     @V r = (c - n * 0.693359375f) - n * -2.12194440e-4f, p;
-    p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
+@EXP
     return p * (r * r) + r + 1.0f;
 }
 /* For x in [-87, 88] only. */
@@ -115,10 +144,7 @@ DLC_INLINE @V dlc_tanh_@V(@V x)
 {
     const @V ten = dlc_splat_@V(10.0f), middle = dlc_splat_@V(0.625f);
     @V a = dlc_abs_@V(x), z = x * x, p, e;
-    p = z * -5.70498872745e-3f + 2.06390887954e-2f;
-    p = p * z + -5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z + -3.33332819422e-1f;
+@TANH
     p = p * z * x + x;
     e = dlc_exp_near_@V(2.0f * dlc_pick_@V((@V_mask)(a > ten), ten, a));
     e = dlc_signed_@V(1.0f - 2.0f / (e + 1.0f), x);
@@ -128,22 +154,26 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 {
     const @V four = dlc_splat_@V(4.0f), one = dlc_splat_@V(1.0f);
     @V a = dlc_abs_@V(x), t = dlc_pick_@V((@V_mask)(a > four), four, a), z = x * x, p, q;
-    p = z * 7.853861353153693e-5f + -8.010193625184903e-4f;
-    p = p * z + 5.188327685732524e-3f;
-    p = p * z + -2.685381193529856e-2f;
-    p = p * z + 1.128358514861418e-1f;
-    p = p * z + -3.761262582423300e-1f;
-    p = p * z + 1.128379165726710e+0f;
+@ERF_NEAR
     p = p * x;
-    q = t * -1.964500007e-05f + 4.165671708e-04f;
-    q = q * t + -4.079282749e-03f;
-    q = q * t + 2.486521937e-02f;
-    q = q * t + -1.078685448e-01f;
-    q = q * t + -6.337370872e-01f;
-    q = q * t + -1.129313946e+00f;
-    q = q * t + 1.312583772e-04f;
+@ERF_FAR
     q = dlc_signed_@V(1.0f - dlc_exp_near_@V(q), x);
     return dlc_pick_@V((@V_mask)(a < one) | (@V_mask)(x != x), p, q);
 }
 """
-"""The same for vectors: @V is their type, @V_mask that of comparisons."""
+
+
+def scalar_functions() -> str:
+    """exp, tanh and erf of a float."""
+    return _filled(_SCALARS, {name: p.scalar() for name, p in POLYNOMIALS.items()})
+
+
+def vector_functions() -> str:
+    """The same for vectors: @V is their type, @V_mask that of comparisons."""
+    return _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
+
+
+def _filled(text: str, statements: Mapping[str, str]) -> str:
+    for name, lines in statements.items():
+        text = text.replace(f"@{name}\n", f"{lines}\n")
+    return text
