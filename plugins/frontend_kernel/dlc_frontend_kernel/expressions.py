@@ -19,6 +19,7 @@ from dlc.kernel.nest import Reduce
 from dlc.kernel.scalar import SCALARS
 from dlc.lexer import Token
 from dlc_frontend_kernel.syntax import (
+    BOUND,
     Call,
     Declared,
     Group,
@@ -152,7 +153,7 @@ class Reader:
                 what = "is a tensor" if word.text in self.tensors else "stands here twice"
                 raise tokens.fault("bad-index", f"{word.text} {what}, not an index to reduce over", word.offset)
             self._reductions += 1
-            bound[word.text] = f"{word.text}'{self._reductions}"
+            bound[word.text] = f"{word.text}{BOUND}{self._reductions}"
             if not tokens.accept(","):
                 break
         if not tokens.accept("]"):

@@ -1,44 +1,13 @@
-"""Statements in order → one `Kernel`. Every statement makes a new version of the tensor that it writes.
-
-    A[i] = t1 - t2;   →   A'[i] = t1;  A'[i] += neg(t2) over the indices of t2 that the left side lacks
-
-Every term is a unit of summation: its nest adds to the element in the order of plain loops, left side's indices
-outermost, then the term's own in the order of the text. Terms without own indices in front are one expression.
-"""
+"""Statements in order → one `Kernel`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, walk
 from dlc.kernel.nest import Kernel, Nest, Param
-from dlc.kernel.simplify import depth, simplify_nest
-from dlc.lexer import MAX_DEPTH
-from dlc.types import DType, Type, bool_
-from dlc_frontend_kernel.inference import Types
-from dlc_frontend_kernel.injective import is_injective
-from dlc_frontend_kernel.keep import is_whole, kept, kept_by_mask
-from dlc_frontend_kernel.ranges import Interval, occurrences, ranges
-from dlc_frontend_kernel.syntax import (
-    Index,
-    Node,
-    Operation,
-    Program,
-    Reduction,
-    Ref,
-    Statement,
-    bare,
-    free,
-    walk_nodes,
-)
-from dlc_frontend_kernel.values import Conditions, Values
-
-MAX_POINTS = 1 << 52
-"""Points of one nest: more could not be counted in the numbers that C loops use, nor run in a lifetime."""
-_FOLDED = 64
-"""Terms that become one expression; the nests of the others are added one by one."""
+from dlc_frontend_kernel.statements import lower_statement
+from dlc_frontend_kernel.syntax import Program
+from dlc_frontend_kernel.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -61,305 +30,31 @@ class Lowered:
 def lower(program: Program, max_bytes: int = 4 << 30) -> Lowered:
     """The kernel of a program.
 
+    Args:
+        program: What the parser gave.
+        max_bytes: Largest tensor that is accepted.
+
     Raises:
         DlcError: what the statements say is not possible; with line and column.
     """
-    return _Lowering(program, max_bytes).run()
+    work = Workspace(program, max_bytes)
+    for statement in program.statements:
+        lower_statement(work, statement)
+    outputs = tuple(work.current[name] for name in program.outs)
+    nests, needed = _live(work.nests, {p.name for p in outputs})
+    params = tuple(p for p in work.inputs.values() if p.name in needed)
+    results = {p.name for p in outputs}
+    locals_ = tuple(p for name, p in work.made.items() if name in needed and name not in results)
+    kernel = Kernel.canonical(params, outputs, nests, locals_)
+    named = tuple(Param(name, p.type) for name, p in zip(program.outs, outputs, strict=True))
+    return Lowered(kernel, tuple(p.name for p in params), tuple(work.inputs.values()), named)
 
 
-@dataclass(frozen=True)
-class _Term:
-    """A summand: its value, what it adds up over beside the left side's indices, and what must hold."""
-
-    value: Expr
-    own: tuple[Axis, ...]
-    conditions: Conditions
-
-
-class _Lowering:
-    def __init__(self, program: Program, max_bytes: int) -> None:
-        self.program, self.tokens, self.max_bytes = program, program.tokens, max_bytes
-        self.inputs: dict[str, Param] = {}
-        for name in program.ins:
-            declared = program.tensors[name]
-            self.inputs[name] = self.tensor(name, declared.dtype or program.dtype, declared.shape, declared.at)
-        self.current: dict[str, Param] = dict(self.inputs)
-        self.made: dict[str, Param] = {}
-        self.nests: list[Nest] = []
-
-    def tensor(self, name: str, dtype: DType, shape: tuple[int, ...], at: int) -> Param:
-        """A tensor of a size that is accepted."""
-        of = Type(dtype, shape)
-        if of.nbytes > self.max_bytes:
-            message = f"{name} of type {of} takes {of.nbytes:,} bytes; the limit is {self.max_bytes:,}"
-            help = "if this size is meant, raise the limit: --set kernel.max-tensor-bytes=64GiB"
-            raise self.tokens.fault("too-large", message, at, help)
-        return Param(name, of)
-
-    def fresh(self, name: str, dtype: DType, shape: tuple[int, ...], at: int) -> Param:
-        """A tensor that the kernel itself writes."""
-        found = self.tensor(name, dtype, shape, at)
-        found = replace(found, name=f"{name}@{len(self.made)}")
-        self.made[found.name] = found
-        return found
-
-    def emit(self, nest: Nest, at: int) -> None:
-        """Append a nest, simplified, of a size and depth that everything behind can handle."""
-        if any(depth(e) > MAX_DEPTH for e in nest.exprs()):
-            message = f"a term has more than {MAX_DEPTH} operations in each other"
-            raise self.tokens.fault("too-large", message, at, "divide it into several statements")
-        if nest.points > MAX_POINTS:
-            shown = " x ".join(f"{a.name.partition(chr(39))[0]}<{a.extent}" for a in nest.axes)
-            message = f"a term has {nest.points:,} points ({shown}); the limit is {MAX_POINTS:,}"
-            raise self.tokens.fault("too-large", message, at)
-        self.nests.append(simplify_nest(nest))
-
-    def run(self) -> Lowered:
-        for statement in self.program.statements:
-            _StatementLowering(self, statement).run()
-        outputs = tuple(self.current[name] for name in self.program.outs)
-        needed = {p.name for p in outputs}
-        nests: list[Nest] = []
-        for nest in reversed(self.nests):
-            if nest.out in needed:
-                nests.append(nest)
-                needed |= nest.reads()
-        params = tuple(p for p in self.inputs.values() if p.name in needed)
-        results = {p.name for p in outputs}
-        locals_ = tuple(p for name, p in self.made.items() if name in needed and name not in results)
-        kernel = Kernel.canonical(params, outputs, tuple(reversed(nests)), locals_)
-        named = tuple(Param(name, p.type) for name, p in zip(self.program.outs, outputs, strict=True))
-        return Lowered(kernel, tuple(p.name for p in params), tuple(self.inputs.values()), named)
-
-
-class _StatementLowering:
-    def __init__(self, program: _Lowering, statement: Statement) -> None:
-        self.program, self.statement, self.tokens = program, statement, program.tokens
-        self.types = Types(self.tokens, lambda ref: self.read(ref).dtype)
-        self.dtype = self._dtype()
-        self.intervals = self._intervals()
-        # Their own names: an axis of the statement must not be taken for one of another.
-        self.axes = {key: Axis(key, int(high) + 1) for key, (_, high) in self.intervals.items()}
-        self.values = Values(self.tokens, self.types, self.read, self.axes, self.intervals, self.as_local, self.dtype)
-        self.left = tuple(self.axes[k] for k in dict.fromkeys(k for s in statement.target.subscripts for k in free(s)))
-
-    # ---- what the statement is about ----
-    def read(self, ref: Ref) -> Param:
-        """The version of a tensor that the statement reads; for its left side, the tensor that it writes."""
-        if ref is self.statement.target:
-            name = ref.tensor
-            return Param(name, Type(self.dtype, self.program.program.tensors[name].shape))
-        found = self.program.current.get(ref.tensor)
-        if found is None:
-            message = f"{ref.tensor} is read before anything is written to it"
-            raise self.tokens.fault("undefined", message, ref.at, f"make {ref.tensor} an input, or write it first")
-        return found
-
-    def _dtype(self) -> DType:
-        target, program = self.statement.target, self.program.program
-        found = self.types.of(self.statement.value)
-        declared = program.tensors[target.tensor].dtype
-        if declared is None and target.tensor in self.program.current:
-            declared = self.program.current[target.tensor].dtype
-        if declared is None and target.tensor in program.outs:
-            declared = program.dtype
-        wanted = declared or found or program.dtype
-        if found is not None and found != wanted:
-            what = "a comparison" if found is bool_ else f"a value of type {found}"
-            help = "choose numbers by it: select(condition, 1, 0)" if found is bool_ else f"convert it: {wanted}(…)"
-            message = f"{what} is stored into {target.tensor} of type {wanted}"
-            raise self.tokens.fault("type", message, self.statement.value.at, help)
-        return wanted
-
-    def _intervals(self) -> dict[str, Interval]:
-        shapes = {name: d.shape for name, d in self.program.program.tensors.items()}
-        out = ranges(list(occurrences(self.statement, shapes)))
-        for node in (*walk_nodes(self.statement.target), *walk_nodes(self.statement.value)):
-            if isinstance(node, Reduction):
-                used = set(free(node.body))
-                for key in node.indices:
-                    if key not in used:
-                        name = key.partition("'")[0]
-                        message = f"the reduction runs over {name}, which does not occur in it"
-                        raise self.tokens.fault("unbounded-index", message, node.at)
-            if not isinstance(node, Index):
-                continue
-            low, high = out.get(node.key, (0, math.inf))
-            if high == math.inf:
-                help = f"use {node.name} as a subscript, which bounds it"
-                raise self.tokens.fault("unbounded-index", f"nothing bounds the index {node.name}", node.at, help)
-            if high < low:
-                message = f"the index {node.name} has no values: at least {low}, at most {high}"
-                raise self.tokens.fault("empty-range", message, node.at, "compare the subscripts with the shapes")
-        return out
-
-    def lows(self, axes: Sequence[Axis]) -> Iterator[Expr]:
-        """Conditions for the smallest values of indices that do not start at 0."""
-        for axis in axes:
-            low = int(self.intervals[axis.name][0])
-            if low > 0:
-                yield axis >= low
-
-    # ---- reductions by name ----
-    def as_local(self, node: Reduction, want: DType) -> Expr:
-        """The reduction's value for all free indices, in a tensor of its own."""
-        body, conditions = self.values.collect(node.body, want)
-        kept_axes = tuple(self.axes[k] for k in free(node))
-        bound = tuple(self.axes[k] for k in node.indices)
-        out = self.program.fresh("t", want, tuple(a.extent for a in kept_axes), node.at)
-        where = _all((*self.lows((*kept_axes, *bound)), *conditions))
-        self.program.emit(Nest(out.name, kept_axes, (*kept_axes, *bound), body, node.kind, where), node.at)
-        self.values.require({c: None for c in conditions if not set(axes_in(c)) & set(bound)})
-        return Load(out.name, kept_axes)
-
-    # ---- the statement ----
-    def run(self) -> None:
-        """Emit the nests of the statement, and make its result the tensor's current version."""
-        target = self.statement.target
-        index, conditions = self._place()
-        if self._direct(index, conditions):
-            return
-        signs, nodes = _terms(self.statement.value)
-        continued = self._continued(nodes)
-        terms = [self._term(n) for n in nodes[continued is not None :]]
-        signs = signs[continued is not None :]
-        whole = self._statement_conditions(conditions, terms)
-        old = self.program.current.get(target.tensor)
-        out = continued or self._version()
-        if continued is None and old is not None and not is_whole(out, index, whole):
-            self._keep(out, old, index, whole)
-        self._sum(out, index, whole, signs, terms, fold=continued is None)
-        self.program.current[target.tensor] = out
-
-    def _version(self) -> Param:
-        target = self.statement.target
-        return self.program.fresh(
-            target.tensor, self.dtype, self.program.program.tensors[target.tensor].shape, target.at
-        )
-
-    def _place(self) -> tuple[tuple[Expr, ...], Conditions]:
-        """The left side's subscripts, checked, and the conditions for them to lie in the tensor."""
-        target = self.statement.target
-        for s in target.subscripts:
-            for n in walk_nodes(s):
-                if isinstance(n, Ref):
-                    message = f"the left side's subscript reads {n.tensor}: elements could be written twice"
-                    raise self.tokens.fault("left-side", message, n.at)
-        index, conditions = self.values.place(target)
-        plain = [e for e in index if isinstance(e, Axis)]
-        help = "every element is written once; sum over the other indices on the right side"
-        if len(set(plain)) < len(plain):
-            double = next(e for k, e in enumerate(plain) if e in plain[:k])
-            message = f"the index {double.name} stands twice on the left side"
-            raise self.tokens.fault("left-side", message, target.at, help)
-        if not is_injective(index, self.read(target).shape, self.left):
-            message = f"different index values write the same element of {target.tensor}, or may do so"
-            raise self.tokens.fault("left-side", message, target.at, help)
-        return index, conditions
-
-    def _term(self, node: Node) -> _Term:
-        value, conditions = self.values.collect(node, self.dtype)
-        own = tuple(a for k in free(node) if (a := self.axes[k]) not in self.left)
-        if own and self.dtype is bool_:
-            raise self.tokens.fault("type", "comparisons cannot be summed", node.at, "sum select(condition, 1, 0)")
-        return _Term(value, own, conditions)
-
-    def _statement_conditions(self, own: Conditions, terms: Sequence[_Term]) -> list[Expr]:
-        """What holds of left side's indices alone guards the whole statement: elsewhere nothing is written."""
-        left = set(self.left)
-        found: Conditions = dict.fromkeys((*self.lows(self.left), *own))
-        found.update({c: None for t in terms for c in t.conditions if set(axes_in(c)) <= left})
-        return list(found)
-
-    def _sum(
-        self,
-        out: Param,
-        index: tuple[Expr, ...],
-        whole: Sequence[Expr],
-        signs: Sequence[str],
-        terms: Sequence[_Term],
-        fold: bool,
-    ) -> None:
-        at = self.statement.at
-        first = 0
-        value: Expr | None = None
-        while fold and first < min(len(terms), _FOLDED) and not terms[first].own:
-            term = terms[first].value
-            value = term if value is None else apply("sub" if signs[first] == "-" else "add", value, term)
-            first += 1
-        if value is not None:
-            self.program.emit(Nest(out.name, index, self.left, value, None, _all(whole)), at)
-        for sign, term in zip(signs[first:], terms[first:], strict=True):
-            body = apply("neg", term.value) if sign == "-" else term.value
-            where = _all((*whole, *self.lows(term.own), *(c for c in term.conditions if c not in whole)))
-            self.program.emit(Nest(out.name, index, (*self.left, *term.own), body, "add", where), at)
-
-    def _keep(self, out: Param, old: Param, index: tuple[Expr, ...], whole: Sequence[Expr]) -> None:
-        at = self.statement.at
-        if all(isinstance(e, Axis | Const) for e in index):
-            nests = kept(out, old, index, whole)
-        else:
-            mask = self.program.fresh("written", bool_, out.shape, at)
-            nests = kept_by_mask(out, old, mask, Nest(out.name, index, self.left, Const(0), None, _all(whole)))
-        for nest in nests:
-            self.program.emit(nest, at)
-
-    # ---- two statements that need no tensor of their own ----
-    def _direct(self, index: tuple[Expr, ...], conditions: Conditions) -> bool:
-        """`A[i] = max[k](…);` over all of A: the result itself collects the values."""
-        node = bare(self.statement.value)
-        left = set(self.left)
-        if not isinstance(node, Reduction) or {self.axes[k] for k in free(node)} - left:
-            return False
-        out = Param(self.statement.target.tensor, self.read(self.statement.target).type)
-        if conditions or any(self.lows(self.left)) or not is_whole(out, index, ()):
-            return False
-        mark = len(self.program.nests), dict(self.program.made)
-        body, required = self.values.collect(node.body, self.dtype)
-        if any(set(axes_in(c)) <= left for c in required):
-            del self.program.nests[mark[0] :]
-            self.program.made = mark[1]
-            return False
-        out = self._version()
-        bound = tuple(self.axes[k] for k in node.indices)
-        where = _all((*self.lows(bound), *required))
-        self.program.emit(Nest(out.name, index, (*self.left, *bound), body, node.kind, where), self.statement.at)
-        self.program.current[self.statement.target.tensor] = out
-        return True
-
-    def _continued(self, nodes: Sequence[Node]) -> Param | None:
-        """`A[i] = A[i] + …;` where nothing else has read A since it was made: the sum goes on in the same tensor."""
-        target, first = self.statement.target, nodes[0]
-        old = self.program.current.get(target.tensor)
-        if old is None or old.name not in self.program.made or not isinstance(first, Ref):
-            return None
-        same = first.tensor == target.tensor and _plain_keys(first) == _plain_keys(target) is not None
-        again = [n for n in walk_nodes(self.statement.value) if isinstance(n, Ref) and n.tensor == target.tensor]
-        sums = all(n.reduce in (None, "add") for n in self.program.nests if n.out == old.name)
-        read = any(old.name in n.reads() for n in self.program.nests)
-        return old if same and len(again) == 1 and len(nodes) > 1 and sums and not read else None
-
-
-def _plain_keys(ref: Ref) -> tuple[str, ...] | None:
-    found = tuple(s.key for s in ref.subscripts if isinstance(s, Index))
-    return found if len(found) == len(ref.subscripts) else None
-
-
-def _terms(node: Node) -> tuple[list[str], list[Node]]:
-    """The signs and summands of a sum, left to right; what stands in parentheses is one."""
-    signs: list[str] = []
-    nodes: list[Node] = []
-    while isinstance(node, Operation) and node.op in ("+", "-"):
-        signs.append(node.op)
-        nodes.append(node.args[1])
-        node = node.args[0]
-    return ["+", *reversed(signs)], [node, *reversed(nodes)]
-
-
-def _all(conditions: Sequence[Expr]) -> Expr | None:
-    """The conjunction; conditions that read data come last, behind those that make them legal."""
-    ordered = sorted(dict.fromkeys(conditions), key=lambda c: any(isinstance(x, Load) for x in walk(c)))
-    out: Expr | None = None
-    for c in ordered:
-        out = both(out, c)
-    return out
+def _live(nests: list[Nest], needed: set[str]) -> tuple[tuple[Nest, ...], set[str]]:
+    """The nests that lead to tensors, and all tensors on the way."""
+    out: list[Nest] = []
+    for nest in reversed(nests):
+        if nest.out in needed:
+            out.append(nest)
+            needed = needed | nest.reads()
+    return tuple(reversed(out)), needed

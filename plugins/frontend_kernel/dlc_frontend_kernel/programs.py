@@ -8,7 +8,6 @@ tensor := Id ':' type;  type := Id [ '[' [Int (',' Int)*] ']' ]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from dlc.diagnostics import did_you_mean
@@ -165,8 +164,3 @@ def named(programs: Sequence[Program], name: str) -> Program | None:
     if not name and len(programs) == 1:
         return programs[0]
     return next((p for p in programs if p.name == name), None)
-
-
-def with_grad(program: Program, grad: tuple[str, ...]) -> Program:
-    """The program to be differentiated by inputs."""
-    return replace(program, grad=grad)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from dlc.kernel.nest import Reduce
 from dlc.types import DType
 from dlc_frontend_kernel.tokens import KernelTokens
+
+BOUND: Final = "'"
+"""In keys of indices that a reduction binds: behind the name, before a number."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from dlc.kernel.scalar import SCALARS
 from dlc.types import DType, bool_, i64
 from dlc_frontend_kernel.expressions import COMPARISONS, MAX_SIZE
 from dlc_frontend_kernel.inference import LOGIC, Types
+from dlc_frontend_kernel.known import Sum, facts, follows
 from dlc_frontend_kernel.ranges import Interval, forward
 from dlc_frontend_kernel.syntax import Call, Group, Index, Node, Number, Operation, Reduction, Ref, bare, walk_nodes
 from dlc_frontend_kernel.tokens import KernelTokens
@@ -27,6 +28,7 @@ _INDEX_CALLS: Final = frozenset({"min", "max"})
 _INDEX_OPERATORS: Final[Mapping[str, str]] = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}
 _COMPARE: Final[Mapping[str, str]] = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 assert set(_COMPARE) == COMPARISONS
+MAX_GATHERS = 4
 _REACH = 1 << 53
 """Subscripts stay far inside of 64 bits."""
 
@@ -58,13 +60,15 @@ class Values:
         self._axes, self._intervals, self._reduce, self._dtype = axes, intervals, reduce, dtype
         self._conditions: list[Conditions] = []
         self._soft = 0
+        self._known: dict[Sum, int] = {}
+        self._gathers = 0
 
     def collect(self, node: Node, want: DType) -> tuple[Expr, Conditions]:
         """The value of a node as an element of type `want`, and what must hold wherever it is evaluated."""
         self._conditions.append({})
-        softness, self._soft = self._soft, 0
+        outer, self._soft, self._known = (self._soft, self._known), 0, {}
         value = self._value(node, want)
-        self._soft = softness
+        self._soft, self._known = outer
         return value, self._conditions.pop()
 
     def require(self, conditions: Conditions) -> None:
@@ -127,10 +131,11 @@ class Values:
     def _call(self, node: Call, want: DType) -> Expr:
         if node.fn == "select":
             condition = self._value(node.args[0], bool_)
-            self._soft += 1
-            branches = [self._value(a, want) for a in node.args[1:]]
-            self._soft -= 1
-            return select(condition, *branches)
+            return select(
+                condition,
+                self._branch(node.args[1], want, condition, True),
+                self._branch(node.args[2], want, condition, False),
+            )
         scalar = SCALARS[node.fn]
         if scalar.rule == "cast":
             source = self._types.of(node.args[0]) or self._adapted(node.args[0])
@@ -139,6 +144,18 @@ class Values:
         type = self._types.operands(node) or (want if scalar.rule == "same" else self._dtype)
         self._types.check_domain(node, node.fn, type)
         return apply(node.fn, *[self._value(a, type) for a in node.args])
+
+    def _branch(self, node: Node, want: DType, condition: Expr, holds: bool) -> Expr:
+        """A branch of `select`: what its condition tells is known there."""
+        outer = self._known
+        self._known = dict(outer)
+        for key, bound in facts(condition, holds):
+            self._known[key] = min(bound, self._known.get(key, bound))
+        self._soft += 1
+        value = self._value(node, want)
+        self._soft -= 1
+        self._known = outer
+        return value
 
     def _infix(self, op: str, type: DType, a: Expr, b: Expr) -> Expr:
         if op in LOGIC:
@@ -175,7 +192,8 @@ class Values:
             return load
         guard: Expr | None = None
         for c in conditions:
-            guard = both(guard, c)
+            if not follows(c, self._known):
+                guard = both(guard, c)
         zero = Const(0.0 if want.is_float else False if want is bool_ else 0)
         return load if guard is None else select(guard, load, zero)
 
@@ -232,7 +250,13 @@ class Values:
         if not dtype.is_integer:
             help = f"an index tensor has whole elements: declare {node.tensor}: i32[…] in a .kernel file"
             raise self._tokens.fault("type", f"{node.tensor} of type {dtype} is a subscript", node.at, help)
+        # Each level repeats the subscript in the conditions of the next.
+        self._gathers += 1
+        if self._gathers > MAX_GATHERS:
+            message = f"subscripts read from tensors are nested deeper than {MAX_GATHERS}"
+            raise self._tokens.fault("too-large", message, node.at, "divide it into several statements")
         value = self._element(node, dtype)
+        self._gathers -= 1
         return value if dtype is i64 else apply("i64", value)
 
     def _no_subscript(self, node: Node) -> Exception:
