@@ -11,6 +11,7 @@ takes calls. See Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -208,7 +209,7 @@ class _Work:
         rest = tuple(k for k in wrt if k not in self._passed_on(kernel, wrt))
         if rest:
             made = self._adjoint(kernel, rest)
-            self.scattered += [(self._node(op), reason) for reason in made.scattered]
+            self.scattered += [(self._node(op), _named(reason, distinct)) for reason in made.scattered]
             args = (*(distinct[k] for k in made.primals), *(given[k] for k in made.cotangents))
             call = Call(made.kernel, args)
             found |= zip(rest, [call] if len(rest) == 1 else [Item(call, k) for k in range(len(rest))], strict=True)
@@ -247,6 +248,16 @@ class _Work:
             if names:
                 self.origins.setdefault(op.digest, names)
             stack += op.operands
+
+
+def _named(reason: str, operands: Sequence[Op]) -> str:
+    """A reason that names parameters, with the model's inputs by their names: d.p0 is the gradient of p0."""
+
+    def name(found: re.Match[str]) -> str:
+        op = operands[int(found[2])]
+        return f"{'d' if found[1] else ''}{op.name}" if isinstance(op, Input) else found[0]
+
+    return re.sub(r"\b(d\.)?p(\d+)\b", name, reason)
 
 
 def _source(made: Adjoint, result: Param) -> int | None:

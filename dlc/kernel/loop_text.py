@@ -1,8 +1,8 @@
 """Loops as text, for people: one statement a line, what is inside a loop indented.
 
-    for i0 in 0..8:
-      for i1 in 0..8:
-        r0[8*i0+i1] = (p0[8*i0+i1]+p0[8*i0+i1+8]+p0[8*i0+i1+16])/3.0
+for i0 in 0..8:
+  for i1 in 0..8:
+    r0[8*i0+i1] = (p0[8*i0+i1]+p0[8*i0+i1+8]+p0[8*i0+i1+16])/3.0
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def print_loops(program: Program) -> str:
     """Parameters, results, working memory, then the statements. Tensors are flat: a subscript counts elements."""
     head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}) {{"
     buffers = [
-        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] on the {'stack' if b.stack else 'scratch memory'}"
+        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] {'on the stack' if b.stack else 'in scratch memory'}"
         for b in program.buffers
     ]
     return "\n".join([head, *buffers, *_lines(program.body, 1), "}"])
