@@ -8,8 +8,7 @@ known: `i * 1` is `i`, `0 + i` is `i`, integer constants combine. Floating-point
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Number: TypeAlias = bool | int | float
@@ -104,10 +103,10 @@ class Load(Expr):
 
     param: str
     index: tuple[Expr, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.param, self.index))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.param, self.index)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,16 +114,20 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class Apply(Expr):
-    """A scalar function of `scalar.SCALARS` applied to arguments."""
+    """A scalar function of `scalar.SCALARS` applied to arguments; `has_load` tells whether any part is a load."""
 
     fn: str
     args: tuple[Expr, ...]
+    has_load: bool = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.fn, self.args))
+    # Once, from the parts: expressions are trees with much sharing, which the default would walk at every look-up, and
+    # chains of hundreds, on which it would recurse.
+    def __post_init__(self) -> None:
+        found = any(isinstance(a, Load) or (isinstance(a, Apply) and a.has_load) for a in self.args)
+        object.__setattr__(self, "has_load", found)
+        object.__setattr__(self, "_hash", hash((self.fn, self.args)))
 
-    # Cached: expressions are trees with much sharing, and the default would walk the whole tree at every look-up.
     def __hash__(self) -> int:
         return self._hash
 
