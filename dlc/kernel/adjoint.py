@@ -14,20 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlc.diagnostics import ExitCode, error
+from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.kernel.adjoint_expr import Pull, tree_size
 from dlc.kernel.adjoint_nests import Program, elements, flows
-from dlc.kernel.expr import Const, Expr, Load
+from dlc.kernel.expr import Expr, Load
+from dlc.kernel.gather import NoInverse, gather
 from dlc.kernel.merge import inline_locals
 from dlc.kernel.nest import Kernel, Nest, Param
-from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.simplify import depth, simplify_nest
+from dlc.kernel.text import parse_kernel, print_kernel
 from dlc.kernel.tidy import tidy
 
 MAX_NODES = 100_000
 """Nodes of all expressions of an adjoint: the product of 200 factors has 80,000."""
-MAX_DEPTH = 400
+MAX_DEPTH = 256
 """Height of an expression: what the recursive functions of this package walk safely."""
+_PLAIN_DEPTH = 60
+"""Height up to which the text of any expression can be read again."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ def adjoint(kernel: Kernel, wrt: Sequence[int]) -> Adjoint:
     """
     if len(set(wrt)) < len(wrt):
         raise ValueError(f"parameters {list(wrt)} are not distinct")
+    deepest = max((depth(n.body) for n in kernel.nests), default=0)
+    if deepest > MAX_DEPTH:
+        raise _too_large(f"an expression is {deepest} operations deep, derivatives are taken of {MAX_DEPTH}")
     sweep = _Sweep(kernel, tuple(wrt))
     sweep.run()
     return sweep.finished()
@@ -104,7 +110,9 @@ class _Sweep:
             if cotangent is None:
                 continue
             for flow in flows(self.kernel, self.kernel.tensors[name], cotangent, self.program):
-                for (load, where), value in self.pull(flow.nest.body, flow.g, flow.nest.where).items():
+                found = self.pull(flow.nest.body, flow.g, flow.nest.where)
+                self._measure(found.values())
+                for (load, where), value in found.items():
                     self._feed(load, replace(flow.nest, index=load.index, body=value, reduce="add", where=where))
 
     def _cotangent(self, name: str) -> Param | None:
@@ -117,25 +125,27 @@ class _Sweep:
             self.program.each(own, given[elements(own.shape)[0]], "add")
         return own
 
+    def _measure(self, bodies: Iterable[Expr]) -> None:
+        """Refuse expressions that are too large, before anything walks them."""
+        for body in bodies:
+            self.kept.append(body)  # sizes are told by identity, so what was counted must stay
+            self.nodes += tree_size(body, self.sizes)
+            if self.nodes > MAX_NODES:
+                raise _too_large(f"the derivative has more than {MAX_NODES} operations")
+            if depth(body) > MAX_DEPTH:
+                raise _too_large(f"the derivative nests its operations deeper than {MAX_DEPTH}")
+
     def _feed(self, load: Load, scatter: Nest) -> None:
         """Add to a cotangent at the subscripts of a load."""
-        self.kept.append(scatter.body)  # sizes are told by identity, so what was counted must stay
-        self.nodes += tree_size(scatter.body, self.sizes)
-        if self.nodes > MAX_NODES or depth(scatter.body) > MAX_DEPTH:
-            raise error(
-                "kernel-gradient",
-                f"the derivative has more than {MAX_NODES} operations, or more than {MAX_DEPTH} inside one another",
-                help="give parts of the expression a name: a tensor of their own",
-                exit_code=ExitCode.LIMIT,
-            )
         self.fed.add(load.param)
         out = self.own[load.param]
-        scatter = simplify_nest(replace(scatter, out=out.name))
-        if scatter.where == Const(False):
-            return
-        if not plain_write(scatter, out.shape):
-            self.scattered.append(f"the subscripts of {load.param} are not axes")
-        self.program.nests.append(scatter)
+        scatter = replace(scatter, out=out.name)
+        turned = gather(scatter, out.shape)
+        if isinstance(turned, NoInverse):
+            self.scattered.append(turned.reason)
+            self.program.nests.append(simplify_nest(scatter))
+        else:
+            self.program.nests += turned
 
     def finished(self) -> Adjoint:
         """The kernel of what the cotangents asked for need."""
@@ -144,8 +154,10 @@ class _Sweep:
         used = _live((*self.kernel.nests, *self.program.nests), {p.name for p in results})
         nests = tidy(used, tensors)
         read = {name for n in nests for name in n.reads()}
-        written = {n.out for n in nests}
-        locals_ = tuple(p for p in tensors.values() if p.name in written and p not in results)
+        given = {p.name for p in (*self.kernel.params, *self.given.values(), *results)}
+        # A tensor whose nests all had no points is read, as zeros, but not written.
+        used_names = read | {n.out for n in nests}
+        locals_ = tuple(p for p in tensors.values() if p.name in used_names and p.name not in given)
         primals = tuple(k for k, p in enumerate(self.kernel.params) if p.name in read)
         cotangents = tuple(k for k, p in enumerate(self.kernel.results) if self.given[p.name].name in read)
         params = (
@@ -153,12 +165,31 @@ class _Sweep:
             *(self.given[self.kernel.results[k].name] for k in cotangents),
         )
         whole = inline_locals(Kernel.canonical(params, results, nests, locals_))
+        _check_text(whole)
         return Adjoint(whole, primals, cotangents, tuple(self.scattered))
 
     def _tensors(self, results: Sequence[Param]) -> Mapping[str, Param]:
         """All tensors of the primal kernel and of its adjoint, by name."""
         found = (*self.kernel.tensors.values(), *self.given.values(), *results, *self.program.locals)
         return {p.name: p for p in found}
+
+
+def _check_text(kernel: Kernel) -> None:
+    """Kernels travel as text, whose reader has a limit of its own."""
+    if max((depth(n.body) for n in kernel.nests), default=0) > _PLAIN_DEPTH:
+        try:
+            parse_kernel(print_kernel(kernel))
+        except DlcError as e:
+            raise _too_large("the derivative nests its operations too deep for the text of a kernel") from e
+
+
+def _too_large(message: str) -> DlcError:
+    return error(
+        "kernel-gradient",
+        message,
+        help="give parts of the expression a name: a tensor of their own",
+        exit_code=ExitCode.LIMIT,
+    )
 
 
 def _live(nests: Iterable[Nest], wanted: set[str]) -> tuple[Nest, ...]:
