@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, walk
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.simplify import simplify_guard
 from dlc.types import DType, Type, bool_
 from dlc_frontend_kernel.inference import Types
 from dlc_frontend_kernel.injective import is_injective
@@ -122,9 +123,9 @@ class _Lowering:
         body, conditions = self.values.collect(node.body, want)
         kept_axes = tuple(self.axes[k] for k in free(node))
         bound = tuple(self.axes[k] for k in node.indices)
-        out = self.work.fresh("t", want, tuple(a.extent for a in kept_axes), node.at)
         where = _all((*self.lows((*kept_axes, *bound)), *conditions))
-        self.work.emit(Nest(out.name, kept_axes, (*kept_axes, *bound), body, node.kind, where), node.at)
+        at = node.at
+        out = self.work.shared(Nest("", kept_axes, (*kept_axes, *bound), body, node.kind, where), want, at)
         self.values.require({c: None for c in conditions if not set(axes_in(c)) & set(bound)})
         return Load(out.name, kept_axes)
 
@@ -219,7 +220,8 @@ class _Lowering:
             mask = self.work.fresh("written", bool_, out.shape, at)
             nests = kept_by_mask(out, old, mask, Nest(out.name, index, self.left, Const(0), None, _all(whole)))
         for nest in nests:
-            self.work.emit(nest, at)
+            if simplify_guard(nest.where) != Const(False):
+                self.work.emit(nest, at)
 
     # ---- two statements that need no tensor of their own ----
     def _direct(self, index: tuple[Expr, ...], conditions: Conditions) -> bool:
@@ -228,14 +230,11 @@ class _Lowering:
         left = set(self.left)
         if not isinstance(node, Reduction) or {self.axes[k] for k in free(node)} - left:
             return False
-        out = Param(self.statement.target.tensor, self.read(self.statement.target).type)
-        if conditions or any(self.lows(self.left)) or not is_whole(out, index, ()):
+        whole = not conditions and not any(self.lows(self.left))
+        if not whole or not is_whole(self.read(self.statement.target), index, ()):
             return False
-        mark = len(self.work.nests), dict(self.work.made)
         body, required = self.values.collect(node.body, self.dtype)
         if any(set(axes_in(c)) <= left for c in required):
-            del self.work.nests[mark[0] :]
-            self.work.made = mark[1]
             return False
         out = self._version()
         bound = tuple(self.axes[k] for k in node.indices)

@@ -13,6 +13,8 @@ from typing import Final
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, select
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import SCALARS
+from dlc.kernel.simplify import depth
+from dlc.lexer import MAX_DEPTH
 from dlc.types import DType, bool_, i64
 from dlc_frontend_kernel.expressions import COMPARISONS, MAX_SIZE
 from dlc_frontend_kernel.inference import LOGIC, Types
@@ -69,6 +71,9 @@ class Values:
         outer, self._soft, self._known = (self._soft, self._known), 0, {}
         value = self._value(node, want)
         self._soft, self._known = outer
+        if depth(value) > MAX_DEPTH:
+            message = f"more than {MAX_DEPTH} operations in each other"
+            raise self._tokens.fault("too-large", message, node.at, "divide it into several statements")
         return value, self._conditions.pop()
 
     def require(self, conditions: Conditions) -> None:

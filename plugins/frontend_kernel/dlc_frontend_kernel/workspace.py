@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.kernel.expr import Axis, axes_in
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import depth, simplify_nest
 from dlc.lexer import MAX_DEPTH
@@ -32,6 +33,7 @@ class Workspace:
         self.current: dict[str, Param] = dict(self.inputs)
         self.made: dict[str, Param] = {}
         self.nests: list[Nest] = []
+        self._shared: dict[Nest, Param] = {}
 
     def tensor(self, name: str, dtype: DType, shape: tuple[int, ...], at: int) -> Param:
         """A tensor of a size that is accepted."""
@@ -48,6 +50,16 @@ class Workspace:
         found = replace(found, name=f"{name}@{len(self.made)}")
         self.made[found.name] = found
         return found
+
+    def shared(self, nest: Nest, dtype: DType, at: int) -> Param:
+        """A new tensor with what a nest with plain subscripts computes, or the one that an equal nest has made."""
+        axes = {a: Axis(f"i{k}", a.extent) for k, a in enumerate(nest.axes)}
+        key = nest.substitute(axes, tuple(axes.values()))
+        if key not in self._shared:
+            shape = tuple(a.extent for a in axes_in(*nest.index))
+            self._shared[key] = self.fresh("t", dtype, shape, at)
+            self.emit(replace(nest, out=self._shared[key].name), at)
+        return self._shared[key]
 
     def emit(self, nest: Nest, at: int) -> None:
         """Append a nest, simplified, of a size and depth that everything behind can handle."""
