@@ -23,6 +23,7 @@ from tests.frontend_kernel.small_language import (
     Statement,
     Tree,
     Var,
+    refs,
     terms,
     variables,
 )
@@ -117,6 +118,9 @@ class _Maker:
 
     def check(self, s: Statement) -> None:
         """Every range has points, the loops are small, and no element is written twice."""
+        constants = [(e, d) for r in refs(s.right) for e, d in zip(r.index or (), r.shape, strict=False)]
+        if any(isinstance(e, Num) and not 0 <= e.value < d for e, d in constants):
+            raise _Unlucky
         spans = ranges(s)
         if any(len(span) == 0 for span in spans.values()):
             raise _Unlucky
@@ -248,30 +252,43 @@ class _Maker:
     def subscript(self, over: Sequence[str]) -> Tree:
         """One of the kinds of subscripts over one or two indices."""
         rng = self.rng
-        v, w = rng.choice(over), rng.choice(over)
-        a, b = Var(v), Var(w)
-        c = rng.choice((2, 2, 3, 4))
+        v = rng.choice(over)
+        others = [x for x in over if x != v]
         if rng.random() < 0.4:
-            return a
-        kinds: tuple[Tree, ...] = (
+            return Var(v)
+        # Not `i - i`: what an index says of itself through another occurrence is not for its range to find out.
+        return rng.choice((*self.of_one(v), *(self.of_two(v, rng.choice(others)) if others else ())))
+
+    def of_one(self, v: str) -> tuple[Tree, ...]:
+        """Subscripts of one index, or none."""
+        rng, a, c = self.rng, Var(v), self.rng.choice((2, 2, 3, 4))
+        return (
             self.shifted(v),
             self.strided(v),
             self.mirrored(v),
-            Bin("+", a, b),
-            Bin("+", Bin("-", a, b), Num(self.sizes[w] - 1)),
-            Bin("+", Bin("*", a, Num(c)), b),
-            Bin("+", Bin("*", a, Num(c)), Bin("*", b, Num(rng.choice((2, 3))))),
             Bin("//", a, Num(c)),
             Bin("%", a, Num(c)),
             Bin("%", Bin("+", a, Num(rng.randint(1, 5))), Num(self.sizes[v])),
             Bin("%", Bin("+", Bin("*", a, Num(c)), Num(1)), Num(rng.choice((2, 3, 5)))),
             Bin("%", Bin("//", a, Num(2)), Num(2)),
-            Bin(rng.choice(("//", "%")), Bin("+", Bin("*", a, Num(c)), b), Num(rng.choice((2, 3)))),
-            Bin("+", Bin("*", Bin("%", a, Num(2)), Num(2)), Bin("%", b, Num(2))),
-            Bin("+", Bin("*", Num(c), a), Bin("//", b, Num(2))),
+            Bin("//", Bin("+", a, Num(rng.randint(1, 3))), Num(c)),
             Num(rng.randint(0, 2)),
         )
-        return rng.choice(kinds)
+
+    def of_two(self, v: str, w: str) -> tuple[Tree, ...]:
+        """Subscripts of two indices."""
+        rng, a, b, c = self.rng, Var(v), Var(w), self.rng.choice((2, 2, 3, 4))
+        scaled = Bin("*", a, Num(c))
+        return (
+            Bin("+", a, b),
+            Bin("+", Bin("-", a, b), Num(self.sizes[w] - 1)),
+            Bin("+", scaled, b),
+            Bin("+", scaled, Bin("*", b, Num(rng.choice((2, 3))))),
+            Bin("%", Bin("+", a, b), Num(self.sizes[v])),
+            Bin(rng.choice(("//", "%")), Bin("+", scaled, b), Num(rng.choice((2, 3)))),
+            Bin("+", Bin("*", Bin("%", a, Num(2)), Num(2)), Bin("%", b, Num(2))),
+            Bin("+", Bin("*", Num(c), a), Bin("//", b, Num(2))),
+        )
 
     def shifted(self, v: str) -> Tree:
         return Bin(self.rng.choice("++-"), Var(v), Num(self.rng.randint(1, 2)))

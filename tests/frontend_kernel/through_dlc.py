@@ -88,7 +88,7 @@ class CompiledGraphs:
                 return given[op.name]
             case Call():
                 results = self.compiled(self.numbers[op.body.digest], args)
-                return results if len(results) > 1 else results[0]
+                return results if len(op.types) > 1 else next(iter(results))
             case Item():
                 return args[0][op.index]
             case _:
