@@ -22,6 +22,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc build model.onnx --dim batch=1 -t 'c{cpu=generic lib=none}'", "portable C99 sources only"),
         ("dlc build model.onnx --set fuse.max-nests=8 --explain fuse", "one option changed, one step told"),
         ("dlc build model.onnx --stop-after simplify", "the graph as text on stdout"),
+        ("dlc build blur.kernel --grad B --stats", "a kernel's gradient, and how often its loops run"),
     ),
     "run": (
         ("dlc run out", "on random inputs"),
@@ -39,6 +40,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "show": (
         ("dlc show model.onnx", "inputs, outputs, weights and operators of a model"),
+        ("dlc show blur.kernel --grad B", "a kernel, its gradient, and the loops it becomes"),
         ("dlc show out", "what a built program is and needs"),
         ("dlc show 3f2a91 --text", "a step's result in the cache, by the start of its digest"),
     ),
