@@ -10,6 +10,9 @@ The rules, with x = c·q + r as polynomials over the axes:
     (c·q + r) // c  →  q + r // c         otherwise
     (c·q + r) %  c  →  r % c              otherwise
     x // c // d     →  x // (c·d)
+    x - c·(x // c)  →  x % c
+    x // d - c·(x // (c·d))  →  x // d % c
+    c·(x // c) + x % c       →  x
     a < b, a == b … →  true or false      if the intervals decide it
 """
 
@@ -34,7 +37,7 @@ def is_index(e: Expr) -> bool:
         case Const(value):
             return type(value) is int
         case Apply(fn, args):
-            return fn in _INDEX_FUNCTIONS and all(is_index(a) for a in args)
+            return not e.has_load and fn in _INDEX_FUNCTIONS and all(is_index(a) for a in args)
         case _:
             return False
 
@@ -108,7 +111,60 @@ def linear(e: Expr) -> Linear | None:
         return None
     terms: dict[Expr, int] = {}
     constant = _collect(e, 1, terms)
-    return Linear(tuple((a, c) for a, c in terms.items() if c), constant)
+    return _rejoin(Linear(tuple((a, c) for a, c in terms.items() if c), constant))
+
+
+def _rejoin(form: Linear) -> Linear:
+    """A form with quotients and remainders of one number put together; each step leaves fewer atoms of a form."""
+    for e, k in form.terms:
+        match e:
+            case Apply("floordiv" | "mod" as fn, (x, Const(int() as c))) if c > 0:
+                joined = _remainder(form, e, k, x, c) if fn == "floordiv" else _whole(form, e, k, x, c)
+            case _:
+                continue
+        if joined is not None:
+            return _rejoin(joined)
+    return form
+
+
+def _remainder(form: Linear, quotient: Expr, k: int, x: Expr, c: int) -> Linear | None:
+    """m·x - m·c·(x // c) → m·(x % c), and the same of x // d; None when the form has no such part."""
+    for e, m in form.terms:
+        match e:
+            case Apply("floordiv", (y, Const(int() as d))) if y == x and 0 < d < c and c % d == 0:
+                if k == -m * (c // d):
+                    rest = form.without(quotient).without(e)
+                    return Linear((*rest.terms, (apply("mod", e, c // d), m)), rest.constant)
+            case _:
+                pass
+    inner = linear(x)
+    if k % c or inner is None or not inner.terms:
+        return None
+    m, mine = -k // c, dict(form.terms)
+    if any(mine.get(e) != m * f for e, f in inner.terms):
+        return None
+    gone = {quotient, *(e for e, _ in inner.terms)}
+    rest = tuple(t for t in form.terms if t[0] not in gone)
+    return _sum((*rest, (apply("mod", x, c), m)), form.constant - m * inner.constant)
+
+
+def _whole(form: Linear, remainder: Expr, m: int, x: Expr, c: int) -> Linear | None:
+    """m·c·(x // c) + m·(x % c) → m·x; None when the form has no such part."""
+    quotient = _divide("floordiv", x, c)
+    if not isinstance(quotient, Apply) or form.coefficient(quotient) != m * c:
+        return None
+    inner = linear(x)
+    if inner is None:
+        return None
+    rest = form.without(remainder).without(quotient)
+    return _sum((*rest.terms, *((e, m * f) for e, f in inner.terms)), rest.constant + m * inner.constant)
+
+
+def _sum(terms: tuple[tuple[Expr, int], ...], constant: int) -> Linear:
+    total: dict[Expr, int] = {}
+    for e, c in terms:
+        total[e] = total.get(e, 0) + c
+    return Linear(tuple((e, c) for e, c in total.items() if c), constant)
 
 
 def _collect(e: Expr, factor: int, into: dict[Expr, int]) -> int:

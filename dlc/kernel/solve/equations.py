@@ -1,19 +1,21 @@
 """Affine equations over integer unknowns, solved: every unknown as a form over free ones and the parameters.
 
-First unknowns with a unit coefficient are eliminated, the largest first, so that small ones remain as free loops; what
-has none left is solved by the Smith form: conditions `b % s == 0` and `b == 0` on the parameters alone, and free
-unknowns along the null columns.
+Unknowns with a unit coefficient are eliminated first, the largest one first, so that small ones remain as free loops.
+An equation that has none is solved by the Smith form of its coefficients, with free unknowns along the null columns.
+Conditions `b % s == 0` (s divides all coefficients) and `b == 0` (none is left) are on the parameters alone.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Axis, Const, Expr, apply
 from dlc.kernel.simplify import Linear, simplify
 from dlc.kernel.solve.flatten import System
-from dlc.kernel.solve.forms import atom, combine, constant, content, divided, put, span, split
+from dlc.kernel.solve.forms import atom, cleared, combine, constant, content, divided, positive_first, put, span, split
 from dlc.kernel.solve.smith import smith
 
 
@@ -26,21 +28,23 @@ class Solved:
         values: Every other unknown as a form over the free ones and the parameters.
         rows: Forms over both that are at least zero, ranges of eliminated unknowns included.
         conditions: Over the parameters alone.
+        exact: Quotients x // s of parameters for which s divides x under the conditions.
     """
 
     free: tuple[Axis, ...]
     values: Mapping[Expr, Linear]
     rows: tuple[Linear, ...]
     conditions: tuple[Expr, ...]
+    exact: frozenset[Expr] = frozenset()
 
     def assign(self, values: Mapping[Expr, Linear], free: tuple[Axis, ...]) -> Solved:
         """Unknowns given values over the free ones that remain; their ranges become rows."""
         ranges = [row for e, form in values.items() if isinstance(e, Axis) for row in within(form, e.extent)]
-        return Solved(
-            free,
-            {**{e: put(form, values) for e, form in self.values.items()}, **values},
-            settled((*(put(row, values) for row in self.rows), *ranges)),
-            self.conditions,
+        return replace(
+            self,
+            free=free,
+            values={**{e: put(form, values) for e, form in self.values.items()}, **values},
+            rows=settled((*(put(row, values) for row in self.rows), *ranges)),
         )
 
 
@@ -61,16 +65,14 @@ def solve_equations(system: System) -> Solved | None:
     pending = list(system.equations)
     while True:
         reduced: list[Linear] = []
-        conditions: list[Expr] = []
         for equation in pending:
             mine, _ = split(equation, state.free)
-            left, condition = _reduce(equation, content(mine), state.free)
-            conditions += condition
-            if left is not None:
-                reduced.append(left)
-        state = replace(state, conditions=(*state.conditions, *conditions))
-        if Const(False) in conditions:
-            return None
+            left, condition, exact = _reduce(equation, content(mine), state.free, state.exact)
+            if condition == Const(False):
+                return None
+            conditions = () if condition == Const(True) else (condition,)
+            state = replace(state, conditions=state.conditions + conditions, exact=state.exact | exact)
+            reduced += [] if left is None else [left]
         if not reduced:
             return state
         values, free, pending = _unit_step(reduced, state.free) or _smith_step(reduced, state.free)
@@ -78,20 +80,26 @@ def solve_equations(system: System) -> Solved | None:
         state = state.assign(values, free)
 
 
-def _reduce(equation: Linear, divisor: int, unknowns: Sequence[Axis]) -> tuple[Linear | None, list[Expr]]:
-    """An equation with coprime coefficients of its unknowns (None: it has none), and the conditions for that."""
+def _reduce(
+    equation: Linear, divisor: int, unknowns: Sequence[Axis], known: frozenset[Expr]
+) -> tuple[Linear | None, Expr, frozenset[Expr]]:
+    """An equation with coprime coefficients of its unknowns, the condition for that, and what is divided exactly then.
+
+    An equation without unknowns is all condition; `known` are the quotients that are exact before.
+    """
     mine, rest = split(equation, unknowns)
     if divisor == 0:
-        return None, _conditions(apply("eq", rest.expr(), 0))
+        return None, simplify(apply("eq", positive_first(cleared(rest, known)).expr(), 0)), frozenset()
     if divisor == 1:
-        return equation, []
+        return equation, Const(True), frozenset()
     left = Linear(tuple((e, c // divisor) for e, c in mine.terms), 0)
-    return combine((1, left), (1, divided(rest, divisor))), _conditions(apply("eq", rest.expr() % divisor, 0))
-
-
-def _conditions(condition: Expr) -> list[Expr]:
-    simple = simplify(condition)
-    return [] if simple == Const(True) else [simple]
+    # The sign that gives the condition fewer negative terms: b % s and -b % s are zero together.
+    sign = 1 if 2 * sum(c > 0 for _, c in rest.terms) >= len(rest.terms) else -1
+    number = positive_first(combine((sign, rest)))
+    quotient = divided(number, divisor)
+    exact = frozenset(e for e, _ in quotient.terms if not any(e == x for x, _ in number.terms))
+    condition = simplify(apply("eq", number.expr() % divisor, 0))
+    return combine((sign, left), (1, quotient)), condition, exact
 
 
 _Step = tuple[Mapping[Expr, Linear], tuple[Axis, ...], list[Linear]]
@@ -116,22 +124,39 @@ def _unit_step(equations: Sequence[Linear], unknowns: tuple[Axis, ...]) -> _Step
 
 
 def _smith_step(equations: Sequence[Linear], unknowns: tuple[Axis, ...]) -> _Step:
-    """Replace the unknowns of the equations, x = V·y; the new equations are s·y = U·b, one unknown each."""
-    old = tuple(x for x in unknowns if any(e.coefficient(x) for e in equations))
-    form = smith([[e.coefficient(x) for x in old] for e in equations])
+    """Solve one equation for as few of its unknowns as have coprime coefficients: x = V·y with y_0 = -rest.
+
+    The other unknowns of the equation stay as they are, like parameters: coprime coefficients need no condition. So
+    the unknowns that are replaced are few and large, and the free ones are axes of the nest where that is possible.
+    """
+    equation = min(equations, key=lambda e: len(_coprime(e, unknowns)))
+    old = _coprime(equation, unknowns)
+    form = smith([[equation.coefficient(x) for x in old]])
+    assert form.factors == (1,)
+    y = combine((-form.u[0][0], split(equation, old)[1]))
     fresh: list[Axis] = []
-    new: list[Linear] = []
-    for k, row in enumerate(form.v_inverse):
+    new: list[Linear] = [y]
+    for k, row in enumerate(form.v_inverse[1:], 1):
         low, high = _range(row, old)
         fresh.append(Axis(f"{old[0].name}'{k}", high - low + 1))
         new.append(combine((1, atom(fresh[-1])), (low, constant(1))))
     values: dict[Expr, Linear] = {x: combine(*zip(row, new, strict=True)) for x, row in zip(old, form.v, strict=True)}
-    rest = [split(e, unknowns)[1] for e in equations]
-    left: list[Linear] = []
-    for k, row in enumerate(form.u):
-        b = combine(*zip(row, rest, strict=True))
-        left.append(combine((form.factors[k], new[k]), (1, b)) if k < len(form.factors) else b)
-    return values, (*fresh, *(x for x in unknowns if x not in old)), left
+    rest = [e for e in equations if e is not equation]
+    return values, (*fresh, *(x for x in unknowns if x not in old)), rest
+
+
+def _coprime(equation: Linear, unknowns: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Few unknowns of an equation, large ones first, whose coefficients have no common divisor."""
+    mine = sorted((x for x in unknowns if equation.coefficient(x)), key=lambda x: -x.extent)
+    for x, y in itertools.combinations(mine, 2):
+        if math.gcd(equation.coefficient(x), equation.coefficient(y)) == 1:
+            return x, y
+    divisor, chosen = 0, list[Axis]()
+    for x in mine:
+        if math.gcd(divisor, equation.coefficient(x)) != divisor:
+            divisor = math.gcd(divisor, equation.coefficient(x))
+            chosen.append(x)
+    return tuple(chosen)
 
 
 def _range(coefficients: Sequence[int], unknowns: Sequence[Axis]) -> tuple[int, int]:

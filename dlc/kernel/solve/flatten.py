@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
-from dlc.kernel.simplify import Linear, conjuncts, linear, simplify_guard
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, walk
+from dlc.kernel.simplify import Linear, conjuncts, is_index, linear, simplify_guard
 from dlc.kernel.solve.forms import atom, combine, constant, span
 
 
@@ -98,8 +98,38 @@ class _Flattener:
                     parts.append((c, atom(a)))
         return combine(*parts)
 
+    def worth(self, comparison: Apply) -> bool:
+        """Whether flattening a comparison gains: it needs at most one new pair, of axes that are in no other one.
+
+        Two divisions of one number by different literals are no box: loops over both would mostly be empty.
+        """
+        new = self._missing(comparison, {})
+        known = {a for form, _, _ in self._pairs for e, _ in form for a in axes_in(e)}
+        return len(new) <= 1 and not known & {a for e in new for a in axes_in(e)}
+
+    def _missing(self, e: Expr, found: dict[Expr, None]) -> dict[Expr, None]:
+        """Quotients (as what is divided by what) below an expression for which there are no unknowns yet."""
+        plain = linear(e) if is_index(e) else None
+        below = e.args if plain is None and isinstance(e, Apply) else [a for a, _ in plain.terms] if plain else []
+        for a in below:
+            match a:
+                case Apply("floordiv" | "mod", (x, Const(value))):
+                    before = len(found)
+                    self._missing(x, found)
+                    if len(found) > before or self._key(self.form(x), int(value)) not in self._pairs:
+                        found[apply("floordiv", x, value)] = None
+                case Apply():
+                    self._missing(a, found)
+                case _:
+                    pass
+        return found
+
+    @staticmethod
+    def _key(e: Linear, c: int) -> tuple[frozenset[tuple[Expr, int]], int, int]:
+        return frozenset(e.terms), e.constant, c
+
     def _pair(self, e: Linear, c: int) -> tuple[Linear, Linear]:
-        key = (frozenset(e.terms), e.constant, c)
+        key = self._key(e, c)
         if key not in self._pairs:
             limits = span(e)
             assert limits is not None, "every unknown has a range"
@@ -144,7 +174,11 @@ def flatten(axes: Sequence[Axis], targets: Sequence[tuple[Expr, Expr]], where: E
                 comparisons.append(g)
             case _:
                 guards.append(g)
-    rows = [_row(flattener, g) for g in comparisons]
+    for g in comparisons:
+        if flattener.worth(g):
+            rows.append(_row(flattener, g))
+        else:
+            guards.append(g)
     return System((*flattener.fresh, *axes), (*equations, *flattener.equations), tuple(rows), tuple(guards))
 
 

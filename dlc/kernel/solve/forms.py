@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from dlc.kernel.expr import Expr, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in
 from dlc.kernel.simplify import Interval, Linear, bounds, linear
 
 
@@ -41,16 +41,24 @@ def put(form: Linear, values: Mapping[Expr, Linear]) -> Linear:
 
 def normal(form: Linear) -> Linear:
     """The form with quotients and remainders of the same number put together again."""
-    if all(isinstance(e, Expr) and not e_args(e) for e, _ in form.terms):
+    if all(isinstance(e, Axis) for e, _ in form.terms):
         return form
     again = linear(form.expr())
     assert again is not None
     return again
 
 
-def e_args(e: Expr) -> bool:
-    """Whether an atom is more than an axis."""
-    return bool(getattr(e, "args", ()))
+def positive_first(form: Linear) -> Linear:
+    """The form as it is printed best: `u - w` rather than `w*-1 + u`."""
+    return Linear(tuple(sorted(form.terms, key=lambda t: t[1] < 0)), form.constant)
+
+
+def condition(row: Linear) -> Expr:
+    """row >= 0, as a comparison of what is positive with a constant where nothing else is there."""
+    form = positive_first(row)
+    if form.terms and all(c < 0 for _, c in form.terms):
+        return apply("le", combine((-1, Linear(form.terms, 0))).expr(), form.constant)
+    return apply("ge", Linear(form.terms, 0).expr(), -form.constant)
 
 
 def split(form: Linear, unknowns: Collection[Expr]) -> tuple[Linear, Linear]:
@@ -66,12 +74,18 @@ def content(form: Linear) -> int:
 
 
 def divided(form: Linear, divisor: int) -> Linear:
-    """floor(form / divisor), as a form whose remainder is an atom."""
+    """floor(form / divisor), as a form whose inexact part is a quotient atom.
+
+    Of the two equal ways, f // d and -((d - 1 - f) // d), the one whose quotient has fewer negative terms.
+    """
     if all(c % divisor == 0 for _, c in form.terms):
         return Linear(tuple((e, c // divisor) for e, c in form.terms), form.constant // divisor)
-    out = linear(form.expr() // divisor)
+    odd = [c for _, c in form.terms if c % divisor]
+    sign = 1 if 2 * sum(c > 0 for c in odd) >= len(odd) else -1
+    numerator = form if sign == 1 else combine((-1, form), (divisor - 1, constant(1)))
+    out = linear(positive_first(numerator).expr() // divisor)
     assert out is not None
-    return out
+    return combine((sign, out))
 
 
 def span(form: Linear) -> Interval | None:
@@ -89,3 +103,16 @@ def span(form: Linear) -> Interval | None:
 def touches(form: Linear, unknowns: Collection[Expr]) -> bool:
     """Whether an atom of the form is an unknown or depends on one."""
     return any(a in unknowns for e, _ in form.terms for a in axes_in(e))
+
+
+def cleared(row: Linear, exact: Collection[Expr]) -> Linear:
+    """An inequality without the quotients that are known to be exact: x // s + f >= 0 is x + s·f >= 0."""
+    for e, c in row.terms:
+        match e:
+            case Apply("floordiv", (x, Const(int() as s))) if e in exact:
+                numerator = linear(x)
+                assert numerator is not None
+                return cleared(combine((s, row.without(e)), (c, numerator)), exact)
+            case _:
+                pass
+    return row

@@ -23,54 +23,80 @@ Row = Linear
 
 IMPOSSIBLE = constant(-1)
 
-
-def tightened(row: Row) -> Row:
-    """The same inequality over the integers with coprime coefficients."""
-    divisor = math.gcd(*(c for _, c in row.terms))
-    if divisor < 2:
-        return row
-    return Linear(tuple((e, c // divisor) for e, c in row.terms), row.constant // divisor)
+_Vectors = dict[tuple[int, ...], tuple[int, int]]
+"""Coprime coefficients → the constant, and the set of inequalities that it comes from as bits."""
 
 
 def irredundant(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Tightened rows without those that always hold or that a parallel one implies; one row when none can hold."""
-    best: dict[frozenset[tuple[Expr, int]], Row] = {}
-    for row in map(tightened, rows):
-        if not row.terms:
-            if row.constant < 0:
-                return (IMPOSSIBLE,)
-            continue
-        key = frozenset(row.terms)
-        if key not in best or row.constant < best[key].constant:
-            best[key] = row
-    return tuple(best.values())
-
-
-def eliminate(rows: Sequence[Row], e: Expr) -> tuple[Row, ...] | None:
-    """The projection along an atom; None when it is beyond LARGEST_SYSTEM."""
-    coefficients = [row.coefficient(e) for row in rows]
-    lower = [(c, row) for c, row in zip(coefficients, rows, strict=True) if c > 0]
-    upper = [(-c, row) for c, row in zip(coefficients, rows, strict=True) if c < 0]
-    rest = [row for c, row in zip(coefficients, rows, strict=True) if c == 0]
-    if len(rest) + len(lower) * len(upper) > LARGEST_SYSTEM:
-        return None
-    return irredundant([*rest, *(combine((b, low), (a, high)) for a, low in lower for b, high in upper)])
+    return project(tuple(rows), ()) or ()
 
 
 def project(rows: Sequence[Row], gone: Iterable[Expr]) -> tuple[Row, ...] | None:
     """The projection along several atoms, cheapest first; None when it is beyond LARGEST_SYSTEM."""
-    pending = set(gone)
-    out: tuple[Row, ...] | None = irredundant(rows)
-    while pending and out is not None:
-        signs = {e: [0, 0] for e in pending}
-        for row in out:
-            for e, c in row.terms:
-                if e in signs:
-                    signs[e][c > 0] += 1
-        # Ties fall to the first in printed order, so that equal systems give equal results in every run.
-        e = min(pending, key=lambda e: (signs[e][0] * signs[e][1] - sum(signs[e]), repr(e)))
-        pending.discard(e)
-        out = eliminate(out, e)
+    atoms = tuple(dict.fromkeys(e for row in rows for e, _ in row.terms))
+    place = {e: k for k, e in enumerate(atoms)}
+    vectors: _Vectors = {}
+    for n, row in enumerate(rows):
+        coefficients = [0] * len(atoms)
+        for e, c in row.terms:
+            coefficients[place[e]] = c
+        if not _note(vectors, coefficients, row.constant, 1 << n):
+            return (IMPOSSIBLE,)
+    pending = {place[e] for e in gone if e in place}
+    done = 0
+    while pending:
+        column = min(pending, key=lambda k: (_growth(vectors, k), k))
+        pending.discard(column)
+        done += 1
+        after = _eliminate(vectors, column, done)
+        if after is None or len(after) > LARGEST_SYSTEM:
+            return (IMPOSSIBLE,) if after is None else None
+        vectors = after
+    return tuple(
+        Linear(tuple((e, c) for e, c in zip(atoms, key, strict=True) if c), low) for key, (low, _) in vectors.items()
+    )
+
+
+def _note(vectors: _Vectors, coefficients: Sequence[int], constant: int, history: int) -> bool:
+    """Add an inequality, tightened to coprime coefficients; False when it cannot hold."""
+    divisor = math.gcd(*coefficients)
+    if divisor == 0:
+        return constant >= 0
+    key = tuple(coefficients) if divisor == 1 else tuple(c // divisor for c in coefficients)
+    constant //= divisor
+    known = vectors.get(key)
+    if known is None or constant < known[0]:
+        vectors[key] = constant, history
+    return True
+
+
+def _growth(vectors: _Vectors, column: int) -> int:
+    lower = sum(key[column] > 0 for key in vectors)
+    upper = sum(key[column] < 0 for key in vectors)
+    return lower * upper - lower - upper
+
+
+def _eliminate(vectors: _Vectors, column: int, done: int) -> _Vectors | None:
+    """The projection along a column; None when nothing satisfies it.
+
+    What comes from more than `done` + 1 inequalities is implied by the rest (D. A. Kohler, 1967) and left out.
+    """
+    out: _Vectors = {key: entry for key, entry in vectors.items() if key[column] == 0}
+    upper = [(key, *entry) for key, entry in vectors.items() if key[column] < 0]
+    for low, (e, first) in vectors.items():
+        a = low[column]
+        if a <= 0:
+            continue
+        for high, f, second in upper:
+            b, history = -high[column], first | second
+            if history.bit_count() > done + 1:
+                continue
+            combined = [b * x + a * y for x, y in zip(low, high, strict=True)]
+            if not _note(out, combined, b * e + a * f, history):
+                return None
+            if len(out) > LARGEST_SYSTEM:
+                return out
     return out
 
 

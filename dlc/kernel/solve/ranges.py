@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from dlc.kernel.expr import Axis, Expr
 from dlc.kernel.simplify import Linear
 from dlc.kernel.solve.equations import Solved, settled, within
-from dlc.kernel.solve.forms import atom, combine, constant, divided, put, span, touches
-from dlc.kernel.solve.inequalities import Row, connected, eliminate, implied, interval, irredundant, project, ranges_of
+from dlc.kernel.solve.forms import atom, cleared, combine, constant, divided, put, span, touches
+from dlc.kernel.solve.inequalities import Row, connected, implied, interval, irredundant, project, ranges_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _candidates(w: Axis, rows: Sequence[Row]) -> Iterator[tuple[Linear, tuple[bo
             room = span(combine((a, f), (b, e)))
             if room is None or room[1] >= a * b:
                 continue
-            exact = a == b and room == (a - 1, a - 1)
+            exact = a == b and room[0] == a * (a - 1)
             for value, source in ((divided(f, b), f), (combine((-1, divided(e, a))), e)):
                 negative = sum(c < 0 for _, c in source.terms)
                 plain = all(isinstance(x, Axis) for x, _ in value.terms)
@@ -90,8 +90,8 @@ def wrap(solved: Solved) -> Solved:
         changed = False
         for w in solved.free:
             rows = [r for r in solved.rows if r.coefficient(w)]
-            exact = [value for value, rank in _candidates(w, rows) if not rank[0]]
-            for value in exact:
+            exact = sorted(((rank, value) for value, rank in _candidates(w, rows) if not rank[0]), key=lambda x: x[0])
+            for _, value in exact:
                 left = settled([*(put(r, {w: value}) for r in rows), *within(value, w.extent)])
                 if not left:
                     solved = solved.assign({w: value}, tuple(x for x in solved.free if x != w))
@@ -165,9 +165,17 @@ def _shifts(w: Axis, solved: Solved) -> Iterator[tuple[int, Linear]]:
                 yield extent, base
 
 
+# More inequalities than these are not tried against each other, and more bounds not added: what is left out costs time
+# in the loops, never correctness.
+MOST_COMPARED = 24
+MOST_ADDED = 4
+
+
 def needed(solved: Solved) -> tuple[Row, ...]:
     """The inequalities that the others and the ranges do not imply."""
-    rows = list(irredundant(settled(solved.rows)))
+    rows = list(irredundant(settled([cleared(row, solved.exact) for row in solved.rows])))
+    if len(rows) > MOST_COMPARED:
+        return tuple(rows)
     for row in sorted(rows, key=lambda r: -len(r.terms)):
         others = [r for r in rows if r is not row]
         if implied(row, others):
@@ -180,19 +188,17 @@ def outer_bounds(free: Sequence[Axis], rows: Sequence[Row]) -> tuple[Row, ...]:
 
     Without them an outer loop would run over values for which the inner loops are empty.
     """
+    known = list(rows)
     current: Sequence[Row] = (*rows, *(r for x in free for r in ranges_of((x,))))
-    added: list[Row] = []
     for k in range(len(free) - 1, 0, -1):
-        near, _ = connected(current, (free[k],))
-        projected = eliminate(current, free[k])
-        if projected is None:
+        projected = project(current, (free[k],))
+        if projected is None or len(projected) > 2 * MOST_COMPARED:
             break
-        known = [*rows, *added]
-        outer = free[:k]
-        for row in projected:
-            mine = touches(row, outer) and row not in current and row in near + projected
-            if mine and settled([row]) and not implied(row, [r for r in known if not touches(r, free[k:])]):
-                added.append(row)
+        new = [row for row in settled(projected) if row not in current and touches(row, free[:k])]
+        count = 0
+        for row in sorted(new, key=lambda r: len(r.terms)):
+            if count < MOST_ADDED and not implied(row, [r for r in known if not touches(r, free[k:])]):
                 known.append(row)
+                count += 1
         current = projected
-    return tuple(added)
+    return tuple(known[len(rows) :])

@@ -133,4 +133,8 @@ def _shorten(v: _Rows, w: _Rows, rank: int) -> None:
                     columns[k] = column = shorter
                     _add_row(w, j, k, factor)
                     changed = True
+    for j in range(rank, len(columns)):  # loops along null columns run upwards
+        if sum(columns[j]) < 0:
+            columns[j] = [-x for x in columns[j]]
+            w[j] = [-x for x in w[j]]
     v[:] = [list(row) for row in zip(*columns, strict=True)]

@@ -14,6 +14,7 @@ from dlc.kernel.expr import Axis, Const, Expr, apply, substitute
 from dlc.kernel.simplify import Linear, simplify, simplify_guard
 from dlc.kernel.solve.equations import solve_equations
 from dlc.kernel.solve.flatten import Unsolvable, flatten
+from dlc.kernel.solve.forms import condition, positive_first
 from dlc.kernel.solve.ranges import narrow, needed, outer_bounds, pin, shift, wrap
 
 MAX_AXES = 16
@@ -73,7 +74,7 @@ def solve(
     rows = (*outer_bounds(solved.free, rows), *rows)
     values = {a: _value(a, solved.values) for a in axes}
     left = [simplify(substitute(g, values)) for g in system.guards]
-    guards = (*solved.conditions, *(apply("ge", row.expr(), 0) for row in rows), *left)
+    guards = (*solved.conditions, *map(condition, rows), *left)
     simple = simplify_guard(_all(guards))
     if simple == Const(False):
         return None
@@ -81,7 +82,7 @@ def solve(
 
 
 def _value(axis: Axis, values: Mapping[Expr, Linear]) -> Expr:
-    return simplify(values[axis].expr()) if axis in values else axis
+    return simplify(positive_first(values[axis]).expr()) if axis in values else axis
 
 
 def _all(guards: Sequence[Expr]) -> Expr | None:
