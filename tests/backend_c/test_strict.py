@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_c.backend import C
+from dlc_backend_c.runtime import Model
 from dlc_backend_c.target import GENERIC, CTarget, target_for
 
 from dlc import Spec
@@ -18,6 +19,7 @@ from dlc.kernel.nest import Kernel
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled
 from tests.backend_c.test_schedules import COMPILERS
+from tests.session.building import dlc
 
 DIVISIONS = {"f32": "div", "f64": "div", "i32": "truncdiv"}
 TYPES = {"f32": "float", "f64": "double", "i32": "int"}
@@ -184,3 +186,26 @@ def test_the_option_reaches_schedule_and_compiler() -> None:
     assert [f for f in target.flags if "contract" in f] == ["-ffp-contract=off"]
     assert not target_for(options.cpu).machine.strict
     assert "-ffp-contract=off" in options.toolchain()
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "order"),
+    [
+        ("case4", "matrix product", ("A", "B", "C")),
+        ("case5", "scaled product and sum", ("A", "B", "C", "D", "alpha", "beta")),
+        ("case6", "convolution", ("A", "B", "C")),
+        ("case9", "matricised tensor", ("A", "B", "C", "D")),
+    ],
+)
+def test_so_are_those_of_a_whole_build(
+    file: str, name: str, order: tuple[str, ...], plain: ctypes.CDLL, tmp_path: Path
+) -> None:
+    source = Path(__file__).parents[1] / "data" / "kernel" / "project1" / f"{file}.json"
+    done = dlc("build", source, "-q", "-t", "c{strict-float=yes}", "-o", tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    model = Model.load(tmp_path / "out")
+    random = np.random.default_rng(1)
+    given = {a.name: np.asarray(random.uniform(-10, 10, a.shape)).astype(a.dtype) for a in model.inputs}
+    number = list(CASES).index(name)
+    want = loops(plain, f"f32_{number}", CASES[name].kernel_of("f32"), [given[n] for n in order])
+    assert model(given)["A"].tobytes() == want.tobytes()
