@@ -70,6 +70,11 @@ def _check(program: Program, case: _Case) -> None:
             help = f"take {name} out of ins, or use it"
             case.refuse(f"the kernel does not use the input {name}, so its shape is not known", help)
     check_flow(program)
+    if program.grad and not program.dtype.is_float:
+        case.refuse(f"grad_to with elements of type {program.dtype}", "only floats have gradients")
+    for name in program.grad:
+        if name not in program.ins:
+            case.refuse(f"grad_to names {name}, which is no input", did_you_mean(name, program.ins, "inputs"))
 
 
 class _Case:
