@@ -2,72 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, both, lift
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, lift
 from dlc.kernel.gather import NoInverse, gather
 from dlc.kernel.nest import Nest
 from dlc.kernel.text import print_expr
-
-Point = tuple[int, ...]
-
-
-def value(e: Expr, at: dict[Axis, int]) -> int:
-    """An index expression or guard at a point, by Python's own integers."""
-    match e:
-        case Const(v):
-            return int(v)
-        case Axis():
-            return at[e]
-        case Apply(fn, args):
-            x = [value(a, at) for a in args]
-            match fn:
-                case "add":
-                    return x[0] + x[1]
-                case "sub":
-                    return x[0] - x[1]
-                case "mul":
-                    return x[0] * x[1]
-                case "neg":
-                    return -x[0]
-                case "floordiv":
-                    return x[0] // x[1]
-                case "mod":
-                    return x[0] % x[1]
-                case "min":
-                    return min(x)
-                case "max":
-                    return max(x)
-                case "and":
-                    return int(bool(x[0] and x[1]))
-                case "or":
-                    return int(bool(x[0] or x[1]))
-                case "not":
-                    return int(not x[0])
-                case _:
-                    order = (x[0] > x[1]) - (x[0] < x[1])
-                    return int(
-                        {"eq": order == 0, "ne": order != 0, "lt": order < 0, "le": order <= 0}.get(
-                            fn, order >= 0 if fn == "ge" else order > 0
-                        )
-                    )
-        case _:
-            raise AssertionError(e)
-
-
-def points(nest: Nest) -> list[tuple[Point, Point]]:
-    """(subscripts written, subscripts of the body's only load) at every point of a nest."""
-    assert isinstance(nest.body, Load)
-    out: list[tuple[Point, Point]] = []
-    for at in itertools.product(*(range(a.extent) for a in nest.axes)):
-        env = dict(zip(nest.axes, at, strict=True))
-        if nest.where is None or value(nest.where, env):
-            out.append((tuple(value(i, env) for i in nest.index), tuple(value(i, env) for i in nest.body.index)))
-    return sorted(out)
+from tests.kernel.points import points
 
 
 def show(nest: Nest) -> str:
@@ -104,7 +48,7 @@ def random_nest(seed: int) -> tuple[Nest, tuple[int, ...]]:
         where = both(where, apply(fn, subscript(1), subscript(1) if rng.random() < 0.3 else rng.randint(-2, 6)))
     body = Load("x", tuple(axes))
     nest = Nest("y", tuple(lift(i) for i in index), tuple(axes), body, "add", where)
-    written = [out for out, _ in points(nest)]
+    written = points(nest)
     low = [min((w[d] for w in written), default=0) for d in range(len(index))]
     moved = tuple(e - m for e, m in zip(nest.index, low, strict=True))
     shape = tuple(max((w[d] for w in written), default=0) - m + 1 + rng.randint(0, 1) for d, m in enumerate(low))

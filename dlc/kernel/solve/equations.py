@@ -15,7 +15,19 @@ from dataclasses import dataclass, replace
 from dlc.kernel.expr import Axis, Const, Expr, apply
 from dlc.kernel.simplify import Linear, simplify
 from dlc.kernel.solve.flatten import System
-from dlc.kernel.solve.forms import atom, cleared, combine, constant, content, divided, positive_first, put, span, split
+from dlc.kernel.solve.forms import (
+    atom,
+    cleared,
+    combine,
+    constant,
+    content,
+    divided,
+    positive_first,
+    put,
+    sign_of,
+    span,
+    split,
+)
 from dlc.kernel.solve.smith import smith
 
 
@@ -89,17 +101,26 @@ def _reduce(
     """
     mine, rest = split(equation, unknowns)
     if divisor == 0:
-        return None, simplify(apply("eq", positive_first(cleared(rest, known)).expr(), 0)), frozenset()
+        return None, _zero(cleared(rest, known)), frozenset()
     if divisor == 1:
         return equation, Const(True), frozenset()
     left = Linear(tuple((e, c // divisor) for e, c in mine.terms), 0)
-    # The sign that gives the condition fewer negative terms: b % s and -b % s are zero together.
-    sign = 1 if 2 * sum(c > 0 for _, c in rest.terms) >= len(rest.terms) else -1
+    # b % s and -b % s are zero together; with this sign `divided` divides the number itself.
+    sign = sign_of(rest, divisor)
     number = positive_first(combine((sign, rest)))
     quotient = divided(number, divisor)
     exact = frozenset(e for e, _ in quotient.terms if not any(e == x for x, _ in number.terms))
     condition = simplify(apply("eq", number.expr() % divisor, 0))
     return combine((sign, left), (1, quotient)), condition, exact
+
+
+def _zero(form: Linear) -> Expr:
+    """form == 0, without the common divisor of its coefficients."""
+    common = content(form)
+    if common and form.constant % common:
+        return Const(False)
+    coprime = Linear(tuple((e, c // common) for e, c in form.terms), form.constant // max(common, 1))
+    return simplify(apply("eq", positive_first(coprime).expr(), 0))
 
 
 _Step = tuple[Mapping[Expr, Linear], tuple[Axis, ...], list[Linear]]

@@ -73,6 +73,12 @@ def content(form: Linear) -> int:
     return math.gcd(*(c for _, c in form.terms))
 
 
+def sign_of(form: Linear, divisor: int) -> int:
+    """The sign that leaves fewer negative terms in form // divisor, whose multiples of the divisor move out."""
+    odd = [c for _, c in form.terms if c % divisor]
+    return 1 if 2 * sum(c > 0 for c in odd) >= len(odd) else -1
+
+
 def divided(form: Linear, divisor: int) -> Linear:
     """floor(form / divisor), as a form whose inexact part is a quotient atom.
 
@@ -80,8 +86,7 @@ def divided(form: Linear, divisor: int) -> Linear:
     """
     if all(c % divisor == 0 for _, c in form.terms):
         return Linear(tuple((e, c // divisor) for e, c in form.terms), form.constant // divisor)
-    odd = [c for _, c in form.terms if c % divisor]
-    sign = 1 if 2 * sum(c > 0 for c in odd) >= len(odd) else -1
+    sign = sign_of(form, divisor)
     numerator = form if sign == 1 else combine((-1, form), (divisor - 1, constant(1)))
     out = linear(positive_first(numerator).expr() // divisor)
     assert out is not None
