@@ -85,14 +85,10 @@ class _Maker:
     def case(self, statements: int) -> Case:
         """The whole kernel."""
         made = tuple(self.statement() for _ in range(statements))
-        ins = list(self.ins)
-        self.rng.shuffle(ins)
-        plain = [n for n in ins if n not in self.written]
-        wanted = tuple(self.rng.sample(plain, self.rng.randint(1, min(3, len(plain))))) if plain else ()
-        if not wanted or self.dtype == "int":
-            if self.dtype != "int":
-                raise _Unlucky
-            wanted = ()
+        rng, ins = self.rng, list(self.ins)
+        rng.shuffle(ins)
+        count = 0 if self.dtype == "int" else rng.randint(1, min(3, len(ins)))
+        wanted = tuple(rng.sample(ins, count))
         return Case("random", tuple(ins), tuple(dict.fromkeys(self.written)), self.dtype, made, wanted)
 
     def statement(self) -> Statement:
