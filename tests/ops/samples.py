@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
-from dlc.graph import Input, Op
+import numpy as np
+
+from dlc.graph import Input, Op, toposort
 from dlc.ops import elementwise as e
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
@@ -183,3 +186,29 @@ def indexing() -> Iterator[Op]:
     yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
     yield od.Rank(x(3, 5), axis=1)
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
+
+
+def feed(op: Op, seed: int = 0) -> dict[str, Any]:
+    """Values that the op can take, by its inputs' names."""
+    rng = np.random.default_rng(seed)
+    out: dict[str, Any] = {}
+    for i in toposort((op,)):
+        if not isinstance(i, Input):
+            continue
+        word, kind = i.name.rstrip("0123456789"), i.dtype.numpy
+        if word == "index":
+            value = rng.integers(-3, 3, i.shape)
+        elif word == "tap":
+            value = rng.integers(0, 7, i.shape)
+        elif word == "permutation":
+            value = np.stack([rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])], 1)
+        elif i.dtype is bool_:
+            value = rng.integers(0, 2, i.shape)
+        elif word == "unit":
+            value = rng.uniform(-0.9, 0.9, i.shape)
+        elif word in ("positive", "above"):
+            value = rng.uniform(1, 4, i.shape)
+        else:
+            value = rng.standard_normal(i.shape) * (1 if i.dtype.is_float else 10)
+        out[i.name] = np.asarray(value).astype(kind)
+    return out

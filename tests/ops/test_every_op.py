@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,48 +17,13 @@ from dlc.graph.evaluate import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise, index, linear, pool, reduce, shape
-from dlc.types import Type, bool_, f32, i64
-
-
-def _load(name: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
+from dlc.types import Type, f32, i64
+from tests.ops.samples import feed, samples
 
 Array = Any
 
-SAMPLES: list[Op] = list(_load("samples").samples())
+SAMPLES: list[Op] = list(samples())
 CLASSES = {cls.text_name: cls for cls in dlc_ops()}
-
-
-def feed(op: Op, seed: int = 0) -> dict[str, Array]:
-    """Values that the op can take, by its inputs' names."""
-    rng = np.random.default_rng(seed)
-    out: dict[str, Array] = {}
-    for i in toposort((op,)):
-        if not isinstance(i, Input):
-            continue
-        word, kind = i.name.rstrip("0123456789"), i.dtype.numpy
-        if word == "index":
-            value = rng.integers(-3, 3, i.shape)
-        elif word == "tap":
-            value = rng.integers(0, 7, i.shape)
-        elif word == "permutation":
-            value = np.stack([rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])], 1)
-        elif i.dtype is bool_:
-            value = rng.integers(0, 2, i.shape)
-        elif word == "unit":
-            value = rng.uniform(-0.9, 0.9, i.shape)
-        elif word in ("positive", "above"):
-            value = rng.uniform(1, 4, i.shape)
-        else:
-            value = rng.standard_normal(i.shape) * (1 if i.dtype.is_float else 10)
-        out[i.name] = np.asarray(value).astype(kind)
-    return out
 
 
 def graph_of(op: Op) -> Graph:

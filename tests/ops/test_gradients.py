@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,69 +18,15 @@ from dlc.kernel.expr import Apply, walk
 from dlc.kernel.gather import NoInverse
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
-from dlc.types import Type, f64
+from tests.ops.gradient_checks import IDS, SAMPLES, arguments, close, differences, floats, seed_of
 
 Array = Any
-STEP = 1e-6
-
-
-def _load(name: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    loaded = importlib.util.module_from_spec(found)
-    found.loader.exec_module(loaded)
-    return loaded
-
-
-feed: Callable[..., dict[str, Array]] = _load("test_every_op").feed
-
-
-def in_double(op: Op) -> Op:
-    """The op on operands of f64 instead of f32."""
-    wide = [Input(x.name, Type(f64, x.shape)) if isinstance(x, Input) and x.dtype.is_float else x for x in op.operands]
-    return op.with_operands(wide)
-
-
-SAMPLES: list[Op] = [in_double(op) for op in _load("samples").samples()]
 DEFINED = [op for op in SAMPLES if op.expansion is None]
-IDS: Callable[[Op], str] = lambda op: f"{op.text_name}-{op.type}"  # noqa: E731
-
-
-def floats(op: Op) -> list[int]:
-    """Numbers of the operands that can have a derivative."""
-    return [k for k, x in enumerate(op.operands) if x.dtype.is_float] if op.dtype.is_float else []
-
-
-def arguments(op: Op) -> list[Array]:
-    values = feed(op)
-    return [values[x.name] for x in op.operands if isinstance(x, Input)]
-
-
-def seed_of(op: Op) -> Array:
-    return np.asarray(np.random.default_rng(7).standard_normal(op.shape), op.dtype.numpy)
-
-
-def differences(value: Callable[[list[Array]], Array], args: list[Array], seed: Array, k: int) -> Array:
-    """Central differences of Σ seed · value with respect to argument k."""
-    out = np.zeros(args[k].shape)
-    for place in np.ndindex(*out.shape):
-        ends: list[float] = []
-        for step in (STEP, -STEP):
-            moved = args[k].copy()
-            moved[place] += step
-            ends.append(float((value([*args[:k], moved, *args[k + 1 :]]) * seed).sum()))
-        out[place] = (ends[0] - ends[1]) / (2 * STEP)
-    return out
 
 
 def applied(found: Adjoint, args: Sequence[Array], seed: Array) -> tuple[Array, ...]:
     given = [seed] * len(found.cotangents)
     return run_kernel(found.kernel, [*(args[k] for k in found.primals), *given])
-
-
-def close(got: Array, expected: Array, what: object) -> None:
-    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-7, err_msg=str(what))
 
 
 @pytest.mark.parametrize("op", DEFINED, ids=IDS)
