@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from dlc import __version__
 from dlc.code_digest import code_digest
 from dlc.diagnostics import DlcError
+from dlc.hashing import content_sha256
 from dlc.interfaces import Artifact, Job, StepDone
 from dlc.libraries import versions
 from dlc.report import Report
@@ -269,14 +270,8 @@ def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
         return state.digest
     h = sha256()
     for name, content in sorted(outputs.items(), key=itemgetter(0)):
-        # The length keeps what belongs to one file apart from the next one's name.
-        h.update(f"{name}\0{content.stat().st_size if isinstance(content, Path) else len(content)}\0".encode())
-        if isinstance(content, Path):
-            with content.open("rb") as file:
-                while block := file.read(1 << 20):
-                    h.update(block)
-        else:
-            h.update(content)
+        # Digests of equal length keep what belongs to one file apart from the next one's name.
+        h.update(f"{name}\0{content_sha256(content)}\0".encode())
     return h.hexdigest()[:32]
 
 

@@ -25,7 +25,7 @@ from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, complete, survey, trim, verify, why
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
-from dlc.hashing import file_sha256
+from dlc.hashing import content_sha256, file_sha256
 
 Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 Payload: TypeAlias = bytes | memoryview | Path
@@ -128,7 +128,7 @@ class Cache:
         digests: list[tuple[str, str]] = []
         for name, payload in outputs.items():
             if isinstance(payload, Path):
-                digest = self.store.put_file(payload, replace=again) if writes else file_sha256(payload)
+                digest = self.store.put_file(payload, replace=again) if writes else content_sha256(payload)
                 size = payload.stat().st_size
             else:
                 digest, size = hashlib.sha256(payload).hexdigest(), len(payload)

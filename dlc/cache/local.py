@@ -24,7 +24,7 @@ from dlc.cache.index import Index
 from dlc.cache.store import Entry, write_atomically
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.diagnostics import Diagnostic
-from dlc.hashing import file_sha256
+from dlc.hashing import content_sha256
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 
@@ -141,7 +141,7 @@ class LocalStore:
 
     def put_file(self, path: Path, *, replace: bool = False) -> str:
         """See `Store.put_file`."""
-        digest = file_sha256(path)  # first, because a file that is already here is the usual case
+        digest = content_sha256(path)  # first, because a file that is already here is the usual case
         if self.access != "rw" or (not replace and self._renewed(digest)):
             return digest
         if path.stat().st_size <= INLINE_LIMIT:

@@ -6,10 +6,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from dlc_backend_c.weights import ALIGN, IN_MEMORY, Blob, OwnedFile, weights_text, write_weights
+from dlc_backend_c.weights import ALIGN, IN_MEMORY, Blob, weights_text, write_weights
 
 from dlc.graph import Constant, LazyData, Op, Splat, Tensor
 from dlc.graph.tensor import digest_of_data
+from dlc.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.ops.elementwise import Mul
 from dlc.ops.shape import Reshape, Transpose
 from dlc.types import Type, bool_, f32, f64
@@ -88,3 +89,23 @@ def test_text_holds_every_byte() -> None:
     assert bytes(map(int, text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").rstrip(",").split(",")))
     numbers = [int(n) for n in text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").split(",") if n]
     assert bytes(numbers) == blob_bytes(blob)
+
+
+def test_contents_that_begin_and_end_alike_are_told_apart() -> None:
+    """Samples of them are equal, so digests decide; those of the first are taken from the file."""
+    values = [np.zeros(4096, np.float32) for _ in range(5)]
+    for k, value in enumerate(values):
+        value[2000] = (1, 2, 1, 3, 2)[k]
+    ops = [Reshape(Constant(Tensor.of(v)), (4096 >> k, 1 << k)) for k, v in enumerate(values)]
+    blob = write_weights(ops, "w.bin")
+    assert [blob.offsets[op.digest] for op in ops] == [0, 16384, 0, 32768, 16384]
+    assert blob.size == 3 * 16384 and blob.shared == 2 * 16384
+    for op, value in zip(ops, values, strict=True):
+        np.testing.assert_array_equal(value_at(blob, op).ravel(), value)
+    assert hashlib.sha256(blob_bytes(blob)).hexdigest() == blob.sha256
+
+
+def test_the_digest_of_large_weights_is_known(large: list[Op]) -> None:
+    blob = write_weights(large, "w.bin")
+    assert isinstance(blob.content, OwnedFile)
+    assert content_sha256(blob.content) == blob.sha256 == file_sha256(blob.content)

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlc import Artifact, Job, Workshop
-from dlc.hashing import Content, content_sha256, content_size
+from dlc.hashing import Content, OwnedFile, content_sha256, content_size
 from dlc.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
 from dlc_backend_c.target import target_for
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
-from dlc_backend_c.weights import IN_MEMORY, OwnedFile
+from dlc_backend_c.weights import IN_MEMORY
 
 _LIBRARY_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffile-prefix-map=$PWD=.")
 """Position-independent also in static libraries, which end up in shared ones."""

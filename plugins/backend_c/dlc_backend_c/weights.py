@@ -4,18 +4,15 @@ One tensor is in memory at a time: constants are evaluated, hashed, and written 
 """
 
 import hashlib
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
 from dlc.graph import Op, evaluate_ops
+from dlc.hashing import OwnedFile
 
 ALIGN = 64
 """Bytes: a cache line, and the widest vector of any CPU so far."""
@@ -24,12 +21,8 @@ IN_MEMORY = 1 << 20
 """Weights of at most so many bytes travel as bytes, larger ones as a file."""
 
 _BLOCK = 1 << 22
-
-# A Path has no room for the finaliser of its directory; a subclass does.
-if TYPE_CHECKING:
-    _Path = Path
-else:
-    _Path = type(Path())
+_SAMPLE = 256
+"""Bytes."""
 
 
 class Hash(Protocol):
@@ -38,18 +31,6 @@ class Hash(Protocol):
     def update(self, data: memoryview | bytes, /) -> None:
         """Take more data."""
         ...
-
-
-class OwnedFile(_Path):
-    """A temporary file that lives as long as this object."""
-
-    @classmethod
-    def create(cls, name: str) -> "OwnedFile":
-        """An absent file of this name in a new private directory."""
-        directory = tempfile.mkdtemp(prefix="dlc-")
-        found = cls(directory, name)
-        weakref.finalize(found, shutil.rmtree, directory, ignore_errors=True)
-        return found
 
 
 @dataclass(frozen=True)
@@ -74,21 +55,20 @@ def write_weights(constants: Iterable[Op], name: str) -> Blob:
     """
     path = OwnedFile.create(name)
     offsets: dict[str, int] = {}
-    known: dict[bytes, int] = {}
     whole = hashlib.sha256()
     end = shared = 0
-    with path.open("wb") as file:
+    with path.open("w+b") as file:
+        contents = _Contents(file)
         for op in constants:
             data = _bytes_of(op)
-            content = _digest(data)
-            if content in known:
-                offsets[op.digest] = known[content]
+            offsets[op.digest] = place = contents.place(data, end)
+            if place < end:
                 shared += len(data)
-                continue
-            offsets[op.digest] = known[content] = end
-            end += _append(file, whole, data)
+            else:
+                end += _append(file, whole, data)
         if offsets and not end:
             end += _append(file, whole, memoryview(bytes(ALIGN)))  # empty tensors need an address too
+    path.written(whole.hexdigest())
     blob = path.read_bytes() if end <= IN_MEMORY else path
     return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared)
 
@@ -104,6 +84,37 @@ def _digest(data: memoryview) -> bytes:
     for start in range(0, len(data), _BLOCK):
         digest.update(data[start : start + _BLOCK])
     return digest.digest()
+
+
+@dataclass
+class _Contents:
+    """What a file holds where; contents are told apart by their length, beginning and end, and by digests only if
+    those are equal, which hardly happens but for equal contents."""
+
+    file: BinaryIO
+    first: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict[tuple[int, bytes, bytes], int])
+    """Sample → where the first content with it begins."""
+    known: dict[tuple[int, bytes, bytes], dict[bytes, int]] = field(
+        default_factory=dict[tuple[int, bytes, bytes], dict[bytes, int]]
+    )
+    """Sample that occurred again → digest of every content with it → where that begins."""
+
+    def place(self, data: memoryview, end: int) -> int:
+        """Where a content lies, or `end`, where it then will."""
+        sample = (len(data), bytes(data[:_SAMPLE]), bytes(data[-_SAMPLE:]))
+        first = self.first.setdefault(sample, end)
+        if first == end:
+            return end
+        if sample not in self.known:
+            self.known[sample] = {_digest(self._read(first, len(data))): first}
+        return self.known[sample].setdefault(_digest(data), end)
+
+    def _read(self, start: int, size: int) -> memoryview:
+        end = self.file.tell()
+        self.file.seek(start)
+        data = self.file.read(size)
+        self.file.seek(end)
+        return memoryview(data)
 
 
 def _append(file: BinaryIO, whole: "Hash", data: memoryview) -> int:
