@@ -12,13 +12,10 @@ import numpy as np
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import Nest
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "floordiv": op.floordiv,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "floordiv": np.floor_divide,
+    **{name: getattr(np, fn) for name, fn in (("min", "minimum"), ("max", "maximum"))},
+    **{name: getattr(np, f"logical_{name}") for name in ("and", "or", "not")},
     **{name: getattr(op, name) for name in ("add", "sub", "mul", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
 }
 

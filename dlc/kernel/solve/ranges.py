@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.expr import Axis, Expr, axes_in
 from dlc.kernel.simplify import Linear
 from dlc.kernel.solve.equations import Solved, settled, within
 from dlc.kernel.solve.forms import atom, cleared, combine, constant, divided, put, span, touches
@@ -20,11 +21,31 @@ from dlc.kernel.solve.inequalities import Row, connected, implied, interval, irr
 
 @dataclass(frozen=True)
 class Squeeze:
-    """One way to determine an unknown: its value, and how good that is (smaller is better)."""
+    """One way to determine an unknown: sign · (number // divisor) is the only value it can have.
+
+    Attributes:
+        rank: How good that is: whether the value always satisfies both bounds, without a quotient, with few negative
+            terms and a small constant. Smaller is better.
+    """
 
     unknown: Axis
-    value: Linear
+    number: Linear
+    divisor: int
+    sign: int
     rank: tuple[bool, bool, int, int]
+
+    @property
+    def exact(self) -> bool:
+        """Whether there always is a value, not just at most one."""
+        return not self.rank[0]
+
+    def value(self) -> Linear:
+        """The value as a form."""
+        return combine((self.sign, divided(self.number, self.divisor)))
+
+    def affine(self, free: Sequence[Axis]) -> bool:
+        """Whether the value has no quotient of free unknowns."""
+        return not any(c % self.divisor and touches(atom(e), free) for e, c in self.number.terms)
 
 
 def pin(solved: Solved) -> Solved:
@@ -34,70 +55,64 @@ def pin(solved: Solved) -> Solved:
     """
     while (found := _best(solved)) is not None:
         free = tuple(x for x in solved.free if x != found.unknown)
-        solved = solved.assign({found.unknown: found.value}, free)
+        solved = solved.assign({found.unknown: found.value()}, free)
     return solved
 
 
 def _best(solved: Solved) -> Squeeze | None:
     """The best squeeze that leaves affine forms, from the inequalities or else from their projections."""
-    direct = [s for w in solved.free for s in _squeezes(w, _rows_with(w, solved.rows), solved.free)]
-    if not direct:
+    found = [s for w in solved.free for s in _squeezes(w, solved.rows) if s.affine(solved.free)]
+    if not found:
         for w in solved.free:
             near, atoms = connected(solved.rows, (w,))
             others = [x for x in solved.free if x in atoms and x != w]
             boxes = [row for x in others for row in within(atom(x), x.extent)]
             projected = project((*near, *boxes), others) if others else None
             if projected is not None:
-                direct += _squeezes(w, _rows_with(w, projected), solved.free)
-    return min(direct, key=lambda s: s.rank, default=None)
+                found += [s for s in _squeezes(w, projected) if s.affine(solved.free)]
+    return min(found, key=lambda s: s.rank, default=None)
 
 
-def _rows_with(w: Axis, rows: Sequence[Row]) -> tuple[Row, ...]:
-    return (*(r for r in rows if r.coefficient(w)), *within(atom(w), w.extent))
-
-
-def _squeezes(w: Axis, rows: Sequence[Row], free: Sequence[Axis]) -> Iterator[Squeeze]:
-    """Pairs of a lower and an upper bound between which at most one integer lies, whose value stays affine."""
-    for value, rank in _candidates(w, rows):
-        quotients = [e for e, _ in value.terms if not isinstance(e, Axis) and touches(Linear(((e, 1),), 0), free)]
-        if not quotients:
-            yield Squeeze(w, value, rank)
-
-
-def _candidates(w: Axis, rows: Sequence[Row]) -> Iterator[tuple[Linear, tuple[bool, bool, int, int]]]:
-    lower = [(row.coefficient(w), row.without(w)) for row in rows if row.coefficient(w) > 0]
-    upper = [(-row.coefficient(w), row.without(w)) for row in rows if row.coefficient(w) < 0]
+def _squeezes(w: Axis, rows: Sequence[Row]) -> Iterator[Squeeze]:
+    """Pairs of a lower and an upper bound, ranges included, between which at most one integer lies."""
+    lower, upper = _bounds(w, (*rows, *within(atom(w), w.extent)))
     for a, e in lower:
         for b, f in upper:
             room = span(combine((a, f), (b, e)))
             if room is None or room[1] >= a * b:
                 continue
             exact = a == b and room[0] == a * (a - 1)
-            for value, source in ((divided(f, b), f), (combine((-1, divided(e, a))), e)):
-                negative = sum(c < 0 for _, c in source.terms)
-                plain = all(isinstance(x, Axis) for x, _ in value.terms)
-                yield value, (not exact, not plain, negative, abs(source.constant))
+            for number, divisor, sign in ((f, b, 1), (e, a, -1)):
+                quotient = any(c % divisor for _, c in number.terms)
+                negative = sum(c < 0 for _, c in number.terms)
+                yield Squeeze(w, number, divisor, sign, (not exact, quotient, negative, abs(number.constant)))
+
+
+_Bounds: TypeAlias = list[tuple[int, Linear]]
+
+
+def _bounds(w: Axis, rows: Sequence[Row]) -> tuple[_Bounds, _Bounds]:
+    """All (a, e) with a·w + e >= 0, and all (b, f) with f - b·w >= 0, for positive a and b."""
+    parts = [(row.coefficient(w), row.without(w)) for row in rows]
+    return [(c, e) for c, e in parts if c > 0], [(-c, e) for c, e in parts if c < 0]
 
 
 def wrap(solved: Solved) -> Solved:
     """Unknowns with exactly one value for any given other ones become quotients of these, if no inequality is left.
 
     That is how `(i + k) % n` is inverted: i = (u - k) % n. What is left of such an unknown is no affine form any more,
-    so this is the last step that changes values.
+    so this is the last step that changes values, and the others in such a quotient stay.
     """
-    changed = True
-    while changed:
-        changed = False
-        for w in solved.free:
-            rows = [r for r in solved.rows if r.coefficient(w)]
-            exact = sorted(((rank, value) for value, rank in _candidates(w, rows) if not rank[0]), key=lambda x: x[0])
-            for _, value in exact:
-                left = settled([*(put(r, {w: value}) for r in rows), *within(value, w.extent)])
-                if not left:
-                    solved = solved.assign({w: value}, tuple(x for x in solved.free if x != w))
-                    changed = True
-                    break
-            if changed:
+    kept: set[Axis] = set()
+    for w in solved.free:
+        rows = [r for r in solved.rows if r.coefficient(w)]
+        for squeeze in sorted(_squeezes(w, rows), key=lambda s: s.rank):
+            value = squeeze.value()
+            if w in kept or not squeeze.exact:
+                break
+            if not settled([*(put(r, {w: value}) for r in rows), *within(value, w.extent)]):
+                solved = solved.assign({w: value}, tuple(x for x in solved.free if x != w))
+                kept |= {a for e, _ in value.terms for a in axes_in(e)}
                 break
     return solved
 
@@ -148,9 +163,7 @@ WORTH_A_DIVISION = 4
 
 def _shifts(w: Axis, solved: Solved) -> Iterator[tuple[int, Linear]]:
     """Extents, and bases over the parameters alone, that a free unknown can have instead."""
-    rows = [r for r in solved.rows if r.coefficient(w)]
-    lower = [(r.coefficient(w), r.without(w)) for r in rows if r.coefficient(w) > 0]
-    upper = [(-r.coefficient(w), r.without(w)) for r in rows if r.coefficient(w) < 0]
+    lower, upper = _bounds(w, solved.rows)
     for a, e in lower:
         if touches(e, solved.free):
             continue

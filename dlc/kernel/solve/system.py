@@ -67,9 +67,10 @@ def solve(
     solved = narrow(pin(solved))
     if solved is None:
         return None
-    solved = narrow(wrap(shift(pin(solved))))
+    solved = narrow(shift(pin(solved)))
     if solved is None:
         return None
+    solved = wrap(solved)
     rows = needed(solved)
     rows = (*outer_bounds(solved.free, rows), *rows)
     values = {a: _value(a, solved.values) for a in axes}
