@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def parse(case: Case, *, grad: bool = False) -> Graph:
     return frontend().parse(source, Report())
 
 
+@cache
 def frontend() -> Any:
     """The frontend of the kernel language with its default options."""
     return load_registry(kinds=("frontends",)).frontend(Spec("kernel"))
