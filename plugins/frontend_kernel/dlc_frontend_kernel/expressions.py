@@ -67,12 +67,12 @@ class Reader:
         self._bound: list[Mapping[str, str]] = []
         self._reductions = 0
 
-    def statement(self) -> Statement:
-        """Consume `target = value;`."""
+    def statement(self, or_else: str = "") -> Statement:
+        """Consume `target = value;`. `or_else` is told as what might stand here instead."""
         tokens = self.tokens
         start = tokens.current
         if start.kind != "word":
-            raise tokens.unexpected("a statement such as A<8>[i] = B<8>[i];")
+            raise tokens.unexpected(f"a statement such as A<8>[i] = B<8>[i];{or_else}")
         target = self._ref(tokens.take(), 0, shaped=tokens.peek("<"))
         if not isinstance(target, Ref):
             help = f"write {start.text}<…>[…], or {start.text}<1> for a scalar"
@@ -133,7 +133,8 @@ class Reader:
     def _call(self, name: Token, depth: int) -> Call:
         fn = _ALIASES.get(name.text, name.text)
         if fn not in SCALARS:
-            help = did_you_mean(name.text, [*SCALARS, *REDUCTIONS, *_ALIASES], "functions")
+            help = did_you_mean(name.text, [*SCALARS, *_ALIASES], "functions")
+            help = f"the reduction is written {name.text}[k](…)" if name.text in REDUCTIONS else help
             raise self.tokens.fault("unknown-function", f"there is no function {name.text}", name.offset, help)
         args = self._listed("(", ")", depth)
         arity = SCALARS[fn].arity
@@ -268,7 +269,8 @@ class Reader:
         out = self._listed("[", "]", depth + 1)
         wanted = self.tensors[name.text].shape
         if len(out) != len(wanted):
-            message = f"{name.text}<{','.join(map(str, wanted))}> takes {len(wanted)} subscripts, found {len(out)}"
+            count = f"{len(wanted)} subscript{'s' * (len(wanted) != 1)}"
+            message = f"{name.text}{_shown(wanted)} takes {count}, found {len(out)}"
             message = f"{name.text} is a scalar and takes no subscripts" if not wanted else message
             raise self.tokens.fault("subscripts", message, start)
         for subscript in out:

@@ -53,7 +53,7 @@ def read_statements(reader: Reader, closing: str) -> tuple[Statement, ...]:
         if len(out) >= MAX_STATEMENTS:
             message = f"more than {MAX_STATEMENTS} statements"
             raise tokens.fault("too-large", message, tokens.current.offset)
-        out.append(reader.statement())
+        out.append(reader.statement(f" or '{closing}'" if closing else ""))
     return tuple(out)
 
 

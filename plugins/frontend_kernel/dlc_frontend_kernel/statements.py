@@ -95,7 +95,7 @@ class _Lowering:
         for node in indices:
             low, high = out.get(node.key, (0, math.inf))
             if high == math.inf:
-                help = f"use {node.name} as a subscript, which bounds it"
+                help = f"a subscript such as B<8>[{node.name}] would"
                 raise self.tokens.fault("unbounded-index", f"nothing bounds the index {node.name}", node.at, help)
             if high < low:
                 message = f"the index {node.name} has no values: at least {low}, at most {high}"

@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 )
 MAX_TEXT = 1 << 20
 """Characters of a text: a million are far more than anybody writes."""
-MAX_TOKENS = 1 << 18
+MAX_TOKENS = 1 << 16
 MAX_WORD = 200
 
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, select
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import SCALARS
@@ -19,7 +21,7 @@ from dlc.types import DType, bool_, i64
 from dlc_frontend_kernel.expressions import COMPARISONS, MAX_SIZE
 from dlc_frontend_kernel.inference import LOGIC, Types
 from dlc_frontend_kernel.known import Sum, facts, follows
-from dlc_frontend_kernel.ranges import Interval, forward
+from dlc_frontend_kernel.ranges import Bound, Interval, forward
 from dlc_frontend_kernel.syntax import Call, Group, Index, Node, Number, Operation, Reduction, Ref, bare, walk_nodes
 from dlc_frontend_kernel.tokens import KernelTokens
 
@@ -177,7 +179,9 @@ class Values:
         value = sign * node.value
         if want.is_float:
             found = float(value)
-            if math.isinf(float(want.numpy.type(found))):
+            with np.errstate(over="ignore"):
+                stored = float(want.numpy.type(found))
+            if math.isinf(stored):
                 raise self._tokens.fault("bad-number", f"{value} is too large for {want}", node.at)
             return Const(found)
         if not isinstance(value, int):
@@ -213,8 +217,7 @@ class Values:
             if isinstance(e, Const) and not 0 <= e.value < size:
                 message = f"subscript {e.value} of {node.tensor} is not in 0..{size - 1}"
                 raise self._tokens.fault("subscript", message, subscript.at)
-            data = any(isinstance(n, Ref) for n in walk_nodes(subscript))
-            if not data and max(abs(low), abs(high)) > _REACH:
+            if any(self._reach(n) > _REACH for n in walk_nodes(subscript)):
                 message = f"a subscript of {node.tensor} reaches beyond {_REACH:,}"
                 raise self._tokens.fault("too-large", message, subscript.at)
             if low < 0:
@@ -222,6 +225,13 @@ class Values:
             if high >= size:
                 conditions[apply("lt", e, size)] = None
         return tuple(out), conditions
+
+    def _reach(self, node: Node) -> Bound:
+        """The largest size of a part of a subscript; data apart, which is compared when it is read."""
+        if any(isinstance(n, Ref) for n in walk_nodes(node)):
+            return 0
+        low, high = forward(node, self._intervals)
+        return max(abs(low), abs(high))
 
     def _subscript(self, node: Node) -> Expr:
         match node:
@@ -239,7 +249,7 @@ class Values:
                 divisor = bare(y)
                 if not isinstance(divisor, Number) or not isinstance(divisor.value, int) or divisor.value < 1:
                     help = "indices are divided by whole numbers from 1 up"
-                    raise self._tokens.fault("subscript", f"'{op}' by something else in a subscript", at, help)
+                    raise self._tokens.fault("subscript", f"'{op}' by no constant in a subscript", at, help)
                 return apply(_INDEX_OPERATORS[op], self._subscript(x), self._subscript(divisor))
             case Operation(op, (x, y), _) if op in _INDEX_OPERATORS:
                 return apply(_INDEX_OPERATORS[op], self._subscript(x), self._subscript(y))
