@@ -127,9 +127,9 @@ def main() -> int:
     chosen = parser.parse_args()
     whole, start = Outcome(), time.perf_counter()
     with ProcessPoolExecutor(chosen.jobs) as pool:
-        tasks = [pool.submit(interpret, b, chosen.seed + chosen.second) for b in batches(chosen.seed, chosen.kernels)]
         compiled = batches(chosen.seed, min(chosen.compile, chosen.kernels))
-        tasks += [pool.submit(compile_batch, b, n) for n, b in enumerate(compiled)]
+        tasks = [pool.submit(compile_batch, b, n) for n, b in enumerate(compiled)]  # the longest first
+        tasks += [pool.submit(interpret, b, chosen.seed + chosen.second) for b in batches(chosen.seed, chosen.kernels)]
         for n, task in enumerate(as_completed(tasks), 1):
             outcome = task.result()
             whole.add(outcome)
