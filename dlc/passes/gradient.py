@@ -20,7 +20,7 @@ from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.graph.gradient import sweep
 from dlc.graph.graph import Graph, toposort, with_live_origins
 from dlc.graph.op import Op
-from dlc.graph.structure import Input
+from dlc.graph.structure import Input, Splat
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import option
@@ -49,6 +49,9 @@ class Gradient(Pass[Graph, Graph]):
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if found.scattered:
             report.note(f"scattered derivatives: {len(found.scattered)}")
+        zero = [name for name, g in zip(wrt, found.gradients, strict=True) if isinstance(g, Splat)]
+        if zero:
+            report.note(f"zero everywhere: {', '.join(zero)}")
         read = set(toposort(found.gradients))
         inputs = (*(i for i in state.inputs if i in read), *seeds)
         names = tuple(f"d{name}" for name in wrt)
