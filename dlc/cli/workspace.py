@@ -19,7 +19,7 @@ from dlc.config_file import load_config
 from dlc.diagnostics import ExitCode, error
 from dlc.interfaces import Artifact, Frontend, Source
 from dlc.plugins import load_registry
-from dlc.recipe import Recipe, gradient_spec, resolve
+from dlc.recipe import Recipe, gradient_spec, resolve, resolve_steps
 from dlc.registry import Registry
 from dlc.spec import Spec, parse_setting
 
@@ -125,9 +125,11 @@ class Workspace:
         source = self.source(choice.model)
         frontend, _ = self.reader(source, choice, forward=forward)
         graph = frontend.parse(source, Report())
-        if choice.by and not forward:
-            return self.registry.stage(gradient_spec(choice.by)).run(graph, Report())
-        return graph
+        if not choice.by or forward:
+            return graph
+        own = [text for text in choice.settings if parse_setting(text)[0] == "gradient"]
+        (step,) = resolve_steps(self.registry, (gradient_spec(choice.by),), settings=own)
+        return step.stage.run(graph, Report())
 
     def prepare(self, choice: Choice) -> Prepared:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""

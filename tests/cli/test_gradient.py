@@ -83,6 +83,8 @@ def test_run_and_verify_take_it(dlc: Dlc) -> None:
         ran = dlc("verify", file, "--grad", wrt, "-q")
         assert ran.code == 0, ran.out
         assert ran.out.startswith("reference: numpy")
+    Path("two.kernel").write_text("A<3>[i] = X<3>[i] * X[i]; B<3>[i] = exp(X<3>[i]);")
+    assert dlc("verify", "two.kernel", "--grad", "X", "--set", "gradient.of=B", "-q").code == 0
     refused = dlc("verify", "small.onnx", "--grad", "x", "--reference", "onnxruntime")
     assert refused.code == ExitCode.USAGE
     assert "onnxruntime computes no gradients" in refused.err
