@@ -18,6 +18,11 @@ from dlc.kernel.solve.equations import Solved, settled, within
 from dlc.kernel.solve.forms import atom, cleared, combine, constant, divided, put, span, touches
 from dlc.kernel.solve.inequalities import Row, connected, implied, interval, irredundant, project, ranges_of
 
+# More inequalities than these are not tried against each other, and more bounds not added: what is left out costs time
+# in the loops, never correctness.
+MOST_COMPARED = 24
+MOST_ADDED = 4
+
 
 @dataclass(frozen=True)
 class Squeeze:
@@ -68,7 +73,7 @@ def _best(solved: Solved) -> Squeeze | None:
             others = [x for x in solved.free if x in atoms and x != w]
             boxes = [row for x in others for row in within(atom(x), x.extent)]
             projected = project((*near, *boxes), others) if others else None
-            if projected is not None:
+            if projected is not None and len(projected) <= 2 * MOST_COMPARED:
                 found += [s for s in _squeezes(w, projected) if s.affine(solved.free)]
     return min(found, key=lambda s: s.rank, default=None)
 
@@ -176,12 +181,6 @@ def _shifts(w: Axis, solved: Solved) -> Iterator[tuple[int, Linear]]:
             plain = all(isinstance(x, Axis) for x, _ in base.terms)
             if extent * (1 if plain else WORTH_A_DIVISION) < w.extent + (not plain):
                 yield extent, base
-
-
-# More inequalities than these are not tried against each other, and more bounds not added: what is left out costs time
-# in the loops, never correctness.
-MOST_COMPARED = 24
-MOST_ADDED = 4
 
 
 def needed(solved: Solved) -> tuple[Row, ...]:
