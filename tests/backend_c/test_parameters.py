@@ -14,17 +14,23 @@ from dlc_backend_c.parameters import LIMIT
 
 from dlc import DlcError, Report, Spec
 from dlc.graph import Call, Graph, Input, Op, evaluate
+from dlc.install import install
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.expr import Const
 from dlc.kernel.nest import Param
 from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Add, Mul, Neg
+from dlc.ops.linear import MatMul
 from dlc.ops.shape import Transpose
+from dlc.passes.fuse import Fuse
+from dlc.passes.lower import Lower
 from dlc.passes.memory import overwritten_inputs
+from dlc.passes.plan_memory import PlanMemory
+from dlc.passes.schedule import Schedule
 from dlc.plan import parse_plan, plan_text, results_of
 from dlc.types import Type, f32, f64, i32
 from tests.backend_c.conftest import Compile
-from tests.backend_c.models import content, plan_of, shell
+from tests.backend_c.models import Bench, content, plan_of, shell
 
 Array = np.ndarray[Any, np.dtype[Any]]
 COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
@@ -117,6 +123,21 @@ def test_only_what_could_be_overwritten_too_early_is_copied(make: Any) -> None:
     assert parse_plan(plan.graph, plan_text(plan)) == plan
     source = content(C.from_spec(Spec.parse("c{cpu=generic}")).emit(plan, Report()), "model.c").decode()
     assert source.count("memcpy(") == len(found)
+
+
+@pytest.mark.parametrize("dtype", [f32, f64])
+def test_a_product_is_added_to_a_tensor_in_its_place(dtype: Any, bench: Bench, tmp_path: Path) -> None:
+    """A = A + B C, fused, over a sum so long that it may be cut in blocks: none may go to A before A is read."""
+    a, b, c = (Input(n, Type(dtype, s)) for n, s in (("A", (37, 130)), ("B", (37, 1500)), ("C", (1500, 130))))
+    graph, report = in_out((a, b, c), {"A": Add(MatMul(b, c), a)}), Report()
+    plan = PlanMemory().run(Schedule().run(Fuse().run(Lower().run(graph, report), report), report), report)
+    assert len(plan.steps) == 1 and not plan.kept
+    backend = C.from_spec(Spec.parse("c{prefix=net}"))
+    install(backend.build(backend.emit(plan, Report()), bench), tmp_path)
+    given = feeds(graph)
+    want = evaluate(graph, feeds(graph))["A"]
+    backend.load(tmp_path)(given, out={"A": given["A"]})
+    np.testing.assert_allclose(given["A"], want, rtol=1e-5, atol=1e-2)
 
 
 def test_an_output_that_may_not_be_an_input_is_refused(compile_model: Compile, tmp_path: Path) -> None:

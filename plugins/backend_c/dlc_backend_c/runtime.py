@@ -91,6 +91,8 @@ class Model:
     def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
         """Output name → array.
 
+        A tensor that is in and out is an input and an output of one name; only `out` makes its array be overwritten.
+
         Args:
             args: One mapping of input name → array, or the array of the only input.
             out: Arrays to write into, by output name: C-contiguous, writable, of the exact type. Others are made.
