@@ -15,9 +15,10 @@ from itertools import groupby
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.loops import Block, For, If, Stmt, axes_of, loop, wrap
 from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
-from dlc.kernel.schedules.loop_plan import Plan, plan_loops, widths
+from dlc.kernel.schedules.loop_plan import Plan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
@@ -39,6 +40,10 @@ def contraction(group: Group, kernel: Kernel, machine: Machine, written: frozens
     nest = group.nests[0]
     if not _applies(group, kernel, machine) or nest.out in written:
         return None
+    copied = blocked(group, kernel, machine)
+    found = None if copied is None else _on_copies(copied, kernel, machine)
+    if found is not None:
+        return found
     for column in _columns(group, kernel):
         for packed in (False, True):
             operands = prepare(group, kernel, column, machine, packed)
@@ -88,6 +93,28 @@ def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | Non
             own = (Param("tile", type.with_shape((held,))), Param("part", type.with_shape((waiting,))))
             return Scheduled(wrap(plan.outer, body), (*o.buffers, *own))
     return None
+
+
+def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None:
+    """Parts of the reduction outermost, their sums in the result; then row blocks and panels."""
+    whole = Kernel((*kernel.params, *c.operands.buffers), kernel.results, kernel.locals, kernel.nests)
+    scope = open_scope(c.operands.group, whole, (c.row, *c.outer))
+    tiling = tile_of(scope, whole, machine, c.row, c.column)
+    if c.column not in scope.shared:
+        return None
+    if c.parts:
+        tiling = replace(tiling, parts=Parts(tiling.product.out, tiling.product.index[0], False, True))
+    block = c.operands.block
+    size = block.size if block else c.row.extent
+    plan = Plan(replace(c.operands, column=c.column), tiling, (), (), block.axis if block else None, size, None, False)
+    body = _panels(plan, VECTORS, machine)
+    if body is None:
+        return None
+    result = kernel.tensors[tiling.product.out]
+    start = fill(result.name, result.type.size, kernel.start_of(result.name)) if c.parts else ()
+    held = Param("tile", result.type.with_shape((machine.registers * tiling.lanes,)))
+    loops = wrap(c.outer, (*c.before, *wrap(c.parts, body)))
+    return Scheduled((*start, *loops), (*c.operands.buffers, held))
 
 
 def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:

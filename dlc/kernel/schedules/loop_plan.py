@@ -51,27 +51,12 @@ class Plan:
 
 def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
     """The loops of a group whose operands are ready; `named` axes occur in loops that are written already."""
-    product, *followers = scope.nests
-    reduced = _by_stride(product, o.column, tuple(a for a in product.axes if a not in scope.shared))
-    (product,), reduced = merge_run((product,), reduced)
+    tiling = tile_of(scope, kernel, machine, None, o.column)
+    product = tiling.product
     others = [a for a in scope.shared if a != o.column]
     rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
     row = rows[-1] if rows else None
-    dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
-        ("tile", "part"), kernel.tensors[product.out].dtype
-    )
-    tiling = Tile(
-        product,
-        tuple(followers),
-        scope.scalars.get(product.out),
-        scope.scalars,
-        row,
-        o.column,
-        reduced,
-        machine.lanes(kernel.tensors[product.out].dtype.itemsize),
-        kernel.start_of(product.out),
-        dtypes,
-    )
+    tiling = replace(tiling, row=row)
     if o.block is not None:
         block: Axis | None = o.block.axis
         size = o.block.size
@@ -80,11 +65,33 @@ def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, name
         size = _rows_per_block(o, block, machine) if block else 0
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
-    read = {name for n in followers for name in n.reads()}
+    read = {name for n in tiling.followers for name in n.reads()}
     # By size, because a result may have been given other dimensions here than it has elsewhere.
     results = {(r.dtype, r.type.size) for r in kernel.results}
     once = any(p.name in read and (p.dtype, p.type.size) in results for p in kernel.params)
     return hoisted(Plan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+
+
+def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis) -> Tile:
+    """What the tiles of a group in flat form have in common."""
+    product, *followers = scope.nests
+    reduced = _by_stride(product, column, tuple(a for a in product.axes if a not in scope.shared))
+    (product,), reduced = merge_run((product,), reduced)
+    dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
+        ("tile", "part"), kernel.tensors[product.out].dtype
+    )
+    return Tile(
+        product,
+        tuple(followers),
+        scope.scalars.get(product.out),
+        scope.scalars,
+        row,
+        column,
+        reduced,
+        machine.lanes(kernel.tensors[product.out].dtype.itemsize),
+        kernel.start_of(product.out),
+        dtypes,
+    )
 
 
 def hoisted(plan: Plan, machine: Machine) -> Plan:

@@ -61,6 +61,7 @@ def halo(
     block: Block | None,
     column: Axis,
     out: Sequence[Axis],
+    name: str = "pa",
 ) -> Packed | None:
     """The copy of a guarded operand; None when the guard says more than that the operand exists.
 
@@ -72,6 +73,7 @@ def halo(
         block: The rows that one copy serves; None: all.
         column: The axis of the vectors; if the operand has it, its dimensions stay in order.
         out: Axes of the output.
+        name: The copy's name.
     """
     needed = {simplify(c) for e, d in zip(load.index, param.shape, strict=True) for c in (e >= 0, e < d)} - {TRUE}
     if set(conjuncts(simplify_guard(guard))) != needed:
@@ -87,7 +89,7 @@ def halo(
     if column not in axes_in(*load.index):
         # The dimension that only the reduction walks comes last, so that it is contiguous.
         kept.sort(key=lambda x: len(linear_atoms(x.inside)) == 1 and not _walks_output(x.inside, out))
-    return _copy(load, param, dims, kept)
+    return _copy(load, param, dims, kept, name)
 
 
 def _split(e: Expr, fixed: Sequence[Axis], block: Block | None) -> tuple[Expr, Expr, int, int] | None:
@@ -122,9 +124,9 @@ def _walks_output(e: Expr, out: Sequence[Axis]) -> bool:
     return any(a in out for a in axes_in(e))
 
 
-def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim]) -> Packed:
+def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim], name: str) -> Packed:
     """The loops of the copy; dimensions that are not kept are fixed outside."""
-    buffer = Param("pa", Type(param.dtype, tuple(x.extent for x in kept)))
+    buffer = Param(name, Type(param.dtype, tuple(x.extent for x in kept)))
     axes = {x.number: Axis(f"h{x.number}", x.extent) for x in kept}
     source = tuple(simplify(x.source + axes.get(x.number, Const(0))) for x in dims)
     inside: dict[Axis | None, Expr | None] = {}
@@ -137,8 +139,8 @@ def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim]) -> Packe
                 inside[last] = both(inside.get(last), check)
     place = offset(tuple(order), buffer.shape)
     value = Load(load.param, (offset(source, param.shape),))
-    body: tuple[Stmt, ...] = (Store("pa", place, value),)
-    zero: tuple[Stmt, ...] = (Store("pa", place, Const(0.0)),)
+    body: tuple[Stmt, ...] = (Store(name, place, value),)
+    zero: tuple[Stmt, ...] = (Store(name, place, Const(0.0)),)
     for axis in reversed(order):
         if axis in inside:
             body = (If(inside[axis] or TRUE, body, zero),)
@@ -147,7 +149,7 @@ def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim]) -> Packe
     if inside.get(None) is not None:
         body = (If(inside[None] or TRUE, body, zero),)
     index = tuple(x.inside for x in kept)
-    return Packed(buffer, Load("pa", index), body)
+    return Packed(buffer, Load(name, index), body)
 
 
 def linear_atoms(e: Expr) -> tuple[Expr, ...]:

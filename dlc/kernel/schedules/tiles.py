@@ -33,11 +33,13 @@ class Parts:
         buffer: Where they lie, one tile row after another.
         place: Position of a tile row, in terms of the axes around tiles and of the tile's own row axis.
         finish: Nothing is left to add: followers take over.
+        result: They lie in the result itself, where no element exists behind the last column.
     """
 
     buffer: str
     place: Expr
     finish: bool
+    result: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,14 @@ def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:
     inner = () if t.parts and t.parts.finish else _reduction(t, s, sums)
     if inner is None:
         return None
-    if t.parts is None:
+    if t.parts is None or t.parts.result:
         start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
     else:
         start = tuple(Let(x, Lanes(place, t.lanes)) for x, place in _waiting(t, s, sums, t.parts))
-        if not t.parts.finish:
-            wait = (Store(p.param, p.index[0], x, t.lanes) for x, p in _waiting(t, s, sums, t.parts))
-            return (*start, *inner, *wait)
-    after = _in_registers(t, s, sums)
+    if t.parts is not None and not t.parts.finish and not (t.parts.result and s.columns < s.vectors * t.lanes):
+        hints = prefetches(t, s) if t.parts.result else ()
+        return (*hints, *start, *inner, *_put_back(t, s, sums, t.parts))
+    after = None if t.parts and t.parts.result else _in_registers(t, s, sums)
     if after is None:
         return (*start, *inner, *_through_memory(t, s, sums))
     return (*prefetches(t, s), *start, *inner, *after)
@@ -115,15 +117,16 @@ def _waiting(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) ->
     ]
 
 
-def _mapping(t: Tile, s: Spot, r: int, column: Expr) -> dict[Expr, Expr]:
-    out: dict[Expr, Expr] = {t.column: column}
-    if t.row is not None:
-        out[t.row] = s.row + r
-    return out
+def _put_back(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -> tuple[Stmt, ...]:
+    """Sums stored where they wait; in the result itself they are added, so that reading it need not come first."""
+    return tuple(
+        Store(p.param, p.index[0], Lanes(p, t.lanes) + x if parts.result else x, t.lanes)
+        for x, p in _waiting(t, s, sums, parts)
+    )
 
 
-def _columns(t: Tile, s: Spot, v: int, lane: Axis) -> Expr:
-    return s.column + v * t.lanes + lane
+def _mapping(t: Tile, s: Spot, r: int | Axis, column: Expr) -> dict[Expr, Expr]:
+    return {t.column: column} if t.row is None else {t.column: column, t.row: s.row + r}
 
 
 def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
@@ -189,7 +192,7 @@ def _step(
 
     for r in range(s.rows):
         for v in range(s.vectors):
-            mapping = {**_mapping(t, s, r, _columns(t, s, v, lane)), **at_k}
+            mapping = {**_mapping(t, s, r, s.column + v * t.lanes + lane), **at_k}
             value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known)
             if value is None or not has_lanes(value):
                 return None
@@ -205,7 +208,7 @@ def _in_registers(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[St
     out: list[Stmt] = []
     for r in range(s.rows):
         for v in range(s.vectors):
-            mapping = _mapping(t, s, r, _columns(t, s, v, lane))
+            mapping = _mapping(t, s, r, s.column + v * t.lanes + lane)
             found = _element(t, mapping, sums[r][v], f"{r}_{v}", lane)
             if found is None:
                 return None
@@ -248,13 +251,13 @@ def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[
         for v in range(s.vectors)
     ]
     r, j = Axis("tr", s.rows), Axis("tj", s.columns)
-    mapping: dict[Expr, Expr] = {t.column: s.column + j}
-    if t.row is not None:
-        mapping[t.row] = s.row + r
+    mapping = _mapping(t, s, r, s.column + j)
     body: list[Stmt] = []
     value: Expr = Load("tile", (r * width + j,))
     if t.total is None:
-        body.append(Store(t.product.out, at(t.product.index[0], mapping), value))
+        place = at(t.product.index[0], mapping)
+        more = t.parts is not None and t.parts.result
+        body.append(Store(t.product.out, place, Load(t.product.out, (place,)) + value if more else value))
     else:
         body.append(Let(t.total, value))
     for n in t.followers:

@@ -31,7 +31,7 @@ DLC_INLINE ptrdiff_t dlc_mod_index(ptrdiff_t a, ptrdiff_t b) { return a % b + (a
 # Register tiles are complete: what these passes add to them are copies of values that then have no register left.
 _TILES = """\
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize")
+#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
 #endif
 """
 

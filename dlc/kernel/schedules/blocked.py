@@ -1,0 +1,252 @@
+"""Products of two operands neither of which lies ready: both copied part by part, in the order in which they are read.
+
+    out[m, n] += Σₖ a(m, k)·b(k, n)                  m: one row axis, n: all columns that are contiguous in `out`
+    →
+    for part of k: for block of m: [pa = a(m, k)] for panel of n: [pb = b(k, n)] for rows: register tile
+
+The order of loops and the sizes are those of matrix products (Goto and van de Geijn, Anatomy of high-performance
+matrix multiplication, 2008): a panel stays in the first-level cache, a block of rows in half the second, and parts of
+the reduction are added up in the result. Copies turn windows and guards into plain memory, so a convolution whose
+weights are no constants, and both its gradients, run as matrix products do. Where a guard does not hold a copy is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, both, loads, walk
+from dlc.kernel.loops import Stmt
+from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.roles import product
+from dlc.kernel.schedules.flat import coefficient, offset
+from dlc.kernel.schedules.gathered import Source, panels, row_block
+from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.operands import Operands
+from dlc.kernel.schedules.pack import Block, halo, is_bare
+from dlc.kernel.schedules.tiles import row_limit, split_rows
+from dlc.kernel.simplify import conjuncts, simplify_guard
+
+VECTORS = 2
+# Below, copies cost more than they save.
+ROWS, REDUCTION = 16, 32
+# Rows that so many columns read are copied even if they lie in order: in a block they lie close together.
+REUSED = 128
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A contraction on copies.
+
+    Attributes:
+        operands: The copies of one block and one panel, and the group that reads them.
+        row: The axis of the rows.
+        run: Output axes that the columns walk as one, outermost first.
+        outer: Loops outside of everything.
+        parts: Loops over parts of the reduction; none when it runs through.
+        before: Copies that serve all parts.
+    """
+
+    operands: Operands
+    row: Axis
+    run: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
+    parts: tuple[Axis, ...]
+    before: tuple[Stmt, ...]
+
+    @property
+    def column(self) -> Axis:
+        """The axis that the columns are when they have been merged."""
+        return Axis(self.run[-1].name, math.prod(x.extent for x in self.run))
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Which axis does what, for `a` with the rows and `b` with the columns."""
+
+    a: Load
+    b: Load
+    flip: bool
+    row: Axis
+    run: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return math.prod(x.extent for x in self.run)
+
+
+def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
+    """The group's product on copies; None when that is impossible or does not pay."""
+    axes = _axes(group, kernel)
+    if axes is None or not _pays(axes, group, kernel, machine):
+        return None
+    guards = _guards(axes, group.nests[0].where)
+    if guards is None:
+        return None
+    b = Source(axes.b, kernel.tensors[axes.b.param], guards[1])
+    before: tuple[Stmt, ...] = ()
+    buffers: list[Param] = []
+    if b.where is not None:
+        done = halo(axes.b, b.tensor, b.where, axes.outer, None, axes.run[-1], group.shared, name="ph")
+        if done is not None:
+            b, before = Source(done.load, done.buffer, None), done.fill
+            buffers.append(done.buffer)
+    a = Source(axes.a, kernel.tensors[axes.a.param], guards[0])
+    return _copied(group, axes, a, b, before, buffers, machine)
+
+
+def _axes(group: Group, kernel: Kernel) -> _Axes | None:
+    nest, last = group.nests[0], group.nests[-1]
+    factors = product(nest)
+    if factors is None or not all(is_bare(x) for x in factors) or any(n.where is not None for n in group.nests[1:]):
+        return None
+    at = offset(last.index, kernel.tensors[last.out].shape)
+    inside = [frozenset(axes_in(x)) for x in factors]
+    first = [x for x in group.shared if coefficient(at, x) == 1 and (x in inside[0]) != (x in inside[1])]
+    if len(first) != 1:
+        return None
+    flip = first[0] in inside[0]
+    a, b = factors[::-1] if flip else factors
+    in_a, in_b = inside[::-1] if flip else inside
+    run = [first[0]]
+    while True:
+        stride = math.prod(x.extent for x in run)
+        wider = [x for x in group.shared if coefficient(at, x) == stride and x in in_b and x not in in_a]
+        if len(wider) != 1 or wider[0] in run:
+            break
+        run.insert(0, wider[0])
+    rows = [x for x in group.shared if x in in_a and x not in in_b]
+    if not rows:
+        return None
+    row = max(rows, key=lambda x: x.extent)
+    outer = tuple(x for x in group.shared if x != row and x not in run)
+    place = offset(a.index, kernel.tensors[a.param].shape)
+    strides = {x: coefficient(place, x) for x in nest.axes if x in nest.reduction_axes}
+    if any(s is None for s in strides.values()) or _in_panels(b, run):
+        return None
+    reduced = tuple(sorted(strides, key=lambda x: -abs(strides[x] or 0)))
+    return _Axes(a, b, flip, row, tuple(run), outer, reduced)
+
+
+def _in_panels(b: Load, run: Sequence[Axis]) -> bool:
+    """Whether `b` has been stored in panels already: subscripts `j // 16` and `j % 16`."""
+    parts = (e for i in b.index for e in walk(i) if isinstance(e, Apply) and e.fn in ("floordiv", "mod"))
+    return any(e.args[0] in run for e in parts)
+
+
+def _pays(axes: _Axes, group: Group, kernel: Kernel, machine: Machine) -> bool:
+    """Whether every element is used often, and the operands are more than the second-level cache holds."""
+    item = kernel.tensors[group.nests[0].out].dtype.itemsize
+    width = VECTORS * machine.lanes(item)
+    reduction = math.prod(x.extent for x in axes.reduced)
+    size = (axes.row.extent + axes.columns) * reduction * item
+    enough = axes.row.extent >= ROWS and axes.columns >= width and reduction >= REDUCTION
+    return enough and size > machine.l2 and machine.registers // 2 > VECTORS
+
+
+def _guards(axes: _Axes, where: Expr | None) -> tuple[Expr | None, Expr | None] | None:
+    """The guard's parts by the operand whose copy can hold them; None when a part needs rows and columns."""
+    found: list[Expr | None] = [None, None]
+    for part in conjuncts(simplify_guard(where)):
+        inside = frozenset(axes_in(part))
+        side = 0 if axes.row in inside else 1
+        if any(True for _ in loads(part)) or (side == 0 and inside & set(axes.run)):
+            return None
+        found[side] = both(found[side], part)
+    return found[0], found[1]
+
+
+def _cut(reduced: Sequence[Axis], fitting: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Mapping[Expr, Expr]]:
+    """Reduction axes as (loops over parts, axes inside a part, what replaces the axes that were cut)."""
+    parts: list[Axis] = []
+    inner = list(reduced)
+    mapping: dict[Expr, Expr] = {}
+    while inner and math.prod(x.extent for x in inner) > fitting:
+        axis = inner.pop(0)
+        rest = math.prod(x.extent for x in inner)
+        size = max((n for n in range(1, axis.extent) if axis.extent % n == 0 and n * rest <= fitting), default=1)
+        if size == 1 and rest * 2 < REDUCTION:
+            inner.insert(0, axis)  # a prime number of short steps: the panel is larger than it should be
+            break
+        outside = Axis(f"k{len(parts)}", axis.extent // size)
+        parts.append(outside)
+        within = Axis(axis.name, size)
+        mapping[axis] = outside * size + within if size > 1 else outside
+        if size > 1:
+            inner.insert(0, within)
+            break
+    return tuple(parts), tuple(inner), mapping
+
+
+def _copied(
+    group: Group,
+    axes: _Axes,
+    a: Source,
+    b: Source,
+    before: tuple[Stmt, ...],
+    buffers: list[Param],
+    machine: Machine,
+) -> Blocked:
+    nest = group.nests[0]
+    item, lanes = a.tensor.dtype.itemsize, machine.lanes(a.tensor.dtype.itemsize)
+    width = VECTORS * lanes
+    whole = math.prod(x.extent for x in axes.reduced)
+    fitting = machine.l1 * 5 // 8 // (width * item) if len(group.nests) == 1 else whole
+    parts, inner, mapping = _cut(axes.reduced, fitting)
+    a, b = a.substitute(mapping), b.substitute(mapping)
+    depth = math.prod(x.extent for x in inner)
+    limit = row_limit(VECTORS, machine.registers)
+    size = _rows_per_block(axes.row.extent, machine.l2 // 2 // (depth * item), limit)
+    block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None
+    load, copies = a.load, ()
+    if a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
+        packed = row_block(a, axes.row, inner, block)
+        load, copies = packed.load, packed.fill
+        buffers = [*buffers, packed.buffer]
+    panel_axis = Axis("cb", -(-axes.columns // width))
+    panel = panels(b, axes.run, inner, VECTORS, lanes, panel_axis)
+    buffers = [*buffers, panel.buffer]
+    pair = (panel.load, load) if axes.flip else (load, panel.load)
+    first = replace(nest, axes=(*group.shared, *inner), body=Apply("mul", pair), where=None)
+    sizes = {p.name: p.type.size for p in (a.tensor, b.tensor, *buffers)}
+    operands = Operands(
+        Group((first, *group.nests[1:]), group.shared),
+        axes.run[-1],
+        True,
+        block,
+        copies,
+        panel,
+        panel_axis,
+        width,
+        tuple(buffers),
+        0,
+        0,
+        sizes,
+    )
+    return Blocked(operands, axes.row, axes.run, axes.outer, parts, before)
+
+
+def _rows_per_block(rows: int, fitting: int, limit: int) -> int:
+    """Equal blocks of whole tiles, at most `fitting` rows if possible; the tiles that differ are all in the last."""
+    whole = split_rows(rows, limit, VECTORS).count(limit) * limit
+    for blocks in range(-(-rows // max(fitting, limit)), 1, -1):
+        size = -(-rows // blocks // limit) * limit
+        if (rows - 1) // size * size <= whole:
+            return size
+    return rows
+
+
+def _streams(a: Source, inner: Sequence[Axis]) -> bool:
+    """Whether a row is read front to back as it lies: no copy would be faster."""
+    at = offset(a.load.index, a.tensor.shape)
+    stride = 1
+    for x in reversed(inner):
+        if coefficient(at, x) != stride:
+            return stride >= 2 * REDUCTION
+        stride *= x.extent
+    return True

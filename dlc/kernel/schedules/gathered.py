@@ -1,0 +1,165 @@
+"""Operands of a product copied into what tiles read: blocks of rows, and panels of columns.
+
+    pa[m, k] = a(y0 + m, k)                 a block of rows, every row front to back
+    pb[k, j] = b(k, cb·W + j)               a panel of W columns, all columns of one step next to each other
+
+`b`'s columns may be several axes walked as one; vectors that lie together in `b` are copied as vectors. Where a guard
+does not hold, and behind the last column, a copy is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, substitute
+from dlc.kernel.loops import For, If, Lanes, Stmt, Store, loop, wrap
+from dlc.kernel.nest import Param
+from dlc.kernel.schedules.flat import coefficient, offset
+from dlc.kernel.schedules.pack import Block, Packed
+from dlc.kernel.simplify import simplify, simplify_guard
+from dlc.types import Type
+
+# Rows that lie next to each other are copied in groups of a cache line of single precision.
+TOGETHER = 16
+APART = 8
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operand: a load without data in its subscripts, its tensor, and where it counts (None: everywhere)."""
+
+    load: Load
+    tensor: Param
+    where: Expr | None
+
+    def substitute(self, mapping: Mapping[Expr, Expr]) -> Source:
+        """The operand in terms of other axes."""
+        load = Load(self.load.param, tuple(simplify(substitute(i, mapping)) for i in self.load.index))
+        where = None if self.where is None else simplify_guard(substitute(self.where, mapping))
+        return replace(self, load=load, where=where)
+
+    @property
+    def value(self) -> Load:
+        """The flat load."""
+        return Load(self.tensor.name, (offset(self.load.index, self.tensor.shape),))
+
+
+def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) -> Packed:
+    """The copy of a block of rows over the axes `inner`."""
+    size = block.size if block else row.extent
+    depth = tuple(x.extent for x in inner)
+    whole = math.prod(depth)
+    # Rows a power of two apart would share few lines of the cache.
+    buffer = Param("pa", Type(a.tensor.dtype, (size, whole + APART)))
+    start: Expr = block.start if block else Const(0)
+    stop: Expr = apply("min", Const(size), Const(row.extent) - start) if block else Const(size)
+    own = Axis("hr", size)
+    steps = {x: Axis(f"h{k}", x.extent) for k, x in enumerate(inner)}
+    source = a.substitute({**steps, row: start + own})
+    place = own * (whole + APART) + offset(tuple(steps.values()), depth)
+    write: tuple[Stmt, ...] = (Store("pa", place, source.value),)
+    if source.where is not None:
+        write = (If(source.where, write, (Store("pa", place, Const(0.0)),)),)
+    if coefficient(source.value.index[0], own) == 1:
+        first = Axis("hg", size)
+        near = For(own, first, apply("min", first + TOGETHER, stop), write)
+        fill: Stmt = For(first, Const(0), stop, wrap(tuple(steps.values()), (near,)), TOGETHER)
+    else:
+        fill = For(own, Const(0), stop, wrap(tuple(steps.values()), write))
+    return Packed(buffer, Load("pa", (row - start, offset(tuple(inner), depth))), (fill,))
+
+
+def panels(b: Source, run: Sequence[Axis], inner: Sequence[Axis], vectors: int, lanes: int, base: Axis) -> Packed:
+    """The copy of panel number `base`: `vectors` times `lanes` columns of the axes `run` walked as one."""
+    width = vectors * lanes
+    steps = tuple(Axis(f"h{k}", x.extent) for k, x in enumerate(inner))
+    buffer = Param("pb", Type(b.tensor.dtype, (*(x.extent for x in inner), width)))
+    panel = _Panel(b.substitute(dict(zip(inner, steps, strict=True))), tuple(run), steps, buffer, base)
+    if coefficient(b.value.index[0], run[-1]) == 1 and run[-1].extent >= lanes and b.where is None:
+        fill = panel.by_vectors(vectors, lanes)
+    else:
+        fill = panel.one_by_one(Const(0), Axis("hj", width))
+    spot: Expr = Const(0)
+    for x in run:
+        spot = spot * x.extent + x
+    return Packed(buffer, Load("pb", (*inner, spot - base * width)), fill)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """A panel to be filled: what with, the axes of its columns, those of its steps, and its number."""
+
+    source: Source
+    run: tuple[Axis, ...]
+    steps: tuple[Axis, ...]
+    buffer: Param
+    base: Axis
+
+    @property
+    def width(self) -> int:
+        return self.buffer.shape[-1]
+
+    @property
+    def columns(self) -> int:
+        return math.prod(x.extent for x in self.run)
+
+    def axes_at(self, spot: Expr) -> dict[Expr, Expr]:
+        """Every axis of the run at position `spot` of the run."""
+        out: dict[Expr, Expr] = {}
+        stride = 1
+        for k, x in reversed(list(enumerate(self.run))):
+            value = spot // stride
+            out[x] = value % x.extent if k else value
+            stride *= x.extent
+        return out
+
+    def place(self, column: Expr) -> Expr:
+        """Where a column of the panel's current step lies."""
+        return offset((*self.steps, column), self.buffer.shape)
+
+    def by_vectors(self, vectors: int, lanes: int) -> tuple[Stmt, ...]:
+        """All vectors in one pass where their columns lie together, else those that do, and the others one by one."""
+        stores: list[Stmt] = []
+        guards: list[Expr | None] = []
+        for v in range(vectors):
+            store, guard = self._vector(Const(v * lanes), lanes)
+            stores.append(store)
+            guards.append(guard)
+        fast = wrap(self.steps, tuple(stores))
+        number = Axis("hv", vectors)
+        store, together = self._vector(number * lanes, lanes)
+        if together is None:
+            return fast
+        slow = If(together, wrap(self.steps, (store,)), self.one_by_one(number * lanes, Axis("hj", lanes)))
+        all_together: Expr | None = None
+        for guard in guards:
+            all_together = both(all_together, guard)
+        return fast if all_together is None else (If(all_together, fast, (loop(number, slow),)),)
+
+    def _vector(self, column: Expr, lanes: int) -> tuple[Stmt, Expr | None]:
+        """The copy of a vector from a column on, and the guard that its elements lie together."""
+        first = self.base * self.width + column
+        at = self.axes_at(first)
+        value = self.source.substitute(at).value
+        together: Expr | None = None
+        if self.run[-1].extent % lanes and len(self.run) > 1:
+            together = simplify(at[self.run[-1]] <= self.run[-1].extent - lanes)
+        if self.columns % self.width:
+            together = both(together, first + lanes <= self.columns)
+        return Store("pb", self.place(column), Lanes(value, lanes), lanes), together
+
+    def one_by_one(self, first: Expr, lane: Axis) -> tuple[Stmt, ...]:
+        """One column after the other, zeros behind the last."""
+        spot = self.base * self.width + first + lane
+        source = self.source.substitute(self.axes_at(spot))
+        place = self.place(first + lane)
+        zero = (Store("pb", place, Const(0.0)),)
+        write: tuple[Stmt, ...] = (Store("pb", place, source.value),)
+        if source.where is not None:
+            write = (If(source.where, write, zero),)
+        body = wrap(self.steps, write)
+        if self.columns % self.width:
+            body = (If(spot < self.columns, body, wrap(self.steps, zero)),)
+        return (loop(lane, *body),)

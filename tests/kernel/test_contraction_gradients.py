@@ -1,0 +1,197 @@
+"""Convolutions with weights that are no constants, and their gradients in gather form, run through register tiles.
+
+Small caches stand for large tensors: what decides between schedules is whether operands fit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dlc_backend_c.target import X86_64_V3, target_for
+
+from dlc.kernel.loops import For, If, Program, Set, reads, walk_stmts
+from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import Array, Compiled, close, samples
+from tests.kernel.run_loops import run_program
+
+SMALL = replace(X86_64_V3, l1=2 << 10, l2=4 << 10)
+MACHINES = (Machine(16, 16, 1 << 10, 2 << 10), Machine(64, 32, 4 << 10, 4 << 10))
+RUNS = shutil.which("gcc") is not None and target_for("native").vector_bytes >= 32
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A convolution of `n` squares of `h` by `h` with `c` channels per group into `k` channels per group."""
+
+    c: int
+    k: int
+    h: int
+    r: int = 3
+    n: int = 1
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+    groups: int = 1
+    dtype: str = "f32"
+
+    @property
+    def p(self) -> int:
+        return (self.h + 2 * self.pad - self.dilation * (self.r - 1) - 1) // self.stride + 1
+
+    @property
+    def tensors(self) -> tuple[str, str, str]:
+        """Types of data, weights and result."""
+        g = self.groups
+        data = f"{self.dtype}[{self.n},{g * self.c},{self.h},{self.h}]"
+        weights = f"{self.dtype}[{g * self.k},{self.c},{self.r},{self.r}]"
+        return data, weights, f"{self.dtype}[{self.n},{g * self.k},{self.p},{self.p}]"
+
+    @property
+    def channels(self) -> tuple[str, str]:
+        """Subscripts of input and output channels."""
+        return ("c", "k") if self.groups == 1 else (f"g*{self.c}+c", f"g*{self.k}+k")
+
+    @property
+    def window(self) -> tuple[str, str, str]:
+        """Subscripts of the data under the window, and their guard."""
+        y, x = (f"{a}*{self.stride}+{b}*{self.dilation}-{self.pad}" for a, b in (("p", "r"), ("q", "s")))
+        inside = " and ".join(f"{i} >= 0 and {i} < {self.h}" for i in (y, x))
+        return y, x, f" if {inside}" if self.pad else ""
+
+    def text(self, what: str) -> str:
+        b, w, a = self.tensors
+        c, k = self.channels
+        axes = {"n": self.n, "g": self.groups, "k": self.k, "c": self.c, "r": self.r, "s": self.r}
+        axes |= {"p": self.p, "q": self.p, "h": self.h, "w": self.h}
+        y, x, guard = self.window
+        if what == "forward":
+            params, result, order = (b, w), a, "n g k p q c r s"
+            body = f"r0[n,{k},p,q] += p0[n,{c},{y},{x}]*p1[{k},c,r,s]{guard}"
+        elif what == "weights":
+            params, result, order = (a, b), w, "g k c r s n p q"
+            body = f"r0[{k},c,r,s] += p0[n,{k},p,q]*p1[n,{c},{y},{x}]{guard}"
+        else:
+            params, result, order = (a, w), b, "n g c h w k r s"
+            body = f"r0[n,{c},h,w] += p0[n,{k},{self._back('h', 'r')},{self._back('w', 's')}]*p1[{k},c,r,s]"
+            body += " if " + " and ".join((self._reached("h", "r"), self._reached("w", "s")))
+        used = " ".join(f"{x}<{axes[x]}" for x in order.split())
+        return f"kernel(p0: {params[0]}, p1: {params[1]}) -> (r0: {result}) {{\n {used}: {body}\n}}".replace("g<1 ", "")
+
+    def _back(self, at: str, tap: str) -> str:
+        reach = f"({at}+{self.pad}-{tap}*{self.dilation})"
+        return f"{reach}//{self.stride}" if self.stride > 1 else reach
+
+    def _reached(self, at: str, tap: str) -> str:
+        place = self._back(at, tap)
+        inside = f"{place} >= 0 and {place} < {self.p}"
+        even = f"({at}+{self.pad}-{tap}*{self.dilation}) % {self.stride} == 0 and "
+        return (even if self.stride > 1 else "") + inside
+
+    def want(self, what: str, x: Array, y: Array) -> Array:
+        """The same with numpy, one tap of the window at a time."""
+        n, g, c, k, h, p = self.n, self.groups, self.c, self.k, self.h, self.p
+        span = h + 2 * self.pad
+        data = np.zeros((n, g, c, span, span), x.dtype)
+        inside = slice(self.pad, self.pad + h)
+        if what != "data":
+            data[..., inside, inside] = (y if what == "weights" else x).reshape(n, g, c, h, h)
+        grad = np.zeros((n, g, k, p, p), x.dtype) if what == "forward" else x.reshape(n, g, k, p, p)
+        weights = np.zeros((g, k, c, self.r, self.r), x.dtype)
+        if what != "weights":
+            weights[...] = y.reshape(weights.shape)
+        for r in range(self.r):
+            for s in range(self.r):
+                rows, columns = (
+                    slice(t * self.dilation, t * self.dilation + self.stride * (p - 1) + 1, self.stride) for t in (r, s)
+                )
+                if what == "forward":
+                    grad += np.einsum("ngcpq,gkc->ngkpq", data[..., rows, columns], weights[..., r, s])
+                elif what == "weights":
+                    weights[..., r, s] = np.einsum("ngkpq,ngcpq->gkc", grad, data[..., rows, columns])
+                else:
+                    data[..., rows, columns] += np.einsum("ngkpq,gkc->ngcpq", grad, weights[..., r, s])
+        return {"forward": grad, "weights": weights, "data": data[..., inside, inside]}[what]
+
+
+SHAPES = (
+    Shape(18, 20, 9),
+    Shape(18, 20, 8, pad=1),
+    Shape(16, 33, 11, pad=1, n=2),
+    Shape(17, 19, 9, stride=2, pad=1),
+    Shape(16, 16, 10, stride=3, dilation=2),
+    Shape(20, 16, 11, dilation=2, pad=2),
+    Shape(18, 17, 7, groups=2, pad=1),
+    Shape(4, 4, 6, groups=5, pad=1),
+    Shape(3, 20, 13, r=5, stride=2, pad=2),
+    Shape(40, 24, 7, r=1, n=3),
+    Shape(18, 20, 8, pad=1, dtype="f64"),
+    Shape(17, 16, 9, stride=2, dtype="f64"),
+    Shape(1, 1, 6, pad=1),
+)
+PRODUCTS = ("p0[i,k]*p1[k,j]", "p0[i,k]*p1[j,k]", "p0[k,i]*p1[k,j]", "p0[k,i]*p1[j,k]")
+WHAT = ("forward", "data", "weights")
+
+
+def matmul(body: str, m: int, n: int, k: int) -> str:
+    extents = {"i": m, "j": n, "k": k}
+    a, b = (f"{extents[part[3]]},{extents[part[5]]}" for part in body.split("*"))
+    return f"""kernel(p0: f32[{a}], p1: f32[{b}]) -> (r0: f32[{m},{n}]) {{
+ i<{m} j<{n} k<{k}: r0[i,j] += {body}
+}}"""
+
+
+@pytest.mark.skipif(not RUNS, reason="no gcc, or no vectors")
+def test_convolutions_and_their_gradients_compiled(tmp_path: Path) -> None:
+    cases = [(s, what) for s in SHAPES for what in WHAT]
+    compiled = Compiled([parse_kernel(s.text(what)) for s, what in cases], SMALL, tmp_path)
+    for n, (shape, what) in enumerate(cases):
+        args = samples(compiled.kernels[n])
+        (got,) = compiled(n, args)
+        assert close(got, shape.want(what, *args).reshape(got.shape)), f"{shape} {what}"
+
+
+@pytest.mark.skipif(not RUNS, reason="no gcc, or no vectors")
+def test_matrix_products_compiled(tmp_path: Path) -> None:
+    sizes = ((33, 40, 70), (64, 64, 64), (20, 17, 130))
+    texts = [matmul(b, *size) for size in sizes for b in PRODUCTS]
+    compiled = Compiled([parse_kernel(t) for t in texts], SMALL, tmp_path)
+    for n, text in enumerate(texts):
+        a, b = samples(compiled.kernels[n])
+        want = (a.T if "p0[k,i]" in text else a) @ (b.T if "p1[j,k]" in text else b)
+        assert close(compiled(n, (a, b))[0], want), text
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes}x{m.registers}")
+@pytest.mark.parametrize("what", WHAT)
+def test_interpreted(what: str, machine: Machine) -> None:
+    shape = Shape(16, 18, 6, r=2, pad=1)
+    kernel = parse_kernel(shape.text(what))
+    args = samples(kernel)
+    (got,) = run_program(schedule(kernel, machine), args)
+    assert close(got, shape.want(what, *args).reshape(got.shape))
+
+
+def tiles(program: Program) -> list[For]:
+    """Innermost loops that add to several vectors."""
+    loops = [s for s in walk_stmts(program.body) if isinstance(s, For)]
+    return [s for s in loops if sum(isinstance(x, Set) and x.local.lanes > 1 for x in s.body) >= 8]
+
+
+@pytest.mark.parametrize("what", WHAT)
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.c >= 16], ids=lambda s: repr(s)[6:-1])
+def test_register_tiles_without_guards(shape: Shape, what: str) -> None:
+    program = schedule(parse_kernel(shape.text(what)), SMALL.machine)
+    found = tiles(program)
+    assert found
+    assert all(not isinstance(s, If) for t in found for s in walk_stmts(t.body))
+    assert all(not {"p0", "p1"} <= reads(t.body) for t in found)
+
+
+@pytest.mark.parametrize("body", PRODUCTS)
+def test_register_tiles_of_matrix_products(body: str) -> None:
+    assert tiles(schedule(parse_kernel(matmul(body, 128, 128, 128)), SMALL.machine))
