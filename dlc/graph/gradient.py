@@ -205,8 +205,9 @@ class _Work:
         given = [s for s in seeds if s is not None]
         kernel, distinct = _of_distinct(kernel, op.operands)
         wrt = tuple(k for k, x in enumerate(distinct) if wanted[op.operands.index(x)])
-        found = {k: given[n] for k, n in self._passed_on(kernel, wrt).items() if n is not None}
-        rest = tuple(k for k in wrt if k not in self._passed_on(kernel, wrt))
+        passed = self._passed_on(kernel, wrt)
+        found = {k: given[n] for k, n in passed.items() if n is not None}
+        rest = tuple(k for k in wrt if k not in passed)
         if rest:
             made = self._adjoint(kernel, rest)
             self.scattered += [(self._node(op), _named(reason, distinct)) for reason in made.scattered]
