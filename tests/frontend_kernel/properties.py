@@ -17,6 +17,7 @@ from dlc.graph import Graph
 from dlc.graph.gradient import gradients as graph_gradients
 from dlc.graph.structure import Input
 from dlc.kernel.adjoint import adjoint
+from dlc.kernel.count import iterations
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in
 from dlc.kernel.gather import NoInverse
@@ -34,6 +35,8 @@ Values = Mapping[str, Sequence[float]]
 
 TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-10, "int32": 0.0}
 """Of the largest element: sums of some hundred products and quotients, in another order."""
+MOST_ITERATIONS: Final = 2
+"""Times the iterations of the scatters and the elements written: a gather visits every element and every point."""
 CENTRAL: Final = 1e-5
 """Of the largest element, for differences with a step of 1e-4."""
 
@@ -129,7 +132,7 @@ def equalities_under_reduction(nest: Nest) -> Iterator[Expr]:
 
 
 def check_scatter(case: Case, seed: int) -> None:
-    """Each kernel's adjoint gives what it gives when nothing is turned into a gather."""
+    """Each kernel's adjoint gives what it gives when nothing is turned into a gather, in about as many iterations."""
     rng = np.random.default_rng(seed)
     for kernel in kernels_of(lowered(parse(as_double(case)))):
         wrt = [k for k, p in enumerate(kernel.params) if p.dtype.is_float]
@@ -145,6 +148,9 @@ def check_scatter(case: Case, seed: int) -> None:
         for k, g, w in zip(wrt, got, want, strict=True):
             if not np.allclose(g, w, rtol=1e-10, atol=1e-10 * max(1.0, float(np.max(np.abs(w), initial=0.0)))):
                 raise Wrong(case, f"gather and scatter differ for parameter {k} of\n{print_kernel(kernel)}\n{g}\n{w}")
+        points, more = (sum(map(iterations, a.kernel.nests)) for a in (scattered, gathered))
+        if more > MOST_ITERATIONS * (points + sum(r.type.size for r in gathered.kernel.results)):
+            raise Wrong(case, f"{points} iterations become {more}\n{print_kernel(gathered.kernel)}")
 
 
 def _refuse(nest: Nest, shape: tuple[int, ...]) -> NoInverse:
