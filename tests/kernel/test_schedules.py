@@ -69,6 +69,17 @@ def test_equal_columns_are_computed_once() -> None:
     assert all(s.axis.extent != 16 for s in around)
 
 
+def test_equal_rows_of_several_results_are_computed_once() -> None:
+    agree(
+        parse_kernel("""kernel(p0: f32[5,6], p1: f32[5,4]) -> (r0: f32[3,6], r1: f32[7,4], r2: f32[3,6]) {
+          k<5: r0[i,j] += p0[k,j]
+          k<5: r1[i,j] += exp(p1[k,j])
+          k<5: r2[i,j] max= p0[k,i]
+        }"""),
+        Machine(),
+    )
+
+
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes}x{m.registers}-{m.l2 >> 10}K")
 @pytest.mark.parametrize("block", [3, 4, 16])
 def test_a_blocked_dimension_is_one_dimension_again(machine: Machine, block: int) -> None:

@@ -18,12 +18,12 @@ from dlc.types import Type
 
 def without_invariant_axes(kernel: Kernel) -> Kernel:
     """An equal kernel in which every reduction depends on all axes of what it writes, where that can be had."""
-    for number, nest in enumerate(kernel.nests):
+    for nest in kernel.nests:
         dims = _invariant(nest, kernel)
         if dims and any(p.name == nest.out for p in kernel.locals):
             kernel = _narrowed(kernel, nest.out, dims)
         elif dims:
-            kernel = _through_local(kernel, number, dims)
+            kernel = _through_local(kernel, nest.out, dims)
     return kernel
 
 
@@ -58,8 +58,9 @@ def _narrowed(kernel: Kernel, name: str, dims: tuple[int, ...]) -> Kernel:
     return replace(kernel, nests=tuple(nest_of(n) for n in kernel.nests), locals=locals_)
 
 
-def _through_local(kernel: Kernel, number: int, dims: tuple[int, ...]) -> Kernel:
+def _through_local(kernel: Kernel, result: str, dims: tuple[int, ...]) -> Kernel:
     """The kernel with a result's reduction in a local of its own, which a nest behind it spreads over the result."""
+    number = next(k for k, n in enumerate(kernel.nests) if n.out == result)
     nest = kernel.nests[number]
     local = Param(f"{nest.out}_once", kernel.tensors[nest.out].type)
     kept = tuple(i for i in nest.index if isinstance(i, Axis))
