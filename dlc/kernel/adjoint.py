@@ -152,7 +152,9 @@ class _Sweep:
         results = tuple(self.own[self.kernel.params[k].name] for k in self.wrt)
         tensors = self._tensors(results)
         used = _live((*self.kernel.nests, *self.program.nests), {p.name for p in results})
-        nests = tidy(used, tensors)
+        # What is computed again keeps its order of operations: its bits are those of the primal kernel.
+        again = [simplify_nest(n) for n in used if n.out in self.kernel.tensors]
+        nests = (*again, *tidy([n for n in used if n.out not in self.kernel.tensors], tensors))
         read = {name for n in nests for name in n.reads()}
         given = {p.name for p in (*self.kernel.params, *self.given.values(), *results)}
         # A tensor whose nests all had no points is read, as zeros, but not written.

@@ -16,12 +16,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply, select
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, select
 from dlc.kernel.inline import is_pointwise_map
 from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.clip import constant_box
 from dlc.kernel.simplify import bounds, linear
 from dlc.types import Type, i64
+
+MAX_KEPT = 1 << 24
+"""Values of a reduction that are kept for the comparisons of its derivative; of larger ones they are computed again."""
+_EXACT = frozenset(
+    {"select", "neg", "abs", "sign", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
+)
 
 
 @dataclass
@@ -82,13 +89,16 @@ def flows(kernel: Kernel, out: Param, cotangent: Param, program: Program) -> Ite
                     if any(not _disjoint(nest, n) for n in writers[:k]):
                         cotangent = _masked(nest, cotangent, program)
             case _:
-                rule = _product if kind == "mul" else _extreme
-                value = _version(kernel, out, after, program)
                 base = _version(kernel, out, before, program) if before else None
-                rest: Param | None = None
-                if base is not None:
-                    rest = program.local("rest", out.type)
-                yield from rule(run, value, base, cotangent, rest, program)
+                told = [_told(n, out, program) for n in run]
+                if base is None and told == run:
+                    value = _version(kernel, out, after, program)
+                else:
+                    value = _joined(told, out, base, program)
+                rest = None if base is None else program.local("rest", out.type)
+                rule = _product if kind == "mul" else _extreme
+                received = rule(told, value, base, cotangent, rest, program)
+                yield from (Flow(n, g) for n, g in zip(run, received, strict=True))
                 if rest is None:
                     return
                 cotangent = rest
@@ -104,9 +114,39 @@ def _version(kernel: Kernel, out: Param, count: int, program: Program) -> Param:
     return copy
 
 
+def _told(nest: Nest, out: Param, program: Program) -> Nest:
+    """The nest reading its values from a local, unless they are the same bits wherever they are computed.
+
+    Which value is the extreme one, or zero, is asked in several loops, and rounding may differ between these.
+    """
+    if is_exact(nest.body) or nest.points > MAX_KEPT:
+        return nest
+    kept = program.local("kept", Type(out.dtype, tuple(a.extent for a in nest.axes)))
+    program.nests.append(Nest(kept.name, nest.axes, nest.axes, nest.body, None, nest.where))
+    return replace(nest, body=Load(kept.name, nest.axes))
+
+
+def is_exact(e: Expr) -> bool:
+    """Whether computing an expression again gives the same bits: nothing in it rounds."""
+    match e:
+        case Apply(fn, args):
+            return (fn in _EXACT or SCALARS[fn].rule == "cast") and all(is_exact(a) for a in args)
+        case _:
+            return True
+
+
+def _joined(run: Sequence[Nest], out: Param, base: Param | None, program: Program) -> Param:
+    """What a run of writers makes of what was there before it."""
+    value = program.local("value", out.type)
+    if base is not None:
+        program.each(value, base[elements(out.shape)[0]])
+    program.nests += [replace(n, out=value.name) for n in run]
+    return value
+
+
 def _extreme(
     run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: Program
-) -> Iterator[Flow]:
+) -> list[Expr]:
     """Those that equal the extreme share its cotangent evenly."""
     index, _ = elements(value.shape)
     ties, share = program.local("ties", value.type), program.local("share", value.type)
@@ -118,14 +158,12 @@ def _extreme(
     program.each(share, cotangent[index] / ties[index])
     if base is not None and rest is not None:
         program.each(rest, select(apply("eq", base[index], value[index]), share[index], 0.0))
-    for n in run:
-        equal = apply("eq", n.body, Load(value.name, n.index))
-        yield Flow(n, select(equal, Load(share.name, n.index), 0.0))
+    return [select(apply("eq", n.body, Load(value.name, n.index)), Load(share.name, n.index), 0.0) for n in run]
 
 
 def _product(
     run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: Program
-) -> Iterator[Flow]:
+) -> list[Expr]:
     """Each factor's cotangent is the product of the others, which is zero if one of them is."""
     index, _ = elements(value.shape)
     zeros, others = program.local("zeros", value.type), program.local("others", value.type)
@@ -147,8 +185,7 @@ def _product(
     program.each(share, cotangent[index] * others[index])
     if base is not None and rest is not None:
         program.each(rest, received(base[index], index))
-    for n in run:
-        yield Flow(n, received(n.body, n.index))
+    return [received(n.body, n.index) for n in run]
 
 
 def _last(nest: Nest, out: Param, cotangent: Param, program: Program) -> Expr:
