@@ -11,7 +11,6 @@ takes calls. See Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,21 +18,18 @@ from types import MappingProxyType
 from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.graph.derivative import Derivatives, Refused
 from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item, Splat
-from dlc.kernel.adjoint import Adjoint, adjoint
-from dlc.kernel.define import ShapeError, comp, grid, kernel_of
-from dlc.kernel.expr import Load
-from dlc.kernel.inline import is_pointwise_map
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.define import comp, grid, kernel_of
+from dlc.kernel.nest import Kernel, Param
 from dlc.types import Type
 
 _DEEPEST: Final = 64
 """Composites of composites: far more than any library nests, yet an end for an op that expands to itself."""
 _SHOWN: Final = 5
 """Nodes that one message names."""
-_HELP: Final = "differentiate with respect to inputs behind it, or write it with ops that have a gradient"
 
 Names = Mapping[str, tuple[str, ...]]
 """Digest of an op → the source model's nodes it comes from."""
@@ -72,7 +68,7 @@ def sweep(
     """`gradients`, with the origins of what was made and the derivatives that stay scatters."""
     _check(outputs, seeds, wrt)
     opened, targets, known = _opened(outputs, wrt, origins)
-    work = _Work(targets, known)
+    work = _Work(known)
     for op, seed in zip(opened, seeds, strict=True):
         work.add(op, seed)
     order = toposort(opened)
@@ -150,15 +146,14 @@ def _key(op: Op) -> Key:
 class _Work:
     """The state of one sweep."""
 
-    def __init__(self, wrt: Sequence[Op], origins: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, origins: dict[str, tuple[str, ...]]) -> None:
         self.cotangents: dict[Key, Op] = {}
         self.origins = origins
         self.scattered: list[tuple[str, str]] = []
-        self.problems: list[tuple[str, str, _Refused]] = []
+        self.problems: list[tuple[str, str, Refused]] = []
         self.settled: set[str] = set()
         """Ops whose origin needs no more thought."""
-        self._wrt = wrt
-        self._adjoints: dict[tuple[str, tuple[int, ...]], Adjoint] = {}
+        self._derive = Derivatives()
 
     def add(self, op: Op, contribution: Op) -> None:
         """One more contribution to the cotangent of a value."""
@@ -173,7 +168,7 @@ class _Work:
             return
         try:
             found = self._vjp(op, seeds, wanted)
-        except _Refused as e:
+        except Refused as e:
             self.problems.append((op.text_name, self._node(op), e))
             return
         for x, dx, use in zip(op.operands, found, wanted, strict=True):
@@ -186,53 +181,17 @@ class _Work:
         if own is not None:
             return _checked(op, own)
         if op.expansion is None:
-            return self._derived(op, seeds, wanted)
+            found, reasons = self._derive(op, seeds, wanted)
+            self.scattered += [(self._node(op), reason) for reason in reasons]
+            return found
         # Only an op that has a `vjp` and declines comes here whole; the others were opened before.
         (seed,) = seeds
         assert seed is not None
         needed = [x for x, use in zip(op.operands, wanted, strict=True) if use]
         inner = sweep((op.expansion,), (seed,), needed, self.origins)
         self.scattered += inner.scattered
-        found = iter(inner.gradients)
-        return [next(found) if use else None for use in wanted]
-
-    def _derived(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
-        """Calls of the derivative of the op's kernel."""
-        try:
-            kernel = _of_results(op.kernel, [s is not None for s in seeds])
-        except (TypeError, ShapeError) as e:
-            raise _Refused(str(e)) from None
-        given = [s for s in seeds if s is not None]
-        kernel, distinct = _of_distinct(kernel, op.operands)
-        wrt = tuple(k for k, x in enumerate(distinct) if wanted[op.operands.index(x)])
-        passed = self._passed_on(kernel, wrt)
-        found = {k: given[n] for k, n in passed.items() if n is not None}
-        rest = tuple(k for k in wrt if k not in passed)
-        if rest:
-            made = self._adjoint(kernel, rest)
-            self.scattered += [(self._node(op), _named(reason, distinct)) for reason in made.scattered]
-            args = (*(distinct[k] for k in made.primals), *(given[k] for k in made.cotangents))
-            call = Call(made.kernel, args)
-            found |= zip(rest, [call] if len(rest) == 1 else [Item(call, k) for k in range(len(rest))], strict=True)
-        # A value that is read as several operands has one cotangent; it must not count once for each.
-        first = {op.operands.index(x): found.get(k) for k, x in enumerate(distinct)}
-        return [first.get(k) for k in range(len(wanted))]
-
-    def _passed_on(self, kernel: Kernel, wrt: tuple[int, ...]) -> Mapping[int, int | None]:
-        """Parameters whose cotangent needs no work: which result's it is, or None where it is zero."""
-        made = self._adjoint(kernel, wrt)
-        return {k: n for k, r in zip(wrt, made.kernel.results, strict=True) if (n := _source(made, r)) != -1}
-
-    def _adjoint(self, kernel: Kernel, wrt: tuple[int, ...]) -> Adjoint:
-        """Equal kernels occur many times in a model, and solving for a derivative may take long."""
-        key = kernel.digest, wrt
-        if key not in self._adjoints:
-            try:
-                self._adjoints[key] = adjoint(kernel, wrt)
-            except DlcError as e:
-                told = e.diagnostics[0]
-                raise _Refused(told.message, told.help or _HELP) from None
-        return self._adjoints[key]
+        gradients = iter(inner.gradients)
+        return [next(gradients) if use else None for use in wanted]
 
     def _node(self, op: Op) -> str:
         return ", ".join(self.origins.get(op.digest, ())) or op.text_name
@@ -251,71 +210,14 @@ class _Work:
             stack += op.operands
 
 
-def _named(reason: str, operands: Sequence[Op]) -> str:
-    """A reason that names parameters, with the model's inputs by their names: d.p0 is the gradient of p0."""
-
-    def name(found: re.Match[str]) -> str:
-        op = operands[int(found[2])]
-        return f"{'d' if found[1] else ''}{op.name}" if isinstance(op, Input) else found[0]
-
-    return re.sub(r"\b(d\.)?p(\d+)\b", name, reason)
-
-
-def _source(made: Adjoint, result: Param) -> int | None:
-    """Which result of the primal kernel a gradient is the plain cotangent of; None: it is zero; -1: none of these."""
-    writers = [n for n in made.kernel.nests if n.out == result.name]
-    if not writers:
-        return None
-    match writers:
-        case [Nest(index=index, body=Load(param, subscripts)) as nest] if subscripts == index:
-            names = [p.name for p in made.kernel.params[len(made.primals) :]]
-            if (
-                param in names
-                and is_pointwise_map(nest, result.shape)
-                and made.kernel.tensors[param].type == result.type
-            ):
-                return made.cotangents[names.index(param)]
-            return -1
-        case _:
-            return -1
-
-
-class _Refused(Exception):
-    """Why an op has no gradient."""
-
-    def __init__(self, reason: str, help: str = _HELP) -> None:
-        super().__init__(reason)
-        self.reason, self.help = reason, help
-
-
 def _checked(op: Op, found: Sequence[Op | None]) -> Sequence[Op | None]:
     """What an op's own `vjp` gave, if it fits the operands."""
     if len(found) != len(op.operands):
-        raise _Refused(f"its vjp gives {len(found)} cotangents for {len(op.operands)} operands")
+        raise Refused(f"its vjp gives {len(found)} cotangents for {len(op.operands)} operands")
     for k, (x, dx) in enumerate(zip(op.operands, found, strict=True)):
         if dx is not None and dx.types != x.types:
-            raise _Refused(f"its vjp gives {dx.type} for operand {k}, which is {x.type}")
+            raise Refused(f"its vjp gives {dx.type} for operand {k}, which is {x.type}")
     return found
-
-
-def _of_results(kernel: Kernel, wanted: Sequence[bool]) -> Kernel:
-    """The kernel with the results that nobody differentiates as locals."""
-    if all(wanted):
-        return kernel
-    results = tuple(r for r, use in zip(kernel.results, wanted, strict=True) if use)
-    others = tuple(r for r, use in zip(kernel.results, wanted, strict=True) if not use)
-    return Kernel.canonical(kernel.params, results, kernel.nests, (*kernel.locals, *others))
-
-
-def _of_distinct(kernel: Kernel, operands: Sequence[Op]) -> tuple[Kernel, tuple[Op, ...]]:
-    """The kernel with one parameter per distinct operand: x·x has one derivative, not two to be added."""
-    distinct = tuple(dict.fromkeys(operands))
-    if len(distinct) == len(operands):
-        return kernel, distinct
-    params = tuple(kernel.params[operands.index(x)] for x in distinct)
-    names = {p.name: params[distinct.index(x)].name for p, x in zip(kernel.params, operands, strict=True)}
-    nests: tuple[Nest, ...] = tuple(n.rename(names) for n in kernel.nests)
-    return Kernel.canonical(params, kernel.results, nests, kernel.locals), distinct
 
 
 @cache
@@ -326,7 +228,7 @@ def _sum(type: Type) -> Kernel:
     return kernel_of((a, b), [comp(i, a[i] + b[i])], type.dtype)
 
 
-def _told(problems: Sequence[tuple[str, str, _Refused]]) -> list[Diagnostic]:
+def _told(problems: Sequence[tuple[str, str, Refused]]) -> list[Diagnostic]:
     """One message per kind of op and reason, with the nodes."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name, node, problem in problems:
