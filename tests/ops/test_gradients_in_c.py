@@ -1,0 +1,38 @@
+"""The derivative of every op that has loops of its own, as C: the values of the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dlc_backend_c.target import GENERIC, target_for
+
+from dlc.graph import Input, Op
+from dlc.kernel.adjoint import Adjoint, adjoint
+from dlc.kernel.evaluate import run_kernel
+from tests.backend_c.harness import Compiled
+from tests.ops.gradient_checks import IDS, floats
+from tests.ops.samples import feed, samples
+
+Array = Any
+
+OPS: list[Op] = [op for op in samples() if op.expansion is None and floats(op)]
+ADJOINTS: list[Adjoint] = [adjoint(op.kernel, floats(op)) for op in OPS]
+
+
+@pytest.fixture(scope="module", params=["generic", "native"])
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    target = GENERIC if request.param == "generic" else target_for("native")
+    return Compiled([a.kernel for a in ADJOINTS], target, tmp_path_factory.mktemp("c"))
+
+
+@pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])
+def test_c_computes_what_the_interpreter_does(n: int, compiled: Compiled) -> None:
+    op, found = OPS[n], ADJOINTS[n]
+    values = feed(op)
+    args: list[Array] = [values[x.name] for x in op.operands if isinstance(x, Input)]
+    seed = np.random.default_rng(7).standard_normal(op.shape).astype(op.dtype.numpy)
+    given = [*(args[k] for k in found.primals), *([seed] * len(found.cotangents))]
+    for got, expected in zip(compiled(n, given), run_kernel(found.kernel, given), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
