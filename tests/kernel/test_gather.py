@@ -154,6 +154,9 @@ def is_pure(nest: Nest) -> bool:
 def test_hard_subscripts_are_inverted(text: str) -> None:
     (nest,) = compare(text)
     assert is_pure(nest)
+    # The body runs once for every point of the scatter, or once for every element where nothing is summed.
+    kernel, before = scatter(text)
+    assert iterations(nest) <= max(iterations(before), kernel.results[0].type.size * bool(not nest.reduction_axes))
 
 
 def text_of(text: str) -> str:
@@ -171,6 +174,7 @@ def text_of(text: str) -> str:
         ("h10 unflatten with holes", "u0<12: r0[u0] += p0[u0//4,u0 % 4] if u0 % 4 <= 2"),
         ("h12 diagonal", "u0<5, u1<5: r0[u0,u1] += p0[u0] if u0-u1 == 0"),
         ("h14 Hankel", "u0<8, w0<4: r0[u0] += p0[w0,u0-w0] if u0-w0 >= 0 and w0-u0 >= (-4)"),
+        ("h37 redundant slices", "u0<3, u1<4, u2<7: r0[u0,u1,u2] += p0[u0,u1] if u1*2-u2 == 0"),
         ("h32 roll", "u0<8: r0[u0] += p0[(u0+5) % 8]"),
         ("h33 circular conv", "u0<8, w0<3: r0[u0] += p0[(u0-w0) % 8]*p1[w0]"),
         ("h34 three radices", "u0<2, u1<3, u2<4: r0[u0,u1,u2] += p0[u2+u1*4+u0*12]"),

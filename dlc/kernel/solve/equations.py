@@ -59,6 +59,10 @@ class Solved:
             rows=settled((*(put(row, values) for row in self.rows), *ranges)),
         )
 
+    def under(self, conditions: Sequence[Expr]) -> Solved:
+        """The same under further conditions on the parameters."""
+        return replace(self, conditions=(*self.conditions, *(c for c in conditions if c != Const(True))))
+
 
 def within(form: Linear, extent: int) -> tuple[Linear, Linear]:
     """0 <= form < extent as two forms that are at least zero."""
@@ -75,35 +79,39 @@ def solve_equations(system: System) -> Solved | None:
     """The solutions of the equations of a system; None when there is none for any parameters."""
     state = Solved(system.unknowns, {}, settled(system.rows), ())
     pending = list(system.equations)
-    while True:
-        reduced: list[Linear] = []
-        for equation in pending:
-            mine, _ = split(equation, state.free)
-            left, condition, exact = _reduce(equation, content(mine), state.free, state.exact)
-            if condition == Const(False):
-                return None
-            conditions = () if condition == Const(True) else (condition,)
-            state = replace(state, conditions=state.conditions + conditions, exact=state.exact | exact)
-            reduced += [] if left is None else [left]
-        if not reduced:
-            return state
-        values, free, pending = _unit_step(reduced, state.free) or _smith_step(reduced, state.free)
-        pending = [put(e, values) for e in pending]
-        state = state.assign(values, free)
+    while pending:
+        pending = [_plainly_divided(e, state.free) for e in pending]
+        decided = [e for e in pending if not split(e, state.free)[0].terms]
+        pending = [e for e in pending if e not in decided]
+        state = state.under([_zero(cleared(e, state.exact)) for e in decided])
+        if Const(False) in state.conditions:
+            return None
+        step = _unit_step(pending, state.free)
+        common = [e for e in pending if content(split(e, state.free)[0]) > 1]
+        if step is None and common:
+            # Only where no unit coefficient is left anywhere: an equation may follow from others and their conditions.
+            pending.remove(common[0])
+            left, condition, exact = _reduce(common[0], state.free)
+            pending.append(left)
+            state = replace(state.under([condition]), exact=state.exact | exact)
+        elif pending:
+            values, free, pending = step or _smith_step(pending, state.free)
+            pending = [put(e, values) for e in pending]
+            state = state.assign(values, free)
+    return state
 
 
-def _reduce(
-    equation: Linear, divisor: int, unknowns: Sequence[Axis], known: frozenset[Expr]
-) -> tuple[Linear | None, Expr, frozenset[Expr]]:
-    """An equation with coprime coefficients of its unknowns, the condition for that, and what is divided exactly then.
+def _plainly_divided(equation: Linear, unknowns: Sequence[Axis]) -> Linear:
+    """An equation whose unknowns' common divisor divides the rest too, without it; any other as it is."""
+    divisor = content(split(equation, unknowns)[0])
+    whole = divisor > 1 and equation.constant % divisor == 0 and content(equation) % divisor == 0
+    return divided(equation, divisor) if whole else equation
 
-    An equation without unknowns is all condition; `known` are the quotients that are exact before.
-    """
+
+def _reduce(equation: Linear, unknowns: Sequence[Axis]) -> tuple[Linear, Expr, frozenset[Expr]]:
+    """An equation with coprime coefficients of its unknowns, the condition for that, and what is divided exactly."""
     mine, rest = split(equation, unknowns)
-    if divisor == 0:
-        return None, _zero(cleared(rest, known)), frozenset()
-    if divisor == 1:
-        return equation, Const(True), frozenset()
+    divisor = content(mine)
     left = Linear(tuple((e, c // divisor) for e, c in mine.terms), 0)
     # b % s and -b % s are zero together; with this sign `divided` divides the number itself.
     sign = sign_of(rest, divisor)
