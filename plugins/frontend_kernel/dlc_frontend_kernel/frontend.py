@@ -78,7 +78,7 @@ class KernelText(Frontend):
             place = Location(source.name)
             if not self.name_:
                 message = f"{source.name} has {len(names)} kernels: {', '.join(names)}"
-                help = f"choose one: --frontend kernel{{name={names[0]}}}"
+                help = f"choose one: --frontend 'kernel{{name={names[0]}}}'"
                 raise error("which-kernel", message, location=place, help=help, exit_code=ExitCode.USAGE)
             message = f"{source.name} has no kernel {self.name_}"
             help = did_you_mean(self.name_, names, "kernels")
