@@ -106,7 +106,9 @@ def _private(group: Group, kernel: Kernel) -> list[str]:
     for n in kernel.nests:
         for name in n.reads() | {n.out}:
             everywhere[name] = everywhere.get(name, 0) + 1
-    return [p.name for p in kernel.locals if inside.get(p.name) == everywhere.get(p.name)]
+    # What nobody writes is read as its start, which only memory that is filled holds.
+    written = {n.out for n in group.nests}
+    return [p.name for p in kernel.locals if p.name in written and inside[p.name] == everywhere[p.name]]
 
 
 def _is_shared_dim(group: Group, name: str, d: int) -> bool:
