@@ -71,9 +71,9 @@ def test_equal_columns_are_computed_once() -> None:
 
 def test_equal_rows_of_several_results_are_computed_once() -> None:
     agree(
-        parse_kernel("""kernel(p0: f32[5,6], p1: f32[5,4]) -> (r0: f32[3,6], r1: f32[7,4], r2: f32[3,6]) {
+        parse_kernel("""kernel(p0: f32[5,6], p1: f32[5,7]) -> (r0: f32[3,6], r1: f32[2,7,4], r2: f32[6,3]) {
           k<5: r0[i,j] += p0[k,j]
-          k<5: r1[i,j] += exp(p1[k,j])
+          k<5: r1[i,j,m] += exp(p1[k,j])
           k<5: r2[i,j] max= p0[k,i]
         }"""),
         Machine(),
