@@ -90,8 +90,9 @@ def solve_equations(system: System) -> Solved | None:
         common = [e for e in pending if content(split(e, state.free)[0]) > 1]
         if step is None and common:
             # Only where no unit coefficient is left anywhere: an equation may follow from others and their conditions.
-            pending.remove(common[0])
-            left, condition, exact = _reduce(common[0], state.free)
+            equation = min(common, key=lambda e: len(e.terms))
+            pending.remove(equation)
+            left, condition, exact = _reduce(equation, state.free)
             pending.append(left)
             state = replace(state.under([condition]), exact=state.exact | exact)
         elif pending:
