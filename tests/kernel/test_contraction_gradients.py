@@ -145,6 +145,53 @@ def matmul(body: str, m: int, n: int, k: int) -> str:
 }}"""
 
 
+# A matricised tensor times a Khatri-Rao product, and two of its gradients: three factors.
+THREE = {
+    "ikl,kj,lj->ij": "p0[i,k,l]*p1[k,j]*p2[l,j]",
+    "ij,kj,lj->ikl": "p0[i,j]*p1[k,j]*p2[l,j]",
+    "ij,ikl,lj->kj": "p0[i,j]*p1[i,k,l]*p2[l,j]",
+}
+
+
+def three(equation: str) -> str:
+    extents = {"i": 18, "j": 24, "k": 20, "l": 19}
+    given, _, result = equation.partition("->")
+    shapes = [",".join(str(extents[x]) for x in term) for term in (*given.split(","), result)]
+    params = ", ".join(f"p{n}: f32[{shape}]" for n, shape in enumerate(shapes[:-1]))
+    axes = " ".join(f"{x}<{extents[x]}" for x in (*result, *(x for x in "ijkl" if x not in result)))
+    return f"kernel({params}) -> (r0: f32[{shapes[-1]}]) {{\n {axes}: r0[{','.join(result)}] += {THREE[equation]}\n}}"
+
+
+@pytest.mark.skipif(not RUNS, reason="no gcc, or no vectors")
+def test_three_factors_compiled(tmp_path: Path) -> None:
+    compiled = Compiled([parse_kernel(three(e)) for e in THREE], SMALL, tmp_path)
+    for n, equation in enumerate(THREE):
+        args = samples(compiled.kernels[n])
+        assert close(compiled(n, args)[0], np.einsum(equation, *args)), equation
+
+
+@pytest.mark.parametrize("equation", THREE)
+def test_register_tiles_of_three_factors(equation: str) -> None:
+    found = tiles(schedule(parse_kernel(three(equation)), SMALL.machine))
+    assert found
+    assert all("pb0" in reads(t.body) and "p2" not in reads(t.body) for t in found)
+
+
+def test_both_gradients_in_one_kernel() -> None:
+    """As the frontend asks for them: two results, guards in the form that the solver leaves."""
+    kernel = parse_kernel("""kernel(p0: f32[1,16,10,10], p1: f32[24,16,3,3], p2: f32[1,24,8,8])
+ -> (r0: f32[1,16,10,10], r1: f32[24,16,3,3]) {
+ i<16 j<10 k<10 m<24 n<3 u<3: r0[0,i,j,k] += p2[0,m,j-n,k-u]*p1[m,i,n,u]
+   if j-n >= 0 and n-j >= (-7) and k-u >= 0 and u-k >= (-7)
+ i<24 j<16 k<3 m<3 n<8 u<8: r1[i,j,k,m] += p2[0,i,n,u]*p0[0,j,n+k,u+m]
+}""")
+    program = schedule(kernel, SMALL.machine)
+    found = tiles(program)
+    assert {"pa0", "pb0", "pa1", "pb1"} <= {x for t in found for x in reads(t.body)}
+    assert all(not isinstance(s, If) for t in found for s in walk_stmts(t.body))
+    assert any(b.name == "ph0" for b in program.buffers)
+
+
 @pytest.mark.skipif(not RUNS, reason="no gcc, or no vectors")
 def test_convolutions_and_their_gradients_compiled(tmp_path: Path) -> None:
     cases = [(s, what) for s in SHAPES for what in WHAT]

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, both, loads, walk
 from dlc.kernel.loops import Stmt
-from dlc.kernel.nest import Kernel, Param
-from dlc.kernel.roles import product
+from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block
 from dlc.kernel.schedules.groups import Group
@@ -45,6 +44,7 @@ class Blocked:
         row: The axis of the rows.
         run: Output axes that the columns walk as one, outermost first.
         outer: Loops outside of everything.
+        around: Loops around the panels of a block of rows, which do not move along them.
         parts: Loops over parts of the reduction; none when it runs through.
         before: Copies that serve all parts.
     """
@@ -53,6 +53,7 @@ class Blocked:
     row: Axis
     run: tuple[Axis, ...]
     outer: tuple[Axis, ...]
+    around: tuple[Axis, ...]
     parts: tuple[Axis, ...]
     before: tuple[Stmt, ...]
 
@@ -66,12 +67,12 @@ class Blocked:
 class _Axes:
     """Which axis does what, for `a` with the rows and `b` with the columns."""
 
-    a: Load
-    b: Load
-    flip: bool
+    a: tuple[Load, ...]
+    b: tuple[Load, ...]
     row: Axis
     run: tuple[Axis, ...]
     outer: tuple[Axis, ...]
+    around: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
 
     @property
@@ -88,32 +89,33 @@ def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     guards = _guards(axes, group.nests[0].where)
     if guards is None:
         return None
-    b = Source(axes.b, kernel.tensors[axes.b.param], guards[1])
+    a, b = (
+        Source(factors, tuple(kernel.tensors[x.param] for x in factors), guard)
+        for factors, guard in zip((axes.a, axes.b), guards, strict=True)
+    )
     before: tuple[Stmt, ...] = ()
     buffers: list[Param] = []
-    if b.where is not None:
-        done = halo(axes.b, b.tensor, b.where, axes.outer, None, axes.run[-1], group.shared, name="ph")
+    if b.where is not None and len(axes.b) == 1:
+        done = halo(axes.b[0], b.tensors[0], b.where, axes.outer, None, axes.run[-1], group.shared, name="ph")
         if done is not None:
-            b, before = Source(done.load, done.buffer, None), done.fill
+            b, before = Source((done.load,), (done.buffer,), None), done.fill
             buffers.append(done.buffer)
-    a = Source(axes.a, kernel.tensors[axes.a.param], guards[0])
     return _copied(group, axes, a, b, before, buffers, machine)
 
 
 def _axes(group: Group, kernel: Kernel) -> _Axes | None:
     nest, last = group.nests[0], group.nests[-1]
-    factors = product(nest)
-    if factors is None or not all(is_bare(x) for x in factors) or any(n.where is not None for n in group.nests[1:]):
+    factors = _factors(nest)
+    if len(factors) < 2 or any(n.where is not None for n in group.nests[1:]):
         return None
     at = offset(last.index, kernel.tensors[last.out].shape)
-    inside = [frozenset(axes_in(x)) for x in factors]
-    first = [x for x in group.shared if coefficient(at, x) == 1 and (x in inside[0]) != (x in inside[1])]
-    if len(first) != 1:
+    near = next((x for x in group.shared if coefficient(at, x) == 1), None)
+    a = tuple(x for x in factors if near not in axes_in(x))
+    b = tuple(x for x in factors if near in axes_in(x))
+    if near is None or not a or not b:
         return None
-    flip = first[0] in inside[0]
-    a, b = factors[::-1] if flip else factors
-    in_a, in_b = inside[::-1] if flip else inside
-    run = [first[0]]
+    in_a, in_b = (frozenset(axes_in(*x)) for x in (a, b))
+    run = [near]
     while True:
         stride = math.prod(x.extent for x in run)
         wider = [x for x in group.shared if coefficient(at, x) == stride and x in in_b and x not in in_a]
@@ -121,21 +123,35 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
             break
         run.insert(0, wider[0])
     rows = [x for x in group.shared if x in in_a and x not in in_b]
-    if not rows:
+    if not rows or _in_panels(b, run):
         return None
     row = max(rows, key=lambda x: x.extent)
-    outer = tuple(x for x in group.shared if x != row and x not in run)
-    place = offset(a.index, kernel.tensors[a.param].shape)
-    strides = {x: coefficient(place, x) for x in nest.axes if x in nest.reduction_axes}
-    if any(s is None for s in strides.values()) or _in_panels(b, run):
-        return None
-    reduced = tuple(sorted(strides, key=lambda x: -abs(strides[x] or 0)))
-    return _Axes(a, b, flip, row, tuple(run), outer, reduced)
+    others = [x for x in group.shared if x != row and x not in run]
+    place = offset(a[0].index, kernel.tensors[a[0].param].shape)
+    strides = {x: abs(coefficient(place, x) or 0) for x in nest.axes if x in nest.reduction_axes}
+    reduced = tuple(sorted(strides, key=lambda x: -strides[x]))
+    outer = tuple(x for x in others if x in in_a)
+    return _Axes(a, b, row, tuple(run), outer, tuple(x for x in others if x not in in_a), reduced)
 
 
-def _in_panels(b: Load, run: Sequence[Axis]) -> bool:
+def _factors(nest: Nest) -> tuple[Load, ...]:
+    """The loads whose product a nest adds up; none for any other nest."""
+    found: list[Load] = []
+    stack = [nest.body] if nest.reduce == "add" else []
+    while stack:
+        match stack.pop():
+            case Apply("mul", (x, y)):
+                stack += (y, x)
+            case Load() as load if is_bare(load) and load.param != nest.out:
+                found.append(load)
+            case _:
+                return ()
+    return tuple(found)
+
+
+def _in_panels(b: Sequence[Load], run: Sequence[Axis]) -> bool:
     """Whether `b` has been stored in panels already: subscripts `j // 16` and `j % 16`."""
-    parts = (e for i in b.index for e in walk(i) if isinstance(e, Apply) and e.fn in ("floordiv", "mod"))
+    parts = (e for x in b for i in x.index for e in walk(i) if isinstance(e, Apply) and e.fn in ("floordiv", "mod"))
     return any(e.args[0] in run for e in parts)
 
 
@@ -154,8 +170,8 @@ def _guards(axes: _Axes, where: Expr | None) -> tuple[Expr | None, Expr | None] 
     found: list[Expr | None] = [None, None]
     for part in conjuncts(simplify_guard(where)):
         inside = frozenset(axes_in(part))
-        side = 0 if axes.row in inside else 1
-        if any(True for _ in loads(part)) or (side == 0 and inside & set(axes.run)):
+        side = 1 if inside & {*axes.run, *axes.around} else 0
+        if any(True for _ in loads(part)) or (side == 1 and axes.row in inside):
             return None
         found[side] = both(found[side], part)
     return found[0], found[1]
@@ -193,7 +209,7 @@ def _copied(
     machine: Machine,
 ) -> Blocked:
     nest = group.nests[0]
-    item, lanes = a.tensor.dtype.itemsize, machine.lanes(a.tensor.dtype.itemsize)
+    item, lanes = a.dtype.itemsize, machine.lanes(a.dtype.itemsize)
     width = VECTORS * lanes
     whole = math.prod(x.extent for x in axes.reduced)
     fitting = machine.l1 * 5 // 8 // (width * item) if len(group.nests) == 1 else whole
@@ -203,17 +219,16 @@ def _copied(
     limit = row_limit(VECTORS, machine.registers)
     size = _rows_per_block(axes.row.extent, machine.l2 // 2 // (depth * item), limit)
     block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None
-    load, copies = a.load, ()
-    if a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
+    load, copies = a.factors[0], ()
+    if len(a.factors) > 1 or a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
         packed = row_block(a, axes.row, inner, block)
         load, copies = packed.load, packed.fill
         buffers = [*buffers, packed.buffer]
     panel_axis = Axis("cb", -(-axes.columns // width))
     panel = panels(b, axes.run, inner, VECTORS, lanes, panel_axis)
     buffers = [*buffers, panel.buffer]
-    pair = (panel.load, load) if axes.flip else (load, panel.load)
-    first = replace(nest, axes=(*group.shared, *inner), body=Apply("mul", pair), where=None)
-    sizes = {p.name: p.type.size for p in (a.tensor, b.tensor, *buffers)}
+    first = replace(nest, axes=(*group.shared, *inner), body=Apply("mul", (load, panel.load)), where=None)
+    sizes = {p.name: p.type.size for p in (*a.tensors, *b.tensors, *buffers)}
     operands = Operands(
         Group((first, *group.nests[1:]), group.shared),
         axes.run[-1],
@@ -228,7 +243,7 @@ def _copied(
         0,
         sizes,
     )
-    return Blocked(operands, axes.row, axes.run, axes.outer, parts, before)
+    return Blocked(operands, axes.row, axes.run, axes.outer, axes.around, parts, before)
 
 
 def _rows_per_block(rows: int, fitting: int, limit: int) -> int:
@@ -243,7 +258,7 @@ def _rows_per_block(rows: int, fitting: int, limit: int) -> int:
 
 def _streams(a: Source, inner: Sequence[Axis]) -> bool:
     """Whether a row is read front to back as it lies: no copy would be faster."""
-    at = offset(a.load.index, a.tensor.shape)
+    at = offset(a.factors[0].index, a.tensors[0].shape)
     stride = 1
     for x in reversed(inner):
         if coefficient(at, x) != stride:

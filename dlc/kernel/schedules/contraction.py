@@ -98,7 +98,7 @@ def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | Non
 def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None:
     """Parts of the reduction outermost, their sums in the result; then row blocks and panels."""
     whole = Kernel((*kernel.params, *c.operands.buffers), kernel.results, kernel.locals, kernel.nests)
-    scope = open_scope(c.operands.group, whole, (c.row, *c.outer))
+    scope = open_scope(c.operands.group, whole, (c.row, *c.outer, *c.around))
     tiling = tile_of(scope, whole, machine, c.row, c.column)
     if c.column not in scope.shared:
         return None
@@ -106,7 +106,8 @@ def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None
         tiling = replace(tiling, parts=Parts(tiling.product.out, tiling.product.index[0], False, True))
     block = c.operands.block
     size = block.size if block else c.row.extent
-    plan = Plan(replace(c.operands, column=c.column), tiling, (), (), block.axis if block else None, size, None, False)
+    at = block.axis if block else None
+    plan = Plan(replace(c.operands, column=c.column), tiling, (), (), at, size, None, False, c.around)
     body = _panels(plan, VECTORS, machine)
     if body is None:
         return None
@@ -141,7 +142,7 @@ def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | No
         if rows is None:
             return None
         body += rows
-    return _blocks(plan, tuple(body), machine, vectors)
+    return _blocks(plan, wrap(plan.around, tuple(body)), machine, vectors)
 
 
 def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:

@@ -19,7 +19,7 @@ from dlc.kernel.nest import Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.pack import Block, Packed
 from dlc.kernel.simplify import simplify, simplify_guard
-from dlc.types import Type
+from dlc.types import DType, Type
 
 # Rows that lie next to each other are copied in groups of a cache line of single precision.
 TOGETHER = 16
@@ -28,22 +28,39 @@ APART = 8
 
 @dataclass(frozen=True)
 class Source:
-    """An operand: a load without data in its subscripts, its tensor, and where it counts (None: everywhere)."""
+    """An operand: a product of loads without data in their subscripts, and where it counts (None: everywhere)."""
 
-    load: Load
-    tensor: Param
+    factors: tuple[Load, ...]
+    tensors: tuple[Param, ...]
     where: Expr | None
 
     def substitute(self, mapping: Mapping[Expr, Expr]) -> Source:
         """The operand in terms of other axes."""
-        load = Load(self.load.param, tuple(simplify(substitute(i, mapping)) for i in self.load.index))
         where = None if self.where is None else simplify_guard(substitute(self.where, mapping))
-        return replace(self, load=load, where=where)
+        changed = (Load(x.param, tuple(simplify(substitute(i, mapping)) for i in x.index)) for x in self.factors)
+        return replace(self, factors=tuple(changed), where=where)
 
     @property
-    def value(self) -> Load:
-        """The flat load."""
-        return Load(self.tensor.name, (offset(self.load.index, self.tensor.shape),))
+    def dtype(self) -> DType:
+        """Type of the values."""
+        return self.tensors[0].dtype
+
+    @property
+    def value(self) -> Expr:
+        """The product of flat loads."""
+        first, *rest = (
+            Load(p.name, (offset(x.index, p.shape),)) for x, p in zip(self.factors, self.tensors, strict=True)
+        )
+        total: Expr = first
+        for x in rest:
+            total = apply("mul", total, x)
+        return total
+
+    @property
+    def alone(self) -> Load | None:
+        """The flat load of an operand with one factor."""
+        value = self.value
+        return value if isinstance(value, Load) else None
 
 
 def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) -> Packed:
@@ -52,7 +69,7 @@ def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) 
     depth = tuple(x.extent for x in inner)
     whole = math.prod(depth)
     # Rows a power of two apart would share few lines of the cache.
-    buffer = Param("pa", Type(a.tensor.dtype, (size, whole + APART)))
+    buffer = Param("pa", Type(a.dtype, (size, whole + APART)))
     start: Expr = block.start if block else Const(0)
     stop: Expr = apply("min", Const(size), Const(row.extent) - start) if block else Const(size)
     own = Axis("hr", size)
@@ -62,7 +79,7 @@ def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) 
     write: tuple[Stmt, ...] = (Store("pa", place, source.value),)
     if source.where is not None:
         write = (If(source.where, write, (Store("pa", place, Const(0.0)),)),)
-    if coefficient(source.value.index[0], own) == 1:
+    if source.alone is not None and coefficient(source.alone.index[0], own) == 1:
         first = Axis("hg", size)
         near = For(own, first, apply("min", first + TOGETHER, stop), write)
         fill: Stmt = For(first, Const(0), stop, wrap(tuple(steps.values()), (near,)), TOGETHER)
@@ -75,9 +92,10 @@ def panels(b: Source, run: Sequence[Axis], inner: Sequence[Axis], vectors: int, 
     """The copy of panel number `base`: `vectors` times `lanes` columns of the axes `run` walked as one."""
     width = vectors * lanes
     steps = tuple(Axis(f"h{k}", x.extent) for k, x in enumerate(inner))
-    buffer = Param("pb", Type(b.tensor.dtype, (*(x.extent for x in inner), width)))
+    buffer = Param("pb", Type(b.dtype, (*(x.extent for x in inner), width)))
     panel = _Panel(b.substitute(dict(zip(inner, steps, strict=True))), tuple(run), steps, buffer, base)
-    if coefficient(b.value.index[0], run[-1]) == 1 and run[-1].extent >= lanes and b.where is None:
+    near = b.alone is not None and coefficient(b.alone.index[0], run[-1]) == 1
+    if near and run[-1].extent >= lanes and b.where is None:
         fill = panel.by_vectors(vectors, lanes)
     else:
         fill = panel.one_by_one(Const(0), Axis("hj", width))
@@ -142,7 +160,8 @@ class _Panel:
         """The copy of a vector from a column on, and the guard that its elements lie together."""
         first = self.base * self.width + column
         at = self.axes_at(first)
-        value = self.source.substitute(at).value
+        value = self.source.substitute(at).alone
+        assert value is not None
         together: Expr | None = None
         if self.run[-1].extent % lanes and len(self.run) > 1:
             together = simplify(at[self.run[-1]] <= self.run[-1].extent - lanes)

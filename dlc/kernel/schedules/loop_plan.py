@@ -27,6 +27,7 @@ class Plan:
         between: Row axes inside the panel loop, outside of tiles.
         outside: Part of the reduction that runs outside of the rows, its sums waiting in memory.
         once: No element may be computed twice, because a follower may overwrite what it reads.
+        around: Loops around the panels of a block of rows.
     """
 
     operands: Operands
@@ -37,6 +38,7 @@ class Plan:
     size: int
     outside: Axis | None
     once: bool
+    around: tuple[Axis, ...] = ()
 
     @property
     def rows(self) -> tuple[Axis, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.kernel.expr import TRUE, Axis, Const, Expr, Load, apply, axes_in, both, substitute
+from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, substitute
 from dlc.kernel.loops import For, If, Stmt, Store, loop
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import flat_expr, offset
@@ -76,7 +76,7 @@ def halo(
         name: The copy's name.
     """
     needed = {simplify(c) for e, d in zip(load.index, param.shape, strict=True) for c in (e >= 0, e < d)} - {TRUE}
-    if set(conjuncts(simplify_guard(guard))) != needed:
+    if {_form(c) for c in conjuncts(simplify_guard(guard))} != {_form(c) for c in needed}:
         return None
     dims: list[_Dim] = []
     for d, e in enumerate(load.index):
@@ -90,6 +90,18 @@ def halo(
         # The dimension that only the reduction walks comes last, so that it is contiguous.
         kept.sort(key=lambda x: len(linear_atoms(x.inside)) == 1 and not _walks_output(x.inside, out))
     return _copy(load, param, dims, kept, name)
+
+
+def _form(c: Expr) -> object:
+    """A comparison of index expressions as the terms and the constant of `Σ >= 0`, however it was written."""
+    match c:
+        case Apply("ge" | "gt", (x, y)):
+            form = linear(x - y)
+        case Apply("le" | "lt", (x, y)):
+            form = linear(y - x)
+        case _:
+            return c
+    return c if form is None else (frozenset(form.terms), form.constant - (c.fn in ("gt", "lt")))
 
 
 def _split(e: Expr, fixed: Sequence[Axis], block: Block | None) -> tuple[Expr, Expr, int, int] | None:
