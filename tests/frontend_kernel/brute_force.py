@@ -42,9 +42,8 @@ class Unbounded(ValueError):
 
 
 def run(case: Case, inputs: Values) -> dict[str, list[Any]]:
-    """The outputs for these inputs. An output that is no input starts at 0."""
-    shapes = case.shapes
-    state: dict[str, list[Any]] = {n: [0] * math.prod(shapes[n]) for n in case.outs}
+    """The outputs for these inputs. What is no input starts at 0."""
+    state: dict[str, list[Any]] = {name: [0] * math.prod(shape) for name, shape in case.shapes.items()}
     state |= {name: list(inputs[name]) for name in case.ins}
     for statement in case.statements:
         state[statement.left.name] = _assign(statement, state, ranges(statement))

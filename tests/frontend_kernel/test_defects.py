@@ -61,6 +61,9 @@ KERNELS: Final = {
     "a derivative flows through an earlier statement": "T<5>[i] = B<5>[i] * B<5>[i]; A<5>[i] = T<5>[i] * T<5>[4-i];",
     "a tensor that is written twice": "A<5>[i] = B<5>[i]; A<5>[i] = A<5>[i] * A<5>[4-i] + B<5>[i];",
     "a statement without points": "T<3>[i] = B<2>[i] * B<2>[i%2+2]; A<3>[i] = C<3>[i] * T<3>[r] + B<2>[0];",
+    "a statement without points is read element by element": (
+        "T<3>[i] = B<2>[i] * B<2>[i%2+2]; A<3,2>[i,j] = C<3>[i] * T<3>[i] + D<2>[j] * T<3>[2-i];"
+    ),
 }
 
 
