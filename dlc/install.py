@@ -14,7 +14,7 @@ from dlc.diagnostics import ExitCode, Location, error
 from dlc.hashing import file_sha256
 from dlc.locking import directory_lock
 from dlc.manifest import NAME as MANIFEST
-from dlc.staging import stage_in
+from dlc.staging import remove_abandoned, stage_in
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
@@ -137,7 +137,7 @@ def _install_new(
     None when another process came first.
     """
     with ExitStack() as stack:
-        stage = _pinned(stack, directory.parent, f".{directory.name[:40]}-dlc-", undo)
+        stage = _pinned(stack, directory.parent, _beside(directory), undo)
         (stage / "new").mkdir()
         _write_all(files, stage / "new")
         sizes = _sizes(files, stage / "new")
@@ -161,6 +161,7 @@ def _install_over(
         absent = [name for name in files if not in_place(name)]
         if not absent:
             return _sizes(files, directory)
+    remove_abandoned(directory.parent, _beside(directory))  # of those who were killed while another one came first
     with ExitStack() as stack:
         # The stage is there before the lock is taken: while something is in it, no other directory can take the place
         # of this one by a rename.
@@ -191,6 +192,11 @@ def _exchange(names: Sequence[str], stage: Path, directory: Path, undo: list[Cal
     except BaseException:
         _unwind(undo)  # while the lock is held, and what is to be brought back is still there
         raise
+
+
+def _beside(directory: Path) -> str:
+    """How the names of stages begin that a new directory is made in."""
+    return f".{directory.name[:40]}-dlc-"
 
 
 def _pinned(stack: ExitStack, directory: Path, prefix: str, undo: list[Callable[[], object]]) -> Path:

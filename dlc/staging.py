@@ -21,14 +21,19 @@ def stage_in(directory: Path, prefix: str) -> Generator[Path]:
 
     Whoever works in one holds a lock on it, which the system takes away with the process. OSError as usual.
     """
-    for left in directory.glob(f"{escape(prefix)}*"):
-        _remove_abandoned(left)
+    remove_abandoned(directory, prefix)
     stage, held = _claimed(directory, prefix)
     try:
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
         os.close(held)
+
+
+def remove_abandoned(directory: Path, prefix: str) -> None:
+    """Remove the directories PREFIX… in `directory` whose processes were killed."""
+    for left in directory.glob(f"{escape(prefix)}*"):
+        _remove_abandoned(left)
 
 
 def _claimed(directory: Path, prefix: str) -> tuple[Path, int]:
