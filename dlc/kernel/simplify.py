@@ -18,7 +18,7 @@ The rules, with x = c·q + r as polynomials over the axes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, both, children
@@ -111,7 +111,7 @@ def linear(e: Expr) -> Linear | None:
         return None
     terms: dict[Expr, int] = {}
     constant = _collect(e, 1, terms)
-    return _rejoin(Linear(tuple((a, c) for a, c in terms.items() if c), constant))
+    return _rejoin(_sum(terms.items(), constant))
 
 
 def _rejoin(form: Linear) -> Linear:
@@ -119,11 +119,10 @@ def _rejoin(form: Linear) -> Linear:
     for e, k in form.terms:
         match e:
             case Apply("floordiv" | "mod" as fn, (x, Const(int() as c))) if c > 0:
-                joined = _remainder(form, e, k, x, c) if fn == "floordiv" else _whole(form, e, k, x, c)
+                if joined := (_remainder if fn == "floordiv" else _whole)(form, e, k, x, c):
+                    return _rejoin(joined)
             case _:
-                continue
-        if joined is not None:
-            return _rejoin(joined)
+                pass
     return form
 
 
@@ -131,36 +130,31 @@ def _remainder(form: Linear, quotient: Expr, k: int, x: Expr, c: int) -> Linear 
     """m·x - m·c·(x // c) → m·(x % c), and the same of x // d; None when the form has no such part."""
     for e, m in form.terms:
         match e:
-            case Apply("floordiv", (y, Const(int() as d))) if y == x and 0 < d < c and c % d == 0:
-                if k == -m * (c // d):
-                    rest = form.without(quotient).without(e)
-                    return Linear((*rest.terms, (apply("mod", e, c // d), m)), rest.constant)
+            case Apply("floordiv", (y, Const(int() as d))) if y == x and 0 < d < c and c % d == 0 and k * d == -m * c:
+                rest = form.without(quotient).without(e)
+                return _sum((*rest.terms, (apply("mod", e, c // d), m)), rest.constant)
             case _:
                 pass
     inner = linear(x)
     if k % c or inner is None or not inner.terms:
         return None
-    m, mine = -k // c, dict(form.terms)
-    if any(mine.get(e) != m * f for e, f in inner.terms):
+    m = -k // c
+    if any(form.coefficient(e) != m * f for e, f in inner.terms):
         return None
-    gone = {quotient, *(e for e, _ in inner.terms)}
-    rest = tuple(t for t in form.terms if t[0] not in gone)
+    rest = (t for t in form.terms if t[0] != quotient and not inner.coefficient(t[0]))
     return _sum((*rest, (apply("mod", x, c), m)), form.constant - m * inner.constant)
 
 
 def _whole(form: Linear, remainder: Expr, m: int, x: Expr, c: int) -> Linear | None:
     """m·c·(x // c) + m·(x % c) → m·x; None when the form has no such part."""
-    quotient = _divide("floordiv", x, c)
-    if not isinstance(quotient, Apply) or form.coefficient(quotient) != m * c:
-        return None
-    inner = linear(x)
-    if inner is None:
+    quotient, inner = _divide("floordiv", x, c), linear(x)
+    if not isinstance(quotient, Apply) or form.coefficient(quotient) != m * c or inner is None:
         return None
     rest = form.without(remainder).without(quotient)
     return _sum((*rest.terms, *((e, m * f) for e, f in inner.terms)), rest.constant + m * inner.constant)
 
 
-def _sum(terms: tuple[tuple[Expr, int], ...], constant: int) -> Linear:
+def _sum(terms: Iterable[tuple[Expr, int]], constant: int) -> Linear:
     total: dict[Expr, int] = {}
     for e, c in terms:
         total[e] = total.get(e, 0) + c
@@ -217,8 +211,7 @@ def _divide(fn: str, x: Expr, c: int) -> Expr:
 
 def simplify(e: Expr) -> Expr:
     """An equal expression, simpler by the rules of this module."""
-    form = linear(e)
-    if form is not None:
+    if (form := linear(e)) is not None:
         out = form.expr()
         span = bounds(out)
         return Const(span[0]) if span is not None and span[0] == span[1] else out
@@ -263,8 +256,7 @@ def _compare(fn: str, x: Expr, y: Expr) -> Expr:
     yes, no = known[fn]
     if yes or no:
         return Const(yes)
-    left = Linear(difference.terms, 0)
-    return apply(fn, left.expr(), -difference.constant)
+    return apply(fn, Linear(difference.terms, 0).expr(), -difference.constant)
 
 
 def conjuncts(guard: Expr | None) -> tuple[Expr, ...]:
@@ -289,8 +281,7 @@ def simplify_guard(guard: Expr | None) -> Expr | None:
 
 def simplify_nest(nest: Nest) -> Nest:
     """A simpler equal nest: axes of extent 1 removed, indices and guards simplified."""
-    unit = {a: Const(0) for a in nest.axes if a.extent == 1}
-    if unit:
+    if unit := {a: Const(0) for a in nest.axes if a.extent == 1}:
         nest = nest.substitute(unit, tuple(a for a in nest.axes if a.extent != 1))
     return replace(
         nest,
