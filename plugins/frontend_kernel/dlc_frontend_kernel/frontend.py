@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dlc import Bytes, DlcError, Frontend, Graph, Location, Op, Report, Source, option
 from dlc.diagnostics import ExitCode, did_you_mean, error
 from dlc.graph import Call, Input, Item
+from dlc.kernel.scalar import SCALARS
 from dlc.passes.gradient import Gradient
 from dlc.types import DType, f32
 from dlc_frontend_kernel.case import DATA_TYPES, read_case
+from dlc_frontend_kernel.expressions import REDUCTIONS
 from dlc_frontend_kernel.lower import Lowered, lower
 from dlc_frontend_kernel.programs import named, read_programs
 from dlc_frontend_kernel.syntax import Program
@@ -42,6 +45,15 @@ class KernelText(Frontend):
         except DlcError:
             return False
         return head.lstrip().startswith(b"{") and b'"kernel"' in head
+
+    @classmethod
+    def supported(cls) -> Iterable[tuple[str, str]]:
+        """The functions and reductions that an expression may use."""
+        for s in SCALARS.values():
+            if not s.infix:
+                yield s.name, "conversion" if s.rule == "cast" else f"function of {s.arity}"
+        for name in REDUCTIONS:
+            yield f"{name}[k]", "reduction"
 
     def parse(self, source: Source, report: Report) -> Graph:
         """The kernel's graph, or that of its gradients. Raises DlcError with line and column."""
