@@ -109,7 +109,8 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
     if len(factors) < 2 or any(n.where is not None for n in group.nests[1:]):
         return None
     at = offset(last.index, kernel.tensors[last.out].shape)
-    near = next((x for x in group.shared if coefficient(at, x) == 1), None)
+    steps = {x: n for x in group.shared if (n := coefficient(at, x))}
+    near = min(steps, key=lambda x: steps[x], default=None)
     a = tuple(x for x in factors if near not in axes_in(x))
     b = tuple(x for x in factors if near in axes_in(x))
     if near is None or not a or not b:
@@ -117,8 +118,8 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
     in_a, in_b = (frozenset(axes_in(*x)) for x in (a, b))
     run = [near]
     while True:
-        stride = math.prod(x.extent for x in run)
-        wider = [x for x in group.shared if coefficient(at, x) == stride and x in in_b and x not in in_a]
+        stride = steps[near] * math.prod(x.extent for x in run)
+        wider = [x for x in group.shared if steps.get(x) == stride and x in in_b and x not in in_a]
         if len(wider) != 1 or wider[0] in run:
             break
         run.insert(0, wider[0])
