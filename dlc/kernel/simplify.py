@@ -256,6 +256,9 @@ def _compare(fn: str, x: Expr, y: Expr) -> Expr:
     yes, no = known[fn]
     if yes or no:
         return Const(yes)
+    if all(c < 0 for _, c in difference.terms):  # -j == 0 is j == 0, -i >= -9 is i <= 9
+        flipped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(fn, fn)
+        return apply(flipped, Linear(tuple((a, -c) for a, c in difference.terms), 0).expr(), difference.constant)
     return apply(fn, Linear(difference.terms, 0).expr(), -difference.constant)
 
 
