@@ -33,6 +33,8 @@ VECTORS = 2
 ROWS, REDUCTION = 16, 32
 # Rows that so many columns read are copied even if they lie in order: in a block they lie close together.
 REUSED = 128
+# Where followers keep the reduction whole, panels are long: each copy of one must serve as many rows as this.
+UNCUT_ROWS = 96
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,10 @@ def _copied(
     a, b = a.substitute(mapping), b.substitute(mapping)
     depth = math.prod(x.extent for x in inner)
     limit = row_limit(VECTORS, machine.registers)
-    size = _rows_per_block(axes.row.extent, machine.l2 // 2 // (depth * item), limit)
+    rows = machine.l2 // 2 // (depth * item)
+    if len(group.nests) > 1:
+        rows = max(rows, UNCUT_ROWS)
+    size = _rows_per_block(axes.row.extent, rows, limit)
     block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None
     load, copies = a.factors[0], ()
     if len(a.factors) > 1 or a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
