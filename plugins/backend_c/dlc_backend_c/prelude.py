@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.types import DTYPES, DType, f32, f64
+from dlc_backend_c.in_order import DEFINITION
 from dlc_backend_c.spelling import VALUE
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
@@ -210,7 +211,7 @@ def prelude(target: CTarget) -> str:
 def _sections(target: CTarget) -> Iterator[str]:
     if target.vector_bytes:
         yield _TILES
-    yield _HEAD
+    yield _HEAD + DEFINITION
     yield _F16
     yield _FROM_FLOAT
     for t, suffix in ((f32, "f"), (f64, "")):

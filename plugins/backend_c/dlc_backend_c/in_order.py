@@ -1,0 +1,79 @@
+"""Which functions the vectoriser of some gcc must leave alone.
+
+    for i < 8: for j < 5: a += p[5·i - j + 4]      →      some elements counted twice, others not at all
+
+gcc before 12.4 and 13.2 unrolls such an inner loop, takes its loads as one permuted group, and forgets the permutation
+when it sums in order (GCC PR tree-optimization/110381). Sums without a permutation are right, and so is every other
+compiler, so that only these functions carry an attribute, and only these versions see it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
+from dlc.kernel.loops import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.simplify import linear
+
+MACRO: Final = "DLC_IN_ORDER"
+DEFINITION: Final = f"""
+/* gcc before 12.4 and 13.2 sums rows that are read backwards wrongly (GCC PR 110381). */
+#if defined(__GNUC__) && !defined(__clang__) && \\
+    (__GNUC__ < 12 || (__GNUC__ == 12 && __GNUC_MINOR__ < 4) || (__GNUC__ == 13 && __GNUC_MINOR__ < 2))
+#define {MACRO} __attribute__((optimize("no-tree-loop-vectorize")))
+#else
+#define {MACRO}
+#endif
+"""
+_UNROLLED: Final = 64
+"""Iterations that gcc may unroll completely (16, unless other options say otherwise), with a margin."""
+
+
+def mark(program: Program) -> str:
+    """What stands in front of a function's definition: the macro and a blank, or nothing."""
+    return f"{MACRO} " if sums_permuted(program) else ""
+
+
+def sums_permuted(program: Program) -> bool:
+    """Whether a function sums floats in order, and a short loop reads a tensor in another order than it lies."""
+    sums = any(_is_sum(s) for s in walk_stmts(program.body))
+    return sums and any(_permuted(s, frozenset()) for s in program.body)
+
+
+def _is_sum(stmt: Stmt) -> bool:
+    """`x = x + …` of a variable or an element. Products and extremes may be reordered alike, so they count too."""
+    match stmt:
+        case Set(local, Apply(_, args)):
+            return local.dtype.is_float and local in args
+        case Store(out, at, Apply(_, args)):
+            return Load(out, (at,)) in args
+        case _:
+            return False
+
+
+def _permuted(stmt: Stmt, short: frozenset[Axis]) -> bool:
+    match stmt:
+        case For(axis, _, _, body, _):
+            inner = short | {axis} if axis.extent <= _UNROLLED else short
+            return any(_permuted(s, inner) for s in body)
+        case If(condition, then, otherwise):
+            return _reads(condition, short) or any(_permuted(s, short) for s in (*then, *otherwise))
+        case Block(body):
+            return any(_permuted(s, short) for s in body)
+        case _:
+            return any(_reads(e, short) for e in exprs_of(stmt))
+
+
+def _reads(e: Expr, short: frozenset[Axis]) -> bool:
+    """Whether a load's subscript falls, or is rounded or wrapped, as one of these axes rises."""
+    stack = [e]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Load) and short & set(axes_in(e.index[0])):
+            form = linear(e.index[0])
+            if form is None or any(
+                (k < 0 or not isinstance(atom, Axis)) and short & set(axes_in(atom)) for atom, k in form.terms
+            ):
+                return True
+        stack.extend(parts(e))
+    return False
