@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
-from dlc.kernel.loops import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops import For, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
 from dlc.kernel.simplify import linear
 
 MACRO: Final = "DLC_IN_ORDER"
@@ -26,7 +26,7 @@ DEFINITION: Final = f"""
 #endif
 """
 _UNROLLED: Final = 64
-"""Iterations that gcc may unroll completely (16, unless other options say otherwise), with a margin."""
+"""Iterations that gcc may unroll completely (16 of a loop, unless options say otherwise), with a margin."""
 
 
 def mark(program: Program) -> str:
@@ -35,45 +35,47 @@ def mark(program: Program) -> str:
 
 
 def sums_permuted(program: Program) -> bool:
-    """Whether a function sums floats in order, and a short loop reads a tensor in another order than it lies."""
-    sums = any(_is_sum(s) for s in walk_stmts(program.body))
-    return sums and any(_permuted(s, frozenset()) for s in program.body)
+    """Whether a short loop sums floats one by one, and reads a tensor in another order than it lies."""
+    return any(_at_risk(s) for s in walk_stmts(program.body))
 
 
-def _is_sum(stmt: Stmt) -> bool:
-    """`x = x + …` of a variable or an element. Products and extremes may be reordered alike, so they count too."""
+def _at_risk(stmt: Stmt) -> bool:
     match stmt:
-        case Set(local, Apply(_, args)):
-            return local.dtype.is_float and local in args
-        case Store(out, at, Apply(_, args)):
-            return Load(out, (at,)) in args
+        case For(axis, _, _, body, _) if _rounds(stmt) <= _UNROLLED:
+            inside = tuple(walk_stmts(body))
+            return any(_is_sum(s) for s in inside) and any(_reads(e, axis) for s in inside for e in exprs_of(s))
         case _:
             return False
 
 
-def _permuted(stmt: Stmt, short: frozenset[Axis]) -> bool:
+def _rounds(loop: For) -> int:
+    """How often its innermost statements run: gcc unrolls loops from the inside out, while that is little."""
+    inner = (_rounds(s) for s in walk_stmts(loop.body) if isinstance(s, For))
+    return loop.axis.extent * max(inner, default=1)
+
+
+def _is_sum(stmt: Stmt) -> bool:
+    """`x = x + …` of a variable or an element. Products and extremes may be reordered alike, so they count too.
+
+    What adds whole vectors has been vectorised already.
+    """
     match stmt:
-        case For(axis, _, _, body, _):
-            inner = short | {axis} if axis.extent <= _UNROLLED else short
-            return any(_permuted(s, inner) for s in body)
-        case If(condition, then, otherwise):
-            return _reads(condition, short) or any(_permuted(s, short) for s in (*then, *otherwise))
-        case Block(body):
-            return any(_permuted(s, short) for s in body)
+        case Set(local, Apply(_, args)):
+            return local.lanes == 1 and local.dtype.is_float and local in args
+        case Store(out, at, Apply(_, args), lanes):
+            return lanes == 1 and Load(out, (at,)) in args
         case _:
-            return any(_reads(e, short) for e in exprs_of(stmt))
+            return False
 
 
-def _reads(e: Expr, short: frozenset[Axis]) -> bool:
-    """Whether a load's subscript falls, or is rounded or wrapped, as one of these axes rises."""
+def _reads(e: Expr, axis: Axis) -> bool:
+    """Whether a load's subscript falls, or is rounded or wrapped, as an axis rises."""
     stack = [e]
     while stack:
         e = stack.pop()
-        if isinstance(e, Load) and short & set(axes_in(e.index[0])):
+        if isinstance(e, Load) and axis in axes_in(e.index[0]):
             form = linear(e.index[0])
-            if form is None or any(
-                (k < 0 or not isinstance(atom, Axis)) and short & set(axes_in(atom)) for atom, k in form.terms
-            ):
+            if form is None or any((k < 0 or atom != axis) and axis in axes_in(atom) for atom, k in form.terms):
                 return True
         stack.extend(parts(e))
     return False
