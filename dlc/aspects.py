@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from dlc.graph.graph import Graph
-from dlc.graph.structure import Constant
 from dlc.interfaces import Artifact
 from dlc.plan import Plan
 
@@ -23,7 +22,7 @@ def aspects_of(state: Graph | Plan | Artifact) -> Aspects:
     if isinstance(state, Artifact):
         return ()
     graph = state.graph if isinstance(state, Plan) else state
-    weights = (op.tensor.digest for op in graph.ops if isinstance(op, Constant))
+    weights = (tensor.digest for tensor in graph.tensors)
     names = (name for op in graph.ops for name in ("", *graph.origin(op)))
     ports = (*(i.name for i in graph.inputs), "", *graph.names)
     return ("weights", _digest(weights)), ("names", _digest((*ports, *names)))

@@ -13,7 +13,6 @@ import numpy as np
 from dlc.diagnostics import DlcError, ExitCode
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.structure import Constant
 from dlc.graph.tensor import Data, FileData, LazyData, Tensor
 from dlc.graph.text import is_inline, parse_graph, print_graph
 from dlc.interfaces import Artifact, Port, Signature
@@ -94,10 +93,9 @@ def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str
 def _encode_graph(graph: Graph) -> dict[str, Payload]:
     out: dict[str, Payload] = {"graph": print_graph(graph, origins=True).encode()}
     files: dict[str, list[str | int]] = {}
-    for op in graph.ops:
-        if not isinstance(op, Constant) or is_inline(op.tensor):
+    for tensor in graph.tensors:
+        if is_inline(tensor):
             continue
-        tensor = op.tensor
         if isinstance(tensor.data, FileData):
             files[tensor.digest] = [tensor.data.name, tensor.data.offset]
         else:

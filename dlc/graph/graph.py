@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from dlc.graph.op import Op, quote
-from dlc.graph.structure import Input
+from dlc.graph.structure import Constant, Input
+from dlc.graph.tensor import Tensor
 
 Rule = Callable[[Op], Op | None]
 _EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -70,6 +71,12 @@ class Graph:
             for x in op.operands:
                 found.setdefault(x, {})[op] = None
         return {op: tuple(us) for op, us in found.items()}
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All data that the graph holds: of its constants, and what its inputs start with."""
+        initial = (i.initial for i in self.inputs if isinstance(i.initial, Tensor))
+        return (*(op.tensor for op in self.ops if isinstance(op, Constant)), *initial)
 
     def readers(self, op: Op) -> int:
         """Number of ops that read it, plus one if it is an output."""

@@ -11,6 +11,8 @@ from dlc.graph.fit import misfit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Role
+from dlc.graph.tensor import Tensor
+from dlc.kernel.define import ShapeError
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import read_kernel, read_type
 from dlc.lexer import Token, Tokens
@@ -70,8 +72,22 @@ class GraphReader:
             if word.text not in ROLES:
                 raise tokens.fail(f"unknown role '{word.text}'", word.offset, did_you_mean(word.text, ROLES, "roles"))
             role = ROLES[ROLES.index(word.text)]
-        self._values[name] = made = Input(title, of, role)
+        self._values[name] = made = self._starting(Input(title, of, role))
         return made
+
+    def _starting(self, made: Input) -> Input:
+        """The input with what it starts with, if that stands behind it."""
+        tokens = self._tokens
+        if not tokens.accept("="):
+            return made
+        at = tokens.current.offset
+        value = self._attributes.value()
+        if not isinstance(value, (Tensor, bool, int, float)):
+            raise tokens.fail("an input starts with a constant or with a number", at)
+        try:
+            return Input(made.name, made.of, made.role, value)
+        except (ShapeError, ValueError, OverflowError) as e:
+            raise tokens.fail(str(e), at) from e
 
     def _statement(self) -> None:
         tokens = self._tokens

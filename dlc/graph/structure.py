@@ -18,13 +18,24 @@ Role = Literal["data", "weight", "state", "label"]
 
 
 class Input(Op):
-    """A value from outside: data of a call, or a weight, state or label of a training step."""
+    """A value from outside: data of a call, or a weight, state or label of a training step.
+
+    `initial` is what a weight or state starts with, a tensor or one value for every element; None where nobody knows.
+    """
 
     name: str
     of: Type
     role: Role = "data"
+    initial: Tensor | bool | int | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.initial is not None and not isinstance(self.initial, Tensor):
+            object.__setattr__(self, "initial", _element(self.initial, self.of.dtype))
+        super().__post_init__()
 
     def derive_types(self) -> tuple[Type, ...]:
+        if isinstance(self.initial, Tensor) and self.initial.type != self.of:
+            raise ShapeError(f"input {self.name} is {self.of}, its initial value {self.initial.type}")
         return (self.of,)
 
     def evaluate(self, *args: Array) -> Any:
@@ -32,9 +43,14 @@ class Input(Op):
 
 
 class Constant(Op):
-    """A value that is known now."""
+    """A value that is known now.
+
+    One with a name is a parameter of the model: constants of two names are two, even if they begin with equal values.
+    Passes that need no parameters drop the names, and equal constants are one again.
+    """
 
     tensor: Tensor
+    name: str = ""
 
     def derive_types(self) -> tuple[Type, ...]:
         return (self.tensor.type,)

@@ -25,6 +25,13 @@ def compute_ops(graph: Graph) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if not isinstance(op, (Input, Item)) and op.digest not in constant)
 
 
+def without_names(graph: Graph) -> Graph:
+    """The graph with constants that are no parameters any more: those of equal values are one."""
+    if not any(isinstance(op, Constant) and op.name for op in graph.ops):
+        return graph
+    return graph.rewrite(lambda op: Constant(op.tensor) if isinstance(op, Constant) else None)
+
+
 def number(op: Op) -> bool | int | float | None:
     """The one value of all elements of a splat or of a constant with one element, else None."""
     match op:

@@ -4,6 +4,8 @@
     mul(splat a, splat b)        → splat a·b           never materialised
     expand(constant v) to=large  → stays               a constant expression, evaluated when the weights are written
 
+Constants lose their names here: what trains a model's parameters comes before.
+
 One traversal is enough for chains: operands come first, so what becomes constant makes its readers constant in turn.
 Another one follows only where a constant lost readers, and the last of them may now take its place. The limits are
 those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are not
@@ -24,6 +26,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Splat
 from dlc.graph.tensor import Array, Tensor
 from dlc.passes.base import Level, Pass
+from dlc.passes.constants import without_names
 from dlc.passes.exact import evaluate_exactly
 from dlc.passes.splats import fold_splats
 from dlc.report import Report
@@ -44,7 +47,7 @@ class FoldConstants(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is told in `report`."""
-        left = self.budget
+        state, left = without_names(state), self.budget
         while True:
             folding = _Folding(self, state, report, left)
             new = state.rewrite(folding)

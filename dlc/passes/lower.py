@@ -24,6 +24,7 @@ from dlc.kernel.merge import compose
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.base import Level, Pass
+from dlc.passes.constants import without_names
 from dlc.report import Report
 from dlc.types import Type
 
@@ -58,7 +59,7 @@ class Lower(Pass[Graph, Graph]):
             report.count("lowered")
             return call
 
-        graph = state.rewrite(rule)
+        graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
         return separate_outputs(graph)

@@ -48,7 +48,10 @@ class Maker:
         dtype = f32 if k == 0 else self.random.choice((f32, f32, f64, i64, bool_))
         shape = self.random.choice(((2, 3), (3,), (), (1, 2, 4, 4), (0, 3)))
         name = f"{self.random.choice(NAMES)}{k}"
-        return Input(name, Type(dtype, shape), self.random.choice(ROLES))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        of, role = Type(dtype, shape), self.random.choice(ROLES)
+        first = self.constant(of) if role in ("weight", "state") and self.random.random() < 0.7 else None
+        initial = first.tensor if isinstance(first, Constant) else first.value if isinstance(first, Splat) else None
+        return Input(name, of, role, initial)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     def constant(self, of: Type) -> Op:
         pick = self.random.random()
@@ -62,7 +65,7 @@ class Maker:
         else:
             values = rng.integers(0, 2, of.shape)
         with np.errstate(over="ignore"):
-            return Constant(Tensor.of(values, of.dtype))
+            return Constant(Tensor.of(values, of.dtype), self.random.choice(("", "", *NAMES)))
 
     def element(self, of: Type) -> bool | int | float:
         if of.dtype is bool_:
@@ -135,7 +138,7 @@ def random_graph(seed: int) -> Graph:
 
 def tensors_of(graph: Graph) -> dict[str, Tensor]:
     """Constants by digest: what a reader of the graph's text asks for."""
-    return {op.tensor.digest: op.tensor for op in graph.ops if isinstance(op, Constant)}
+    return {tensor.digest: tensor for tensor in graph.tensors}
 
 
 __all__ = ["NAMES", "OPS", "random_graph", "tensors_of"]

@@ -15,9 +15,10 @@ from dlc.graph import Constant, Input, Splat, Tensor, make_graph, parse_graph, p
 from dlc.graph.attributes import unquote
 from dlc.graph.op import attr_text, quote
 from dlc.kernel.text import print_literal
-from dlc.ops.elementwise import Relu
+from dlc.ops.elementwise import Add, Neg, Relu
 from dlc.ops.shape import Pad
-from dlc.types import DTYPES, Type, f32, shortest
+from dlc.passes.constants import without_names
+from dlc.types import DTYPES, Type, f32, i64, shortest
 from tests.graph.random_graphs import OPS, random_graph, tensors_of
 
 Golden = Callable[[str, str], None]
@@ -115,10 +116,37 @@ def test_large_constants_stand_by_digest_and_are_asked_for() -> None:
         parse_graph(text, OPS)
 
 
+def test_inputs_tell_what_they_start_with() -> None:
+    large = Tensor.of(np.arange(100.0))
+    inputs = (
+        Input("w", Type(f32, (2,)), "weight", Tensor.of([1.0, 2.0], f32)),
+        Input("large", large.type, "weight", large),
+        Input("m", Type(f32, (2,)), "state", 0.0),
+        Input("step", Type(i64, ()), "state", 0),
+    )
+    graph = make_graph(inputs, {"y": Neg(inputs[0])})
+    text = print_graph(graph)
+    assert '"w": f32[2] weight = f32[2]{1.0,2.0}' in text and f"= f64[100]:{large.digest}" in text
+    assert '"m": f32[2] state = 0.0, %3 "step": i64[] state = 0)' in text
+    assert parse_graph(text, OPS, lambda of, digest: large) == graph
+    assert {t.digest for t in graph.tensors} == {large.digest, inputs[0].initial.digest}  # type: ignore[union-attr]  # pyright: ignore
+    assert make_graph((Input("w", Type(f32, (2,)), "weight"),), {}) != make_graph(inputs[:1], {})
+
+
+def test_parameters_of_equal_values_are_two_until_their_names_go() -> None:
+    a, b = (Constant(Tensor.of([1.0, 2.0], f32), name) for name in "ab")
+    graph = make_graph([], {"y": Add(Neg(a), Neg(b))})
+    assert len(graph.ops) == 5 and parse_graph(print_graph(graph), OPS) == graph
+    assert len(without_names(graph).ops) == 3 and without_names(without_names(graph)) == without_names(graph)
+
+
 GRAPH = 'graph(%0 "x": f32[2,3]) {{\n  {}\n  return %1 "y"\n}}\n'
 KERNEL = 'kernel @k0(f32[3]) -> (f32[3]) {{\n  {}\n}}\ngraph(%0 "x": f32[3]) {{\n  %1 = @k0(%0)\n  return %1 "y"\n}}\n'
 MISTAKES: dict[str, str] = {
     "unknown-op": GRAPH.format("%1 = rleu(%0)"),
+    "initial-type": 'graph(%0 "w": f32[2] weight = f32[3]{1.0,2.0,3.0}) {\n  return %0 "y"\n}\n',
+    "initial-value": 'graph(%0 "w": i8[2] weight = 300) {\n  return %0 "y"\n}\n',
+    "initial-kind": 'graph(%0 "w": f32[2] weight = "one") {\n  return %0 "y"\n}\n',
     "unknown-attribute": GRAPH.format("%1 = clip(%0) hihg=6.0"),
     "attribute-twice": GRAPH.format("%1 = clip(%0) high=6.0 high=7.0"),
     "attribute-value": GRAPH.format("%1 = clip(%0) high=six"),

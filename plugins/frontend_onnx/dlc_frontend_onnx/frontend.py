@@ -168,7 +168,7 @@ def _initializers(
             continue
         seen.add(proto.name)
         try:
-            yield proto.name, Constant(storage.tensor(proto, place))
+            yield proto.name, Constant(storage.tensor(proto, place), proto.name)
         except DlcError as e:
             refusals.caught(e, proto.name)
             yield proto.name, None
