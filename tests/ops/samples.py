@@ -12,6 +12,7 @@ from dlc.graph import Input, Op, toposort
 from dlc.ops import elementwise as e
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
+from dlc.ops import loss as ls
 from dlc.ops import normalize as nm
 from dlc.ops import order as od
 from dlc.ops import pool as pl
@@ -48,6 +49,7 @@ def samples() -> Iterator[Op]:
     yield from normalisations()
     yield from movements()
     yield from indexing()
+    yield from losses()
 
 
 def elementwise() -> Iterator[Op]:
@@ -188,6 +190,33 @@ def indexing() -> Iterator[Op]:
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
 
 
+def losses() -> Iterator[Op]:
+    def labels(*shape: int, dtype: DType = i64) -> Input:
+        return x(*shape, dtype=dtype, name="label")
+
+    yield ls.LabelMask(labels(2, 3), classes=4)
+    yield ls.LabelMask(labels(2, 3, dtype=u8), classes=4, axis=2, ignore_index=1)
+    yield ls.PickLabel(x(3, 4), labels(3))
+    yield ls.PickLabel(x(2, 3, 4), labels(2, 3, dtype=i32), axis=-1, ignore_index=2)
+    for s in (0.0, 0.1):
+        yield ls.LabelCrossEntropy(x(2, 4, 3), labels(2, 3), ignore_index=1, label_smoothing=s)
+        yield ls.LabelCrossEntropy(x(2, 3, 4), labels(2, 3), axis=2, label_smoothing=s)
+        yield ls.CrossEntropy(x(5, 4), labels(5), ignore_index=3, label_smoothing=s)
+        yield ls.CrossEntropy(x(5, 4), labels(5), x(4, name="positive"), ignore_index=3, label_smoothing=s)
+        yield ls.CrossEntropy(x(3, 4), x(3, 4, name="positive"), x(4, name="positive"), label_smoothing=s)
+    yield ls.TargetCrossEntropy(x(2, 3, 4), x(2, 3, 4, name="positive"))
+    yield ls.CrossEntropy(x(2, 4, 3), labels(2, 3), reduction="none")
+    yield ls.CrossEntropy(x(2, 3, 4), labels(2, 3, dtype=i32), x(4, name="positive"), axis=-1, reduction="sum")
+    yield ls.NegativeLogLikelihood(x(4, 4), labels(4))
+    yield ls.NegativeLogLikelihood(x(2, 4, 3), labels(2, 3), x(4, name="positive"), ignore_index=0)
+    yield ls.NegativeLogLikelihood(x(2, 4, 3), labels(2, 3), reduction="none")
+    for difference in (ls.MeanSquaredError, ls.MeanAbsoluteError, ls.Huber, ls.BinaryCrossEntropyWithLogits):
+        yield difference(x(2, 3, 4), x(2, 3, 4))
+        yield difference(x(5), x(5), reduction="none")
+    yield ls.Huber(x(3, 4), x(3, 4), delta=0.5, reduction="sum")
+    yield ls.BinaryCrossEntropyWithLogits(x(3, 4), x(3, 4, name="positive"), x(4, name="positive"), reduction="sum")
+
+
 def feed(op: Op, seed: int = 0) -> dict[str, Any]:
     """Values that the op can take, by its inputs' names."""
     rng = np.random.default_rng(seed)
@@ -198,6 +227,8 @@ def feed(op: Op, seed: int = 0) -> dict[str, Any]:
         word, kind = i.name.rstrip("0123456789"), i.dtype.numpy
         if word == "index":
             value = rng.integers(-3, 3, i.shape)
+        elif word == "label":
+            value = rng.integers(0, 4, i.shape)
         elif word == "tap":
             value = rng.integers(0, 7, i.shape)
         elif word == "permutation":
