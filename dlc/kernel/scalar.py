@@ -128,6 +128,9 @@ _TABLE: Final = (
     Scalar("floordiv", 2, np.floor_divide, domain="int", infix="//"),
     _binary("mod", np.mod, lambda g, y, a, b: (g, -(g * apply("floor", a / b))), "%"),
     Scalar("truncdiv", 2, _truncdiv, domain="int"),
+    Scalar("bitand", 2, np.bitwise_and, domain="int"),
+    Scalar("bitor", 2, np.bitwise_or, domain="int"),
+    Scalar("bitxor", 2, np.bitwise_xor, domain="int"),
     # (a - y) / b is the quotient without its fraction, but for rounding.
     _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
     _binary("pow", np.power, _pow_grad),

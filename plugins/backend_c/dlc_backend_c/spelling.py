@@ -30,6 +30,7 @@ VALUE: Mapping[DType, str] = {t: "float" if t is f16 else "int" if t is bool_ el
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGIC = {"and": "&&", "or": "||", "xor": "!="}
+_BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 _BOOL_ARITHMETIC = {"add": "||", "mul": "&&", "min": "&&", "max": "||", "sub": "!="}
 # libm has these under the same name (but for the suffix f); the prelude may replace the first three.
 _FAST = ("exp", "tanh", "erf")
@@ -64,6 +65,8 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         return _float(fn, dtype, args)
     if dtype is bool_:
         return _bool(fn, args)
+    if fn in _BITS:
+        return f"({args[0]} {_BITS[fn]} {args[1]})"
     return f"dlc_{fn}_{dtype}({', '.join(args)})"
 
 
