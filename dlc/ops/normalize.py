@@ -59,6 +59,72 @@ class BatchNorm(Op):
         return Add(Mul(self.x, _per_channel(a, self.x)), _per_channel(b, self.x))
 
 
+class BatchNormTraining(Op):
+    """y = (x - mean) / √(var + epsilon) · scale + bias by mean and biased variance of each channel of x[N, C, D…].
+
+    Training form of ONNX BatchNormalization 15; Ioffe and Szegedy 2015. The statistics themselves are `batch_mean` and
+    `batch_variance`; a graph that needs them too computes them once.
+    """
+
+    x: Op
+    scale: Op
+    bias: Op
+    epsilon: float = 1e-5
+
+    def expand(self) -> Op:
+        # With scale / √(var + epsilon) per channel, x is read three times: by each of the statistics, and here.
+        factor = _per_channel(Mul(self.scale, self._inverse()), self.x)
+        return Add(Mul(self._centred(), factor), _per_channel(self.bias, self.x))
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # dx = scale·inv · (g - mean g - (x - mean)·inv²·mean(g·(x - mean))): two sums over x and g, then one map.
+        (g,) = seeds
+        if g is None:
+            return None
+        x, axes = self.x, _batch_axes(self.x)
+        centred, inverse = self._centred(), self._inverse()
+        count = scalar(x.type.size // x.shape[1], x.dtype)
+        sum_g = ReduceSum(g, axes=axes)
+        scaled = Mul(ReduceSum(Mul(g, centred), axes=axes), inverse)
+        through_mean = Sub(g, _per_channel(Div(sum_g, count), x))
+        through_variance = Mul(centred, _per_channel(Div(Mul(scaled, inverse), count), x))
+        dx = Mul(Sub(through_mean, through_variance), _per_channel(Mul(self.scale, inverse), x))
+        return [dx, scaled, sum_g]
+
+    def _centred(self) -> Op:
+        return Sub(self.x, _per_channel(batch_mean(self.x), self.x))
+
+    def _inverse(self) -> Op:
+        return _inverse_deviation(batch_variance(self.x), self.epsilon)
+
+
+def batch_mean(x: Op) -> Op:
+    """The mean of each channel of x[N, C, D…] over all other axes: [C]."""
+    return ReduceMean(x, axes=_batch_axes(x))
+
+
+def batch_variance(x: Op) -> Op:
+    """The biased variance of each channel of x[N, C, D…], Σ (x - mean)² / n over all other axes: [C]."""
+    centred = Sub(x, _per_channel(batch_mean(x), x))
+    return ReduceMean(Mul(centred, centred), axes=_batch_axes(x))
+
+
+def running_statistic(running: Op, batch: Op, momentum: float = 0.9) -> Op:
+    """momentum · running + (1 - momentum) · batch, as ONNX BatchNormalization 15 updates mean and variance.
+
+    ONNX takes the biased variance of the batch. PyTorch normalises by the biased one, but the running variance of
+    torch.nn.BatchNorm2d follows the unbiased one, n / (n - 1) times as large, and its momentum is 1 minus this one.
+    """
+    return Add(Mul(running, scalar(momentum, running.dtype)), Mul(batch, scalar(1.0 - momentum, running.dtype)))
+
+
+def _batch_axes(x: Op) -> tuple[int, ...]:
+    """All axes of x[N, C, D…] but that of the channels."""
+    if not _channelled(x) or not x.type.size:
+        raise ShapeError(f"x has no elements to take statistics of: {x.type}")
+    return (0, *range(2, len(x.shape)))
+
+
 class LayerNorm(Op):
     """y = (x - mean) / √(variance + epsilon) · scale + bias, statistics over the dimensions from `axis` on.
 

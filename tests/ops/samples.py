@@ -16,6 +16,7 @@ from dlc.ops import loss as ls
 from dlc.ops import normalize as nm
 from dlc.ops import order as od
 from dlc.ops import pool as pl
+from dlc.ops import random as ra
 from dlc.ops import reduce as rd
 from dlc.ops import shape as sh
 from dlc.types import DType, Type, bool_, f32, f64, i32, i64, u8
@@ -50,6 +51,7 @@ def samples() -> Iterator[Op]:
     yield from movements()
     yield from indexing()
     yield from losses()
+    yield from random()
 
 
 def elementwise() -> Iterator[Op]:
@@ -142,6 +144,8 @@ def windows() -> Iterator[Op]:
 
 def normalisations() -> Iterator[Op]:
     yield nm.BatchNorm(x(2, 3, 4, 4), x(3), x(3), x(3), x(3, name="positive"), epsilon=1e-3)
+    yield nm.BatchNormTraining(x(2, 3, 4, 4), x(3), x(3), epsilon=1e-3)
+    yield nm.BatchNormTraining(x(5, 2), x(2), x(2))
     yield nm.LayerNorm(x(2, 3, 4), x(4), x(4))
     yield nm.LayerNorm(x(2, 3, 4), x(3, 4), axis=1)
     yield nm.RmsNorm(x(2, 3, 4), x(4))
@@ -188,6 +192,17 @@ def indexing() -> Iterator[Op]:
     yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
     yield od.Rank(x(3, 5), axis=1)
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
+
+
+def random() -> Iterator[Op]:
+    seed, step = Input("seed", Type(i64, ())), Input("step", Type(i64, ()))
+    yield ra.RandomUniform(seed, Type(f32, (2, 3, 4)), step, stream=1)
+    yield ra.RandomUniform(seed, Type(f64, (7,)))
+    yield ra.Dropout(x(3, 4), seed, step, ratio=0.25)
+    yield ra.Dropout(x(2, 3, 5), seed, ratio=0.9, stream=3)
+    yield ra.Dropout(x(2, 3), seed, ratio=0.0)
+    yield ra.DropoutMask(seed, (3, 4), step, ratio=0.25)
+    yield ra.DropoutMask(seed, (4,), ratio=0.0)
 
 
 def losses() -> Iterator[Op]:
