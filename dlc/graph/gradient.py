@@ -45,6 +45,8 @@ class Sweep:
     """Those given, and for each new op those of the op whose derivative it belongs to."""
     scattered: tuple[tuple[str, str], ...]
     """(node, reason) of derivatives that add into memory at computed places instead of gathering."""
+    outputs: tuple[Op, ...]
+    """The outputs and then `also`, computed from the parts that the gradients read: for graphs that hold both."""
 
 
 def gradients(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> tuple[Op, ...]:
@@ -63,11 +65,19 @@ def gradients(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> 
 
 
 def sweep(
-    outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op], origins: Names = MappingProxyType({})
+    outputs: Sequence[Op],
+    seeds: Sequence[Op],
+    wrt: Sequence[Op],
+    origins: Names = MappingProxyType({}),
+    also: Sequence[Op] = (),
 ) -> Sweep:
-    """`gradients`, with the origins of what was made and the derivatives that stay scatters."""
+    """`gradients`, with the origins of what was made and the derivatives that stay scatters.
+
+    `also` are further values of the same graph, which are not differentiated.
+    """
     _check(outputs, seeds, wrt)
-    opened, targets, known = _opened(outputs, wrt, origins)
+    whole, targets, known = _opened((*outputs, *also), wrt, origins)
+    opened = whole[: len(outputs)]
     work = _Work(known)
     for op, seed in zip(opened, seeds, strict=True):
         work.add(op, seed)
@@ -80,7 +90,7 @@ def sweep(
     if work.problems:
         raise DlcError(*_told(work.problems))
     found = tuple(work.cotangents.get(_key(w)) or Splat(0.0, w.type) for w in targets)
-    return Sweep(found, work.origins, tuple(dict.fromkeys(work.scattered)))
+    return Sweep(found, work.origins, tuple(dict.fromkeys(work.scattered)), whole)
 
 
 def _check(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> None:

@@ -40,9 +40,9 @@ class Gradient(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of gradients. Raises DlcError: unknown names, no floats, or ops that have no gradient."""
-        outputs = _chosen("output", self.of, dict(zip(state.names, state.outputs, strict=True)))
-        wrt = _chosen("input", self.wrt, {i.name: i for i in state.inputs})
-        seeds = _seeds(outputs, {i.name for i in state.inputs})
+        outputs = chosen_floats("output", self.of, dict(zip(state.names, state.outputs, strict=True)))
+        wrt = chosen_floats("input", self.wrt, {i.name: i for i in state.inputs})
+        seeds = seed_inputs(outputs, {i.name for i in state.inputs})
         found = sweep(tuple(outputs.values()), seeds, tuple(wrt.values()), state.origins)
         report.count("gradients", len(wrt))
         for node, reason in found.scattered:
@@ -55,34 +55,35 @@ class Gradient(Pass[Graph, Graph]):
         read = set(toposort(found.gradients))
         inputs = (*(i for i in state.inputs if i in read), *seeds)
         names = tuple(f"d{name}" for name in wrt)
-        graph = Graph(inputs, found.gradients, names, _aliases(inputs, names, found.gradients), found.origins)
+        graph = Graph(inputs, found.gradients, names, in_and_out(inputs, names, found.gradients), found.origins)
         return with_live_origins(graph)
 
 
-def _chosen(what: str, names: Sequence[str], known: Mapping[str, T]) -> dict[str, T]:
+def chosen_floats(what: str, names: Sequence[str], known: Mapping[str, T], stage: str = "gradient") -> dict[str, T]:
     """The values of these names, or of all that are floats. Raises DlcError (USAGE)."""
     floats = {name: op for name, op in known.items() if op.dtype.is_float}
     if not names and not floats:
-        raise _refused(f"the model has no {what} of a float type", "only floats have gradients")
+        raise _refused(stage, f"the model has no {what} of a float type", "only floats have gradients")
     for k, name in enumerate(names):
         if name not in known:
-            raise _refused(f"the model has no {what} {quote(name)}", did_you_mean(name, known, f"{what}s"))
+            raise _refused(stage, f"the model has no {what} {quote(name)}", did_you_mean(name, known, f"{what}s"))
         if name not in floats:
             raise _refused(
+                stage,
                 f"{what} {quote(name)} is {known[name].type}: only floats have gradients",
                 f"{what}s that have: {', '.join(map(quote, floats)) or 'none'}",
             )
         if name in names[:k]:
-            raise _refused(f"{what} {quote(name)} is named twice", "name it once")
+            raise _refused(stage, f"{what} {quote(name)} is named twice", "name it once")
     return {name: floats[name] for name in names} if names else floats
 
 
-def _refused(message: str, help: str) -> DlcError:
-    return error("no-gradient", f"gradient: {message}", help=help, exit_code=ExitCode.USAGE)
+def _refused(stage: str, message: str, help: str) -> DlcError:
+    return error("no-gradient", f"{stage}: {message}", help=help, exit_code=ExitCode.USAGE)
 
 
-def _seeds(outputs: Mapping[str, Op], taken: set[str]) -> tuple[Input, ...]:
-    """One input per output, named after it; with `_` behind where the model has an input of that name."""
+def seed_inputs(outputs: Mapping[str, Op], taken: set[str]) -> tuple[Input, ...]:
+    """One input per value, named `d` and its name; with `_` behind where the model has an input of that name."""
     found: list[Input] = []
     for output, op in outputs.items():
         name = f"d{output}"
@@ -93,8 +94,8 @@ def _seeds(outputs: Mapping[str, Op], taken: set[str]) -> tuple[Input, ...]:
     return tuple(found)
 
 
-def _aliases(inputs: Sequence[Input], names: Sequence[str], outputs: Sequence[Op]) -> tuple[tuple[int, int], ...]:
-    """(output, input) of one name: what the model updates in place has one cotangent, which is updated in place too."""
+def in_and_out(inputs: Sequence[Input], names: Sequence[str], outputs: Sequence[Op]) -> tuple[tuple[int, int], ...]:
+    """(output, input) of one name: what the model updates in place has one derivative, updated in place too."""
     places = {(i.name, i.type): k for k, i in enumerate(inputs)}
     pairs = ((n, places.get((name, op.type))) for n, (name, op) in enumerate(zip(names, outputs, strict=True)))
     return tuple((n, k) for n, k in pairs if k is not None)
