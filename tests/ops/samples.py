@@ -67,10 +67,11 @@ def elementwise() -> Iterator[Op]:
         yield logic(x(2, 3, dtype=bool_), x(3, dtype=bool_))
     for unary in UNARY:
         yield unary(x(3, 4))
-    for positive in (e.Log, e.Sqrt):
+    for positive in (e.Log, e.Sqrt, e.Root):
         yield positive(x(3, 4, name="positive"))
     for small in (e.Asin, e.Acos, e.Atanh):
         yield small(x(3, 4, name="unit"))
+    yield e.Root(x(3, 4, name="positive"), degree=3)
     yield e.Acosh(x(3, name="above"))
     yield e.Relu(x(5, dtype=i32))
     yield e.Gelu(x(3, 4, dtype=f64), approximate="tanh")
@@ -198,6 +199,7 @@ def random() -> Iterator[Op]:
     seed, step = Input("seed", Type(i64, ())), Input("step", Type(i64, ()))
     yield ra.RandomUniform(seed, Type(f32, (2, 3, 4)), step, stream=1)
     yield ra.RandomUniform(seed, Type(f64, (7,)))
+    yield ra.RandomNormal(seed, Type(f32, (3, 4)), step)
     yield ra.Dropout(x(3, 4), seed, step, ratio=0.25)
     yield ra.Dropout(x(2, 3, 5), seed, ratio=0.9, stream=3)
     yield ra.Dropout(x(2, 3), seed, ratio=0.0)

@@ -8,20 +8,22 @@ from typing import Literal
 
 from dlc.graph.op import Op
 from dlc.kernel.expr import Expr, apply, select
-from dlc.ops.elementwise.arithmetic import Mul
+from dlc.ops.elementwise.arithmetic import Add, Mul, Sub
 from dlc.ops.elementwise.logic import And, Greater, Less, Where
 from dlc.ops.pointwise import Pointwise, Unary, literal, scalar
 
+# At its corner an activation has the slope of the side of negative x, as PyTorch and relu'(0) = 0 have it.
+
 
 class PRelu(Pointwise):
-    """y = x where x >= 0, else slope · x; slope broadcasts. He et al. 2015, "Delving Deep into Rectifiers"."""
+    """y = x where x > 0, else slope · x; slope broadcasts. He et al. 2015, "Delving Deep into Rectifiers"."""
 
     x: Op
     slope: Op
 
     def scalar(self, *values: Expr) -> Expr:
         x, slope = values
-        return select(x < literal(0, self.x.dtype), slope * x, x)
+        return select(x > literal(0, self.x.dtype), x, slope * x)
 
 
 class Relu(Unary):
@@ -37,13 +39,13 @@ class Relu(Unary):
 
 
 class LeakyRelu(Unary):
-    """y = x where x >= 0, else alpha · x."""
+    """y = x where x > 0, else alpha · x."""
 
     alpha: float = 0.01
 
     def scalar(self, *values: Expr) -> Expr:
         (x,) = values
-        return select(x < 0.0, x * self.alpha, x)
+        return select(x > 0.0, x, x * self.alpha)
 
 
 class Sigmoid(Unary):
@@ -51,6 +53,11 @@ class Sigmoid(Unary):
 
     def scalar(self, *values: Expr) -> Expr:
         return _sigmoid(values[0])
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # y · (1 - y): for x far below 0, where e⁻ˣ overflows, the derivative of the quotient is no number.
+        slope = Mul(self, Sub(scalar(1.0, self.x.dtype), self))
+        return [None if g is None else Mul(g, slope) for g in seeds]
 
 
 class Softplus(Unary):
@@ -69,13 +76,13 @@ class Softsign(Unary):
 
 
 class Elu(Unary):
-    """y = x where x >= 0, else alpha · (eˣ - 1). Clevert et al. 2015."""
+    """y = x where x > 0, else alpha · (eˣ - 1). Clevert et al. 2015."""
 
     alpha: float = 1.0
 
     def scalar(self, *values: Expr) -> Expr:
         (x,) = values
-        return select(x < 0.0, (apply("exp", x) - 1.0) * self.alpha, x)
+        return select(x > 0.0, x, (apply("exp", x) - 1.0) * self.alpha)
 
 
 class Selu(Unary):
@@ -90,14 +97,13 @@ class Selu(Unary):
 
 
 class Celu(Unary):
-    """y = max(0, x) + min(0, alpha · (e^(x/alpha) - 1)). Barron 2017."""
+    """y = x where x > 0, else alpha · (e^(x/alpha) - 1). Barron 2017."""
 
     alpha: float = 1.0
 
     def scalar(self, *values: Expr) -> Expr:
         (x,) = values
-        negative = (apply("exp", x / self.alpha) - 1.0) * self.alpha
-        return apply("max", x, 0.0) + apply("min", negative, 0.0)
+        return select(x > 0.0, x, (apply("exp", x / self.alpha) - 1.0) * self.alpha)
 
 
 class HardSigmoid(Unary):
@@ -122,6 +128,13 @@ class HardSwish(Unary):
     def scalar(self, *values: Expr) -> Expr:
         (x,) = values
         return x * _unit(x * (1 / 6) + 0.5)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # The gate is constant at its corners, as HardSigmoid is: 0 at -3, 1 at 3.
+        x, gate = self.x, HardSigmoid(self.x, alpha=1 / 6)
+        bent = And(Greater(gate, scalar(0.0, x.dtype)), Less(gate, scalar(1.0, x.dtype)))
+        slope = Add(gate, Where(bent, Mul(x, scalar(1 / 6, x.dtype)), scalar(0.0, x.dtype)))
+        return [None if g is None else Mul(g, slope) for g in seeds]
 
 
 class Mish(Unary):

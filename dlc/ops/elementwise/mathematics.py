@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dlc.ops.pointwise import Unary
+from collections.abc import Sequence
+
+from dlc.graph.op import Op
+from dlc.kernel.expr import Expr, apply
+from dlc.ops.elementwise.arithmetic import Div, Mul
+from dlc.ops.elementwise.logic import Equal, Where
+from dlc.ops.pointwise import Unary, scalar
 
 
 class Exp(Unary):
@@ -21,6 +27,20 @@ class Sqrt(Unary):
     """y = √x."""
 
     fn = "sqrt"
+
+
+class Root(Unary):
+    """y = x^(1/degree), x >= 0: the last step of a norm. Its derivative at 0 counts as 0, as that of a norm of 0."""
+
+    degree: int = 2
+
+    def scalar(self, *values: Expr) -> Expr:
+        return apply("sqrt", *values) if self.degree == 2 else apply("pow", values[0], 1 / self.degree)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        zero, degree = (scalar(v, self.x.dtype) for v in (0.0, float(self.degree)))
+        slope = Where(Equal(self.x, zero), zero, Div(self, Mul(self.x, degree)))
+        return [None if g is None else Mul(g, slope) for g in seeds]
 
 
 class Tanh(Unary):

@@ -10,7 +10,7 @@ from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
 from dlc.ops.shape import Reshape
 from dlc.ops.window import window_size
-from dlc_frontend_onnx.node import Node, cut_axis, number
+from dlc_frontend_onnx.node import Node, cast, cut_axis, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
@@ -145,7 +145,7 @@ def _power(x: Op, p: int) -> Op:
 
 
 def _root(x: Op, p: int) -> Op:
-    return x if p == 1 else e.Sqrt(x) if p == 2 else e.Pow(x, number(1 / p, x))
+    return x if p == 1 else e.Root(x, degree=p)
 
 
 @onnx("GlobalAveragePool")
@@ -160,13 +160,24 @@ def global_max_pool(node: Node) -> Op:
     return pool.GlobalMaxPool(node.x())
 
 
+@onnx("BatchNormalization", since=14)
+def batch_norm_by_mode(node: Node) -> Op | tuple[Op, ...]:
+    """Normalisation by stored statistics, or in training mode by those of the batch, with the new running ones."""
+    if not node.flag("training_mode"):
+        return batch_norm(node)
+    x, scale, bias, *running = (node.x(k) for k in range(5))
+    y = normalize.BatchNormTraining(x, cast(scale, x.dtype), cast(bias, x.dtype), node.float("epsilon", 1e-5))
+    momentum = node.float("momentum", 0.9)
+    batch = normalize.batch_mean(x), normalize.batch_variance(x)
+    moved = (normalize.running_statistic(r, cast(b, r.dtype), momentum) for r, b in zip(running, batch, strict=True))
+    return y, *moved
+
+
 @onnx("BatchNormalization")
 def batch_norm(node: Node) -> Op:
     """Normalisation by stored statistics."""
     node.ignore("momentum", "consumed_inputs")
     if node.version < 7 and not node.flag("is_test"):
-        raise Unsupported("batch normalisation in training mode", "export the model in inference mode (model.eval())")
-    if node.flag("training_mode"):
         raise Unsupported("batch normalisation in training mode", "export the model in inference mode (model.eval())")
     if not node.flag("spatial", True):
         raise Unsupported("batch normalisation per activation (spatial=0)")
