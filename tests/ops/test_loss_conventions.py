@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def test_integers_and_their_one_hot_rows_have_one_loss() -> None:
         np.testing.assert_allclose(by_number[1], by_row[1], rtol=1e-12, atol=1e-15)
 
 
-REFUSED: list[tuple[type[Op], dict[str, Any], str]] = [
+REFUSED: list[tuple[Callable[..., Op], dict[str, Any], str]] = [
     (ls.CrossEntropy, {"labels": labels(2)}, r"labels i64\[2\] of scores f64\[3,2\] must have the shape \[3\]"),
     (ls.CrossEntropy, {"labels": labels(), "reduction": "median"}, "unknown reduction 'median': it is one of mean,"),
     (ls.CrossEntropy, {"labels": labels(), "label_smoothing": 1.5}, "label smoothing of 1.5: it is between 0 and 1"),
@@ -178,7 +179,9 @@ REFUSED: list[tuple[type[Op], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "fields", "message"), REFUSED)
-def test_what_does_not_fit_is_refused_with_the_numbers(kind: type[Op], fields: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_refused_with_the_numbers(
+    kind: Callable[..., Op], fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ShapeError, match=message):
         kind(scores(), **fields)
 

@@ -26,7 +26,8 @@ Function = Callable[["Node"], Result]
 F = TypeVar("F", bound=Callable[..., Result])
 
 MODULES: Final = (
-    *("math", "activation", "nn", "recurrent", "reduce", "shape", "make", "index", "resize", "quantize", "control"),
+    *("math", "activation", "nn", "loss", "recurrent", "reduce", "shape"),
+    *("make", "index", "resize", "quantize", "control"),
 )
 """Modules of `dlc_frontend_onnx.ops` that hold rules."""
 OLDEST: Final = 6
