@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from dlc.diagnostics import ExitCode, error
 from dlc.graph import Op
-from dlc.ops.elementwise import Add, Cast, Div, Equal, Maximum, Mul, Or, Sqrt, Sub, Tanh, Where
+from dlc.ops.elementwise import Add, Cast, Div, Equal, Maximum, Mul, Or, Pow, Sqrt, Sub, Tanh, Where
 from dlc.ops.pointwise import scalar
 from dlc.ops.reduce import ReduceL2
 from dlc.spec import option
@@ -51,7 +51,7 @@ class _Moments(Optimizer, ABC):
 
     def corrections(self, step: Op, dtype: DType) -> tuple[Op, Op]:
         """1 - β₁ᵗ and 1 - β₂ᵗ."""
-        first, second = (_correction(beta, step, dtype) for beta in self.betas)
+        first, second = (one_minus_power(beta, step, dtype) for beta in self.betas)
         return first, second
 
 
@@ -122,10 +122,18 @@ class Lamb(_Moments):
         return Sub(w, Mul(direction, Mul(rate, ratio))), new
 
 
-def _correction(beta: float, step: Op, dtype: DType) -> Op:
-    """1 - betaᵗ without cancellation: 2h / (1 + h), h = tanh(-t · ln(beta) / 2)."""
-    one = scalar(1.0, dtype)
+def one_minus_power(beta: float, step: Op, dtype: DType) -> Op:
+    """1 - betaᵗ: dtype[]. Without cancellation for a beta from 0 to 1: 2h / (1 + h), h = tanh(-t · ln(beta) / 2).
+
+    Args:
+        beta: The base; the power of 0 is 0 in all steps.
+        step: t, i64[], at least 1.
+        dtype: Float type of the result.
+    """
+    one, exponent = scalar(1.0, dtype), Cast(step, to=dtype)
     if beta == 0:
         return one
-    half = Tanh(times(Cast(step, to=dtype), -math.log(beta) / 2))
+    if not 0 < beta < 1:
+        return Sub(one, Pow(scalar(beta, dtype), exponent))
+    half = Tanh(times(exponent, -math.log(beta) / 2))
     return Div(times(half, 2.0), Add(one, half))

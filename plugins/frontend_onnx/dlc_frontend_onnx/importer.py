@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -18,7 +19,7 @@ from dlc_frontend_onnx.functions import Body, body_of, has_body
 from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
-from dlc_frontend_onnx.order import node_names
+from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.rules import find, table
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
@@ -46,6 +47,8 @@ class Frame:
     """The name that all nodes go by; their own when empty."""
     attributes: Mapping[str, onnx.AttributeProto] | None = None
     """Values for attributes that refer to those of a calling node."""
+    nodes: Sequence[onnx.NodeProto] = ()
+    """The nodes so far, in topological order, those around a branch among them."""
 
 
 @dataclass
@@ -90,10 +93,35 @@ class Importer:
             raise Unsupported(f"its result {missing[0]} is not computed", MALFORMED)
         return tuple(scope[o.name] for o in graph.output)
 
+    def named(self, name: str, instead: Mapping[str, Op] = MappingProxyType({})) -> Op | None:
+        """The value of this name where the node stands, computed with others `instead` of their own; None if refused.
+
+        What depends on those others is imported anew: two equal constants are one op, so that no replacement of ops
+        could tell one name's uses from the other's.
+        """
+        frame = self.frames[-1]
+        for asked in (name, *instead):
+            if asked not in frame.scope:
+                raise Unsupported(f"it names {asked}, which nothing before it computes", MALFORMED)
+        if frame.scope[name] is None:
+            return None
+        again = between(frame.nodes, instead, name)
+        self.unrolled += len(again)
+        if self.unrolled > MAX_NODES:
+            raise Unsupported(f"derivatives of more than {MAX_NODES} nodes in all", "export a smaller model")
+        self._check_depth()
+        inner = replace(frame, scope={**frame.scope, **instead})
+        self.frames.append(inner)
+        for proto in again:
+            self._one(proto, frame.origin or frame.prefix + (proto.name or proto.op_type), inner)
+            inner.scope.update(instead)
+        self.frames.pop()
+        return inner.scope[name]
+
     # ---- nodes
     def run(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:
         """Import nodes, given in topological order, into the frame's scope."""
-        self.frames.append(frame)
+        self.frames.append(replace(frame, nodes=(*frame.nodes, *nodes)))
         for name, proto in zip(node_names(nodes), nodes, strict=True):
             self._one(proto, frame.origin or frame.prefix + name, frame)
         self.frames.pop()

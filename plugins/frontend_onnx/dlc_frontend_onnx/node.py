@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,14 @@ class Values(Protocol):
 
     def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
         """The outputs of a graph that is an attribute, in the scope of its node, for these inputs; None if refused."""
+        ...
+
+    def named(self, name: str, instead: Mapping[str, Op] = MappingProxyType({})) -> Op | None:
+        """The value of this name where the node stands, computed with others `instead` of their own; None if refused.
+
+        Raises:
+            Unsupported: nothing gives the name a value.
+        """
         ...
 
 
@@ -143,6 +152,11 @@ class Node:
         """An attribute of numbers, None when it is not given."""
         found = self._attribute(key, Kind.FLOATS)
         return None if found is None else tuple(found.floats)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An attribute of strings, none when it is not given."""
+        found = self._attribute(key, Kind.STRINGS)
+        return () if found is None else tuple(s.decode("utf-8", "replace") for s in found.strings)
 
     def tensor(self, key: str) -> Tensor | None:
         """A tensor attribute, None when it is not given."""

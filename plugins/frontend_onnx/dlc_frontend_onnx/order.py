@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import onnx
 
 from dlc_frontend_onnx.refusals import Refusals
+
+TRAINING: Final = "ai.onnx.preview.training"
+"""Domain of the optimizers and of Gradient."""
 
 
 def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
@@ -42,7 +46,7 @@ def ordered(
         elif state.get(k) is None:
             state[k] = 1
             stack.append((k, True))
-            for i in reversed(_reads(nodes[k])):
+            for i in reversed(reads(nodes[k])):
                 if i in made and state.get(made[i]) == 1 and i not in given:
                     refusals.fail("cycle", f"{names[k]} reads {i}, which is computed from its own result", names[k])
                     refusals.check()
@@ -57,14 +61,41 @@ def ordered(
     return out
 
 
-def _reads(node: onnx.NodeProto) -> list[str]:
+def named(node: onnx.NodeProto) -> list[str]:
+    """Values that a node names in its attributes: what Gradient differentiates, and by what."""
+    if (node.domain, node.op_type) != (TRAINING, "Gradient"):
+        return []
+    found: list[str] = []
+    for a in node.attribute:
+        if a.name in ("xs", "zs", "y"):
+            found += [s.decode("utf-8", "replace") for s in (*a.strings, *((a.s,) if a.s else ()))]
+    return found
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
     """Names that a node reads, those of its branches among them."""
-    found = [i for i in node.input if i]
+    found = [i for i in (*node.input, *named(node)) if i]
     pending = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     while pending:
         graph = pending.pop()
         for inner in graph.node:
-            found += [i for i in inner.input if i]
+            found += [i for i in (*inner.input, *named(inner)) if i]
             pending += [a.g for a in inner.attribute if a.type == onnx.AttributeProto.GRAPH]
         found += [o.name for o in graph.output]
     return found
+
+
+def between(nodes: Sequence[onnx.NodeProto], changed: Iterable[str], wanted: str) -> list[onnx.NodeProto]:
+    """The nodes, of those given in topological order, that lead from changed values to a wanted one."""
+    given = set(changed)
+    touched, after = set(given), list[onnx.NodeProto]()
+    for node in nodes:
+        if not touched.isdisjoint(reads(node)):
+            touched.update(node.output)
+            after.append(node)
+    needed, found = {wanted} - given, list[onnx.NodeProto]()
+    for node in reversed(after):
+        if not needed.isdisjoint(node.output):
+            needed.update(i for i in reads(node) if i not in given)
+            found.append(node)
+    return found[::-1]
