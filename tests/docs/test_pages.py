@@ -5,9 +5,11 @@ import re
 import pytest
 
 from dlc import hookspecs
+from tests.docs import gradients_page
 from tests.docs.blocks import PAGES, ROOT, blocks
 from tests.docs.passes_page import page
 
+GRADIENTS = ROOT / "docs" / "gradients.md"
 PASSES = ROOT / "docs" / "pipeline-and-passes.md"
 EXCERPTS = [b for p in PAGES for b in blocks(p) if b.mark.startswith("from: ")]
 
@@ -17,6 +19,19 @@ def test_the_page_of_passes_is_current(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update"):
         PASSES.write_text(expected, encoding="utf-8")
     assert PASSES.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
+
+
+def test_the_page_of_gradients_is_current(request: pytest.FixtureRequest) -> None:
+    expected = gradients_page.page()
+    if request.config.getoption("--update"):
+        GRADIENTS.write_text(expected, encoding="utf-8")
+    assert GRADIENTS.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
+
+
+def test_every_differentiable_operator_that_is_imported_is_compared_with_torch() -> None:
+    assert set(gradients_page.OPERATORS) <= gradients_page.differentiable()
+    compared = {case.op for case in gradients_page.CASES}
+    assert not [name for name, how in gradients_page.imports().items() if how and name not in compared]
 
 
 @pytest.mark.parametrize("block", EXCERPTS, ids=str)

@@ -15,6 +15,7 @@ from dlc.ops import linear as ln
 from dlc.ops import normalize as nm
 from dlc.ops import pool as pl
 from dlc.ops import reduce as rd
+from dlc.ops.pointwise import scalar
 from dlc.types import DType, Type, bool_, f64, i64
 
 Array = Any
@@ -44,10 +45,15 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
     ("min of equal elements", rd.ReduceMin(x(3), axes=(0,)), [[1, 1, 3]], [[0.5, 0.5, 0]]),
     ("clip at its bounds", e.Clip(x(4), low=-1.0, high=1.0), [[-1, 1, 2, 0]], [[1, 1, 0, 1]]),
     ("clip with one bound", e.Clip(x(2), high=1.0), [[1, 2]], [[1, 0]]),
+    ("leaky relu at 0", e.LeakyRelu(x(1), alpha=0.25), [[0]], [[0.25]]),
+    ("prelu at 0", e.PRelu(x(1), x(1, name="s")), [[0], [0.25]], [[0.25], [0]]),
+    ("elu at 0", e.Elu(x(1), alpha=2.0), [[0]], [[2]]),
+    ("hard swish at its corners", e.HardSwish(x(3)), [[-3, 0, 3]], [[0, 0.5, 1]]),
     ("hard sigmoid at its corners", e.HardSigmoid(x(3), alpha=0.25), [[-2, 0, 2]], [[0, 0.25, 0]]),
     ("a power of 0 at 0", e.Pow(x(1), x(1, name="y")), [[0], [0]], [[0], [0]]),
     ("a root at 0", e.Pow(x(1), x(1, name="y")), [[0], [0.5]], [[INF], [0]]),
     ("a power of what is negative", e.Pow(x(1), x(1, name="y")), [[-2], [2]], [[-4], [NAN]]),
+    ("the root of a norm of 0", e.Root(x(2), degree=3), [[0, 8]], [[0, 1 / 12]]),
     ("norm of 0", rd.ReduceL2(x(2), axes=(0,)), [[0, 0]], [[0, 0]]),
     ("norm", rd.ReduceL2(x(2), axes=(0,)), [[3, 4]], [[0.6, 0.8]]),
     ("product with one zero", rd.ReduceProd(x(3), axes=(0,)), [[2, 0, 3]], [[0, 6, 0]]),
@@ -65,12 +71,21 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
     ("mod of C", e.Mod(x(1), x(1, name="y"), fmod=True), [[-5], [3]], [[1], [1]]),
     ("acos at 1", e.Acos(x(1)), [[1]], [[-INF]]),
     ("softplus far out", e.Softplus(x(3)), [[100, -100, 0]], [[1, np.exp(-100), 0.5]]),
+    ("sigmoid far out", e.Sigmoid(x(3)), [[-800, 0, 800]], [[0, 0.25, 0]]),
+    ("celu far out", e.Celu(x(2), alpha=2.0), [[-800, 800]], [[np.exp(-400), 1]]),
     ("celu at 0", e.Celu(x(1), alpha=2.0), [[0]], [[1]]),
     (
         "what is not chosen counts nothing",
         e.Where(x(2, name="c", dtype=bool_), x(2), x(2, name="y")),
         [[True, False], [1, NAN], [INF, 2]],
         [[1, 0], [0, 1]],
+    ),
+    (
+        # 0 · ∞: the root has been computed there, and its slope is infinite. Choose its operand, not its result.
+        "a root that is not chosen, at 0",
+        e.Where(e.Greater(x(2), scalar(0.0, f64)), e.Sqrt(x(2)), scalar(0.0, f64)),
+        [[0, 4]],
+        [[NAN, 0.25]],
     ),
     (
         "gather of one element twice",
@@ -123,6 +138,7 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
     ),
     ("broadcasting", e.Mul(x(2, 1), x(3, name="y")), [[[1], [2]], [1, 2, 3]], [[[6], [6]], [3, 3, 3]]),
     ("the diagonal by subscripts", ln.Einsum((x(2, 2),), equation="ii->i"), [[[1, 2], [3, 4]]], [[[1, 0], [0, 1]]]),
+    ("a sum of squares by subscripts", ln.Einsum((x(2), x(2)), equation="i,i->"), [[1, 2]], [[2, 4]]),
 ]
 
 

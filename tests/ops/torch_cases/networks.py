@@ -26,6 +26,13 @@ def batch_norm(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
     return (x - wide[2]) / torch.sqrt(wide[3] + 0.25) * wide[0] + wide[1]
 
 
+def by_batch(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
+    """By statistics of the batch, which move the running ones by a quarter."""
+    y = F.batch_norm(x, None, None, scale, bias, True, 0.0, 0.25)
+    seen = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
+    return [y, *(old * 0.75 + new * 0.25 for old, new in zip((mean, var), seen, strict=True))]
+
+
 def local(x: Tensor, size: int, alpha: float, beta: float, bias: float) -> Tensor:
     """Division by the neighbouring channels; for even sizes torch has the larger half before, ONNX behind."""
     before = (size - 1) // 2
@@ -58,6 +65,15 @@ CHANNELS: Final = (positive(4), normal(4))
 NORMS: Final = (
     Case(
         "BatchNormalization", "at inference", (X, *CHANNELS, normal(4), positive(4)), batch_norm, {"epsilon": 0.25}, 15
+    ),
+    Case(
+        "BatchNormalization",
+        "in training mode",
+        (X, *CHANNELS, normal(4), positive(4)),
+        by_batch,
+        {"epsilon": 0.25, "momentum": 0.75, "training_mode": 1},
+        15,
+        outputs=3,
     ),
     Case("InstanceNormalization", "planes", (X, *CHANNELS), lambda x, s, b: F.instance_norm(x, weight=s, bias=b)),
     *(

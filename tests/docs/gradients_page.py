@@ -1,0 +1,106 @@
+"""`docs/gradients.md` from what the tests of gradients compare: operators of ONNX, and points that leave a choice."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from dlc_frontend_onnx.functions import has_body
+from dlc_frontend_onnx.rules import support
+from onnx import defs
+
+from tests.ops.test_gradient_conventions import TABLE
+from tests.ops.torch_cases import elementwise, movement, networks, recurrent, reduction, selection, windows
+
+_NAMES = """
+    Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike CausalConvWithState Celu
+    CenterCropPad Clip Col2Im Compress Concat Conv ConvTranspose Cos Cosh CumProd CumSum DepthToSpace Det Div Dropout
+    Einsum Elu Erf Exp Expand Flatten GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool
+    GlobalMaxPool GridSample GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LSTM
+    LeakyRelu LinearAttention Log LogSoftmax LpNormalization LpPool MatMul Max MaxPool MaxRoiPool MaxUnpool Mean
+    MeanVarianceNormalization Min Mish Mod Mul Neg NegativeLogLikelihoodLoss PRelu Pad Pow RNN Reciprocal ReduceL1
+    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
+    Reshape Resize Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sin Sinh Slice Softmax SoftmaxCrossEntropyLoss
+    Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum SwiGLU Swish Tan Tanh TensorScatter ThresholdedRelu Tile
+    TopK Transpose Trilu Unsqueeze Where
+"""
+OPERATORS = tuple(_NAMES.split())
+"""Operators that the schemas of ONNX (release 1.23) mark as differentiable in at least one operand."""
+CASES = [case for m in (elementwise, movement, networks, recurrent, reduction, selection, windows) for case in m.CASES]
+"""What `tests/ops/test_gradients_torch*.py` compares with PyTorch."""
+
+HEAD = """\
+<!-- Written by `pytest tests/docs --update` from the tests of gradients; a test compares. Change those, not this. -->
+# Gradients
+
+Every op has its gradient from its declaration: from the ops that it is composed of, or from the adjoint of its loops.
+This page tells what of ONNX can be differentiated, and what the gradient is where mathematics leaves a choice.
+
+"""
+
+
+def differentiable() -> set[str]:
+    """Operators that the installed schemas mark, in any version."""
+    mark = defs.OpSchema.DifferentiationCategory.Differentiable
+    found = (s for s in defs.get_all_schemas_with_history() if s.domain == "")
+    return {s.name for s in found if any(i.differentiation_category == mark for i in s.inputs)}
+
+
+def imports() -> dict[str, str]:
+    """How the frontend reads each operator; "" where it does not."""
+    rules = {name for domain, name, _ in support() if not domain}
+    newest = defs.onnx_opset_version()
+    functions = {name for name in OPERATORS if has_body("", name, newest)}
+    return {n: "by a rule" if n in rules else "as the function of the standard" * (n in functions) for n in OPERATORS}
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "\n\n".join([*operators(), *points()]) + "\n"
+
+
+def operators() -> list[str]:
+    """The list of operators."""
+    how, compared = imports(), Counter(case.op for case in CASES)
+    imported = [n for n in OPERATORS if how[n]]
+    rows = [f"| {n} | {how[n] or 'no'} | {gradient(n, how[n], compared[n])} |" for n in OPERATORS]
+    return [
+        "## Operators of ONNX",
+        f"ONNX marks {len(OPERATORS)} operators as differentiable. {len(imported)} are imported, and all of those have "
+        f"a gradient. PyTorch's autograd gives the same in double precision at the points of {len(CASES)} tests: ties, "
+        "zeros, infinities, duplicate indices, every operand that broadcasts, padding, strides and the like.",
+        "\n".join(["| operator | imported | gradient |", "|---|---|---|", *rows]),
+    ]
+
+
+def gradient(name: str, how: str, count: int) -> str:
+    """What there is, or why there is nothing."""
+    if not how:
+        return "none: there is no rule to import it, and the standard does not say it in other operators"
+    kind = "yes, 0 everywhere (its result goes in steps)" if name == "Hardmax" else "yes"
+    return f"{kind}; {count} test{'s' * (count > 1)} against PyTorch"
+
+
+def points() -> list[str]:
+    """What is chosen."""
+    rows = [f"| {title} | {values(args)} | {values(expected)} |" for title, _, args, expected in TABLE]
+    return [
+        "## Where one has to choose",
+        "Gradients are for a cotangent of 1 in every element of the result, operand by operand. PyTorch chooses the "
+        "same but in two rows: for the logarithm of a sum of nothing but -∞ it gives no number, and for elements that "
+        "are scattered to one place it gives a gradient to all of them, where only the last one counts.",
+        "\n".join(["| point | operands | gradients |", "|---|---|---|", *rows]),
+    ]
+
+
+def values(arrays: list[Any]) -> str:
+    """Arrays as text."""
+    return ", ".join(f"`{literal(np.asarray(a))}`" for a in arrays)
+
+
+def literal(a: Any) -> str:
+    """An array with at most three digits per number."""
+    if a.ndim:
+        return f"[{' '.join(literal(x) for x in a)}]"
+    if a.dtype.kind == "b":
+        return str(bool(a)).lower()
+    return f"{float(a):.3g}".replace("inf", "∞")
