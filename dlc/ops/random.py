@@ -10,12 +10,15 @@ tells apart the ops of one model that share a seed. Of `step` the low 32 bits co
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final
 
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Const, Expr, Number, apply, select
 from dlc.kernel.nest import Param
+from dlc.ops.elementwise import Cos, Log, Mul, Sqrt, Sub
+from dlc.ops.pointwise import scalar
 from dlc.types import DType, Type, f16, f32, i64
 
 Words = tuple[Expr, Expr, Expr, Expr]
@@ -105,6 +108,24 @@ def _unit(bits: Expr, dtype: DType) -> Expr:
     # By way of a signed integer where it fits: few processors convert unsigned ones.
     whole = apply("i32", upper) if kept < 32 else upper
     return apply(dtype.name, whole) * 2.0**-kept
+
+
+class RandomNormal(Op):
+    """y ~ N(0, 1), of the float type and the shape `of`: √(-2 ln(1 - u)) · cos 2πv of two independent `RandomUniform`.
+
+    Box and Muller 1958. `v` takes the stream whose upper bit is the other. In f32 |y| is at most 5.8.
+    """
+
+    seed: Op
+    of: Type
+    step: Op | None = None
+    stream: int = 0
+
+    def expand(self) -> Op:
+        u, v = (RandomUniform(self.seed, self.of, self.step, self.stream ^ flip) for flip in (0, 1 << 31))
+        number = partial(scalar, dtype=self.of.dtype)
+        radius = Sqrt(Mul(Log(Sub(number(1.0), u)), number(-2.0)))
+        return Mul(radius, Cos(Mul(v, number(2 * math.pi))))
 
 
 class Dropout(_Random):

@@ -19,7 +19,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Expr
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.ops.elementwise import Add, Mul
-from dlc.ops.random import Dropout, DropoutMask, RandomUniform, philox, random_bits
+from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform, philox, random_bits
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.report import Report
@@ -124,6 +124,17 @@ def test_uniform_numbers_are_uniform_and_independent() -> None:
         assert ((counts - u.size / 64) ** 2 / (u.size / 64)).sum() < 120
         assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 5 / u.size**0.5
     assert np.abs(np.corrcoef(draws) - np.eye(4)).max() < 5 / draws[0].size ** 0.5
+
+
+def test_normal_numbers_are_normal() -> None:
+    (z,) = evaluate_ops((RandomNormal(SEED, Type(f32, (1 << 14,)), stream=9),), {SEED: np.array(11)})
+    assert z.dtype == np.float32
+    assert abs(z.mean()) < 5 / z.size**0.5
+    assert abs((z**2).mean() - 1) < 5 * (2 / z.size) ** 0.5
+    # Shares within 1, 2 and 3 standard deviations.
+    for k, share in ((1, 0.682689), (2, 0.954500), (3, 0.997300)):
+        assert abs((np.abs(z) < k).mean() - share) < 5 * (share * (1 - share) / z.size) ** 0.5
+    assert np.abs(z).max() < 5.8
 
 
 def test_equal_seeds_give_equal_bits_and_others_do_not() -> None:
