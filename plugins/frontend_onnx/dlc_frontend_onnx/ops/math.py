@@ -223,17 +223,6 @@ def identity(node: Node) -> Op:
     return node.x()
 
 
-@onnx("Dropout")
-def dropout(node: Node) -> tuple[Op, Op]:
-    """y = x: dropout does nothing at inference."""
-    node.ignore("ratio", "seed", "is_test")
-    training = node.maybe_constant(2)
-    if node.optional(2) is not None and (training is None or bool(training)):
-        raise Unsupported("dropout in training mode", "export the model in inference mode (model.eval())")
-    x = node.x()
-    return x, Splat(True, Type(bool_, x.shape))
-
-
 @onnx("MatMul")
 def matmul(node: Node) -> Op:
     """Matrix product, batched."""
