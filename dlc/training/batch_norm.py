@@ -80,7 +80,7 @@ class _Work:
         self._graph, self._frozen, self._momentum = graph, frozen, momentum
         self._taken = {i.name for i in graph.inputs} | set(graph.names)
         self.states: dict[str, tuple[Input, Op]] = {}
-        """Digest of a named constant, or number of a node and kind → the state, and its value after the nodes so far."""
+        """Digest of a named constant, or number of a node and kind → the state, and its value so far."""
         self.replaced = 0
         self.fixed: list[tuple[str, str]] = []
         self.origins: dict[str, tuple[str, ...]] = {}
