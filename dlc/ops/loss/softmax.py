@@ -42,7 +42,7 @@ class LabelCrossEntropy(Op):
         (g,) = seeds
         if g is None:
             return [None, None]
-        mask = LabelMask(self.labels, classes=self._classes, axis=self._axis, ignore_index=self.ignore_index)
+        mask = LabelMask(self.labels, classes=self._classes, axis=self._axis)
         q: Op = Cast(mask, to=self.scores.dtype)
         if self.label_smoothing:
             q = Add(Mul(q, self._number(1 - self.label_smoothing)), self._number(self._share))
