@@ -19,7 +19,8 @@ from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.graph import Constant, Op, Tensor
 from dlc.kernel.define import ShapeError
 from dlc.ops import loss as ops
-from dlc.ops.elementwise import Add, Mul
+from dlc.ops.elementwise import Add, Mul, Sigmoid
+from dlc.ops.normalize import Softmax
 from dlc.ops.pointwise import scalar
 from dlc.spec import Configurable, Spec, fault, option
 from dlc.types import DType, Type
@@ -79,7 +80,11 @@ class Loss(Configurable, ABC):
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """Cross-entropy of scores with classes: -ln softmax(scores)[label]; prediction [N, C, d…]."""
+    """Cross-entropy of scores with classes: -ln softmax(scores)[label]; prediction [N, C, d…].
+
+    A prediction that is a softmax along the classes already, as networks for inference end with, is what the scores'
+    would be: the loss then reads what it is the softmax of.
+    """
 
     name: ClassVar[str] = "cross-entropy"
     smoothing: float = option(0.0, "part of each label that is spread over all classes", low=0, high=1)
@@ -109,8 +114,10 @@ class CrossEntropy(Loss):
             wanted = "probabilities" if self.one_hot else "integers"
             raise ShapeError(f"labels are {labels.type}, not {wanted}")
         _check_classes(self.weights, prediction.type, self.axis)
+        rank = len(prediction.shape)
+        is_softmax = isinstance(prediction, Softmax) and (prediction.axis - self.axis) % rank == 0
         return ops.CrossEntropy(
-            prediction,
+            prediction.operands[0] if is_softmax else prediction,
             labels,
             _vector(self.weights, prediction.dtype),
             axis=self.axis,
@@ -202,7 +209,10 @@ class Huber(_Difference):
 
 @dataclass(frozen=True)
 class Bce(_Difference):
-    """Binary cross-entropy of scores before a sigmoid; labels are probabilities of yes, 0 to 1."""
+    """Binary cross-entropy of scores before a sigmoid; labels are probabilities of yes, 0 to 1.
+
+    Of a prediction that is a sigmoid already, the loss reads what it is the sigmoid of.
+    """
 
     name: ClassVar[str] = "bce"
     pos_weight: tuple[float, ...] = option(
@@ -212,7 +222,8 @@ class Bce(_Difference):
 
     def _value(self, prediction: Op, labels: Op) -> Op:
         weight = _vector(self.pos_weight, prediction.dtype)
-        return ops.BinaryCrossEntropyWithLogits(prediction, labels, weight, reduction=self.reduction)
+        scores = prediction.x if isinstance(prediction, Sigmoid) else prediction
+        return ops.BinaryCrossEntropyWithLogits(scores, labels, weight, reduction=self.reduction)
 
 
 Single = CrossEntropy | Nll | Mse | L1 | Huber | Bce

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from dlc import DlcError
-from dlc.graph import Input, evaluate_ops
+from dlc.graph import Input, Op, evaluate_ops
+from dlc.ops.elementwise import Sigmoid
+from dlc.ops.normalize import Softmax
 from dlc.spec import Spec
 from dlc.training.losses import L1, LOSSES, CrossEntropy, Huber, Mse, Sum, parse_loss
 from dlc.types import Type, f32, f64, i32, i64
@@ -149,3 +151,19 @@ def test_values_are_those_of_torch() -> None:
         given = Input("y", loss.labels(SCORES))
         (got,) = evaluate_ops((loss.value(prediction, given),), {prediction: scores, given: labels})
         np.testing.assert_allclose(got, float(value), rtol=1e-12, err_msg=text)
+
+
+def test_of_a_network_that_ends_in_softmax_or_sigmoid_the_loss_reads_the_scores() -> None:
+    x, y, t = Input("x", SCORES), Input("y", Type(i64, (4, 2))), Input("t", SCORES)
+    loss = parse_loss("cross-entropy{smoothing=0.1}")
+    assert loss.value(Softmax(x, axis=-2), y) == loss.value(x, y)
+    assert loss.value(Softmax(x, axis=2), y) != loss.value(x, y)
+    assert parse_loss("bce").value(Sigmoid(x), t) == parse_loss("bce").value(x, t)
+
+
+def test_far_out_it_still_learns() -> None:
+    """-ln of a softmax that has underflowed is infinite; of its scores it is not."""
+    x, y = Input("x", Type(f32, (1, 2))), Input("y", Type(i64, (1,)))
+    given: dict[Op, Any] = {x: np.array([[0, 200]], np.float32), y: np.array([0])}
+    (got,) = evaluate_ops((parse_loss("cross-entropy").value(Softmax(x, axis=1), y),), given)
+    assert got == 200
