@@ -120,8 +120,10 @@ def _type(node: ast.expr) -> object:
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal, or a product or shift of integers (`1 << 20`)."""
+    """A literal, a product or shift of integers (`1 << 20`), or a spec without options (`Spec("sgd")`)."""
     match node:
+        case ast.Call(func=ast.Name(id="Spec"), args=[ast.Constant(value=str(name))], keywords=[]):
+            return Spec(name)
         case ast.BinOp(left=left, op=ast.LShift(), right=right):
             return int(_value(left)) << int(_value(right))
         case ast.BinOp(left=left, op=ast.Mult(), right=right):

@@ -46,7 +46,7 @@ def check(outputs: Sequence[Op], wrt: Sequence[Op], known: dict[Op, Array]) -> N
 
 @pytest.mark.parametrize("op", [op for op in SAMPLES if floats(op)], ids=IDS)
 def test_an_op(op: Op) -> None:
-    known = dict(zip((x for x in op.operands if isinstance(x, Input)), arguments(op), strict=True))
+    known: dict[Op, Array] = dict(zip((x for x in op.operands if isinstance(x, Input)), arguments(op), strict=True))
     check((op,), tuple(dict.fromkeys(op.operands[k] for k in floats(op))), known)
 
 
@@ -57,10 +57,11 @@ def test_nets() -> None:
     hidden = Tanh(MatMul(X, W))
     scale = Constant(Tensor.of(np.linspace(0.5, 1.5, 4)))
     mlp = Softmax(LayerNorm(Add(Gemm(hidden, W), X), scale))
-    known = dict(zip((X, W), drawn((X, W), 3), strict=True))
+    known: dict[Op, Array] = dict(zip((X, W), drawn((X, W), 3), strict=True))
     check((mlp, hidden), (X, W), known)
     image, kernel = Input("image", Type(f64, (2, 2, 6, 6))), Input("kernel", Type(f64, (3, 2, 3, 3)))
-    net = ReduceMean(Sigmoid(Conv(Relu(Conv(image, kernel, pads=(1, 1, 1, 1))), Reshape(Exp(kernel), to=(2, 3, 3, 3)))))
+    features = Relu(Conv(image, kernel, pads=(1, 1, 1, 1)))
+    net = ReduceMean(Sigmoid(Conv(features, Reshape(Exp(kernel), to=(2, 3, 3, 3)))), axes=(1, 2, 3))
     check((net,), (image, kernel), dict(zip((image, kernel), drawn((image, kernel), 4), strict=True)))
 
 

@@ -1,0 +1,93 @@
+"""autodiff: a model becomes one step of its training.
+
+    y = f(x), w constant   →   loss, w' = step(x, labels, w)      w and w' share their memory
+
+Weights are the named constants of the model, such as the initializers of an ONNX file, so this comes before
+fold-constants, which drops the names. They become inputs with the role of weights that tell what they start with; what
+is not trained stays constant and takes part in no derivative. A step takes the inputs of the model, the labels, the
+weights, the optimizer's state WEIGHT.NAME, and `step`, the number of steps so far. It gives `loss`, then the new
+weights and states under the names of the old ones.
+
+The pipeline of inference after it compiles the step: `autodiff{loss=cross-entropy optimizer=adam},infer`. For gradients
+alone, of inputs too, there is the pass gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.graph.graph import Graph
+from dlc.ops.normalize import BatchNorm
+from dlc.passes.base import Level, Pass
+from dlc.report import Report
+from dlc.spec import Spec, option
+from dlc.training.losses import parse_loss
+from dlc.training.optimizers import parse_optimizer
+from dlc.training.step import Recipe, training_step
+from dlc.training.weights import chosen
+
+
+@dataclass(frozen=True)
+class Autodiff(Pass[Graph, Graph]):
+    """Make a training step of a model: y = f(x), w constant  →  loss, w' of x, labels and w."""
+
+    name: ClassVar[str] = "autodiff"
+    level_in: ClassVar[Level] = "ops"
+    level_out: ClassVar[Level] = "ops"
+    loss: Spec = option(
+        Spec("cross-entropy"), "how outputs are compared with labels: cross-entropy, nll, mse, l1, huber, bce or sum"
+    )
+    optimizer: Spec = option(
+        Spec("sgd"), "how weights follow gradients, with rate and schedule: sgd, adam, adamw, adagrad, rmsprop or lamb"
+    )
+    wrt: tuple[str, ...] = option(("weights",), "weights to train: patterns of names, !pattern for those that stay")
+    of: str = option("", "output that the loss reads; by default the first that is a float")
+    label: str = option("y", "name of the input that takes the labels")
+    clip: float = option(0.0, "largest norm of all gradients together; 0 for any", low=0)
+    accumulate: int = option(1, "steps whose gradients are averaged for one update of the weights", low=1)
+    outputs: bool = option(False, "give the model's own outputs too")
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown loss or optimizer before any model is read."""
+        self._recipe()
+
+    def run(self, state: Graph, report: Report) -> Graph:
+        """The graph of the step.
+
+        Raises:
+            DlcError: no weights, unknown names, labels that do not fit, or ops that have no gradient (all of them).
+        """
+        at = self._prediction(state)
+        weights = chosen(self.wrt, (state.outputs[at],))
+        step = training_step(state, at, weights, self._recipe())
+        report.count("trained tensors", len(weights))
+        report.count("trained elements", sum(w.type.size for w in weights.values()))
+        for node, reason in step.scattered:
+            report.missed(node, f"its gradient adds into memory at computed places: {reason}")
+        if step.idle:
+            report.note(f"gradient zero everywhere: {', '.join(step.idle)}")
+        if fixed := sum(isinstance(op, BatchNorm) for op in state.ops):
+            report.note(f"batch normalisations with the statistics they have: {fixed}")
+        return step.graph
+
+    def _recipe(self) -> Recipe:
+        loss, optimizer = parse_loss(str(self.loss), "loss"), parse_optimizer(str(self.optimizer), "optimizer")
+        return Recipe(loss, optimizer, self.label, self.clip, self.accumulate, self.outputs)
+
+    def _prediction(self, state: Graph) -> int:
+        """The index of the output that the loss reads."""
+        floats = [k for k, op in enumerate(state.outputs) if op.dtype.is_float]
+        if self.of in state.names and state.names.index(self.of) in floats:
+            return state.names.index(self.of)
+        if not self.of and floats:
+            return floats[0]
+        names = [state.names[k] for k in floats]
+        if not names:
+            raise _refused("the model has no output of a float type", "only floats have gradients")
+        raise _refused(f"the model has no float output {quote(self.of)}", did_you_mean(self.of, names, "outputs"))
+
+
+def _refused(message: str, help: str) -> DlcError:
+    return error("no-gradient", f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)

@@ -1,0 +1,90 @@
+"""Which values of a model are trained: its named constants, by patterns on their names.
+
+    weights                    every parameter of rank 1 or more; statistics of batch normalisations are none
+    classifier.*,*.bias        those whose names match a pattern
+    !encoder.*                 all but these; later patterns count more
+
+Patterns are those of a shell: `*`, `?`, `[abc]`; case counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.graph import Constant, Input, Op, toposort
+from dlc.ops.normalize import BatchNorm
+
+ALL: Final = "weights"
+"""The pattern for what is trained by default."""
+_CODE: Final = "no-weights"
+
+
+def parameters(outputs: Sequence[Op]) -> Mapping[str, Op]:
+    """Parameters that the outputs depend on through floats: constants with names, inputs that are weights; by name.
+
+    In the order in which the outputs are computed. Constants without elements are left out.
+    """
+    order = toposort(outputs)
+    live = {op.digest for op in outputs if _is_float(op)}
+    for op in reversed(order):
+        if op.digest in live:
+            live.update(x.digest for x in op.operands if _is_float(x))
+    return {name: op for op in order if op.digest in live and (name := _name(op)) and op.type.size}
+
+
+def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
+    """The parameters of `outputs` that patterns choose, by name (see the module).
+
+    Raises:
+        DlcError: (USAGE) a pattern fits nothing, or nothing is chosen.
+    """
+    known = parameters(outputs)
+    if not known:
+        raise _refused(
+            "the model has no parameters that its output depends on",
+            "initializers of an ONNX file are some, until fold-constants drops their names: train before it",
+        )
+    default = _default(known, outputs)
+    taken = set(default) if not patterns or patterns[0].startswith("!") else set[str]()
+    for pattern in patterns:
+        name = pattern.removeprefix("!")
+        fits = default if name == ALL and name not in known else {n for n in known if fnmatchcase(n, name)}
+        if not fits:
+            raise _refused(f"no parameter is named {quote(name)}", did_you_mean(name, known, "parameters"))
+        taken = taken - fits if pattern.startswith("!") else taken | fits
+    if not taken:
+        raise _refused("no parameter is left to train", f"parameters are: {_shown(known)}")
+    return {name: op for name, op in known.items() if name in taken}
+
+
+def _default(known: Mapping[str, Op], outputs: Sequence[Op]) -> set[str]:
+    """Scalars are mostly settings (an epsilon, a scale), and statistics are not what a gradient should move."""
+    norms = (op for op in toposort(outputs) if isinstance(op, BatchNorm))
+    statistics = {x.digest for op in norms for x in (op.mean, op.var)}
+    return {name for name, op in known.items() if op.shape and op.digest not in statistics}
+
+
+def _is_float(op: Op) -> bool:
+    return any(t.dtype.is_float for t in op.types)
+
+
+def _name(op: Op) -> str:
+    match op:
+        case Constant(name=name):
+            return name
+        case Input(name=name, role="weight"):
+            return name
+        case _:
+            return ""
+
+
+def _shown(names: Mapping[str, Op], limit: int = 8) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(quote, list(names)[:limit])) + more
+
+
+def _refused(message: str, help: str) -> DlcError:
+    return error(_CODE, f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)
