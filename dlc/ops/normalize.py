@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from dlc.graph.op import Op
-from dlc.kernel.define import ShapeError, same
+from dlc.kernel.define import Comp, ShapeError, comp, grid, same
+from dlc.kernel.expr import Axis
+from dlc.kernel.nest import Param
 from dlc.ops.elementwise import Add, Div, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub
 from dlc.ops.pointwise import normalized, scalar
 from dlc.ops.pool import SumPool
@@ -59,6 +62,50 @@ class BatchNorm(Op):
         return Add(Mul(self.x, _per_channel(a, self.x)), _per_channel(b, self.x))
 
 
+class CentredScale(Op):
+    """y = (x - centre) · factor + offset, per channel of x[N, C, D…]; the others are [C].
+
+    One op, so that x - centre is computed again where it is read again: it takes less time than memory does.
+    """
+
+    x: Op
+    centre: Op
+    factor: Op
+    offset: Op
+
+    def define(self, *params: Any) -> Comp:
+        x, *vectors = params
+        i = _channel_grid(x, vectors)
+        centre, factor, offset = (v[i[1]] for v in vectors)
+        return comp(i, (x[i] - centre) * factor + offset)
+
+
+class CentredSum(Op):
+    """y = Σ (x - centre) · a over all axes of x[N, C, D…] but the channels: [C]; without a, it is x - centre too."""
+
+    x: Op
+    centre: Op
+    a: Op | None = None
+
+    def define(self, *params: Any) -> Comp:
+        x, centre, a = params
+        i = _channel_grid(x, [centre])
+        if a is not None and a.shape != x.shape:
+            raise ShapeError(f"the factors must be of the shape of x: {a.type} and {x.type}")
+        centred = x[i] - centre[i[1]]
+        return comp((i[1],), centred * (centred if a is None else a[i]), sum=(i[0], *i[2:]))
+
+
+def _channel_grid(x: Param, vectors: Sequence[Param]) -> tuple[Axis, ...]:
+    """The axes of x[N, C, D…], of whose channels each of the vectors has an element."""
+    if len(x.shape) < 2:
+        raise ShapeError(f"x must have channels: {x.type}")
+    for v in vectors:
+        if v.shape != x.shape[1:2]:
+            raise ShapeError(f"{x.type} takes a vector of {x.shape[1]} elements, one for each channel, not {v.type}")
+    return grid(x.shape)
+
+
 class BatchNormTraining(Op):
     """y = (x - mean) / √(var + epsilon) · scale + bias by mean and biased variance of each channel of x[N, C, D…].
 
@@ -72,27 +119,21 @@ class BatchNormTraining(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
-        # With scale / √(var + epsilon) per channel, x is read three times: by each of the statistics, and here.
-        factor = _per_channel(Mul(self.scale, self._inverse()), self.x)
-        return Add(Mul(self._centred(), factor), _per_channel(self.bias, self.x))
+        # x is read three times: for each of the statistics, and here.
+        return CentredScale(self.x, batch_mean(self.x), Mul(self.scale, self._inverse()), self.bias)
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         # dx = scale·inv · (g - mean g - (x - mean)·inv²·mean(g·(x - mean))): two sums over x and g, then one map.
         (g,) = seeds
         if g is None:
             return None
-        x, axes = self.x, _batch_axes(self.x)
-        centred, inverse = self._centred(), self._inverse()
+        x, mean, inverse = self.x, batch_mean(self.x), self._inverse()
         count = scalar(x.type.size // x.shape[1], x.dtype)
-        sum_g = ReduceSum(g, axes=axes)
-        scaled = Mul(ReduceSum(Mul(g, centred), axes=axes), inverse)
-        through_mean = Sub(g, _per_channel(Div(sum_g, count), x))
-        through_variance = Mul(centred, _per_channel(Div(Mul(scaled, inverse), count), x))
-        dx = Mul(Sub(through_mean, through_variance), _per_channel(Mul(self.scale, inverse), x))
+        sum_g = ReduceSum(g, axes=_batch_axes(x))
+        scaled = Mul(CentredSum(x, mean, g), inverse)
+        through_statistics = CentredScale(x, mean, Div(Mul(scaled, inverse), count), Div(sum_g, count))
+        dx = Mul(Sub(g, through_statistics), _per_channel(Mul(self.scale, inverse), x))
         return [dx, scaled, sum_g]
-
-    def _centred(self) -> Op:
-        return Sub(self.x, _per_channel(batch_mean(self.x), self.x))
 
     def _inverse(self) -> Op:
         return _inverse_deviation(batch_variance(self.x), self.epsilon)
@@ -105,8 +146,7 @@ def batch_mean(x: Op) -> Op:
 
 def batch_variance(x: Op) -> Op:
     """The biased variance of each channel of x[N, C, D…], Σ (x - mean)² / n over all other axes: [C]."""
-    centred = Sub(x, _per_channel(batch_mean(x), x))
-    return ReduceMean(Mul(centred, centred), axes=_batch_axes(x))
+    return Div(CentredSum(x, batch_mean(x)), scalar(x.type.size // x.shape[1], x.dtype))
 
 
 def running_statistic(running: Op, batch: Op, momentum: float = 0.9) -> Op:

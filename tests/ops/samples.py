@@ -145,6 +145,9 @@ def windows() -> Iterator[Op]:
 
 def normalisations() -> Iterator[Op]:
     yield nm.BatchNorm(x(2, 3, 4, 4), x(3), x(3), x(3), x(3, name="positive"), epsilon=1e-3)
+    yield nm.CentredScale(x(2, 3, 4, 4), x(3), x(3), x(3))
+    yield nm.CentredSum(x(2, 3, 4, 4), x(3), x(2, 3, 4, 4))
+    yield nm.CentredSum(x(4, 2), x(2))
     yield nm.BatchNormTraining(x(2, 3, 4, 4), x(3), x(3), epsilon=1e-3)
     yield nm.BatchNormTraining(x(5, 2), x(2), x(2))
     yield nm.LayerNorm(x(2, 3, 4), x(4), x(4))

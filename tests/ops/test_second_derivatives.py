@@ -16,6 +16,7 @@ Array = Any
 SMOOTH = {
     *("tanh", "softmax", "log_softmax", "reduce_l2", "reduce_log_sum_exp", "mat_mul", "conv_transpose", "rms_norm"),
     *("pow", "max_pool", "gelu", "reduce_prod", "gather_elements", "scatter_elements", "cum_sum", "pad", "mish"),
+    "batch_norm_training",
     *("cross_entropy", "target_cross_entropy", "negative_log_likelihood", "binary_cross_entropy_with_logits"),
 }
 TWICE = [op for op in SAMPLES if floats(op) and op.text_name in SMOOTH and op.type.size <= 130]
