@@ -136,6 +136,12 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
         [[3, 3], [1, 1], [1, -1]],
         [[100, -100], [0, 0], [0, 0]],
     ),
+    (
+        "a batch norm by statistics of the batch: the sum is 0",
+        e.Mul(nm.BatchNormTraining(x(2, 1), x(1, name="s"), x(1, name="b"), epsilon=3.0), x(2, 1, name="w")),
+        [[[1], [3]], [1], [0], [[1], [0]]],
+        [[[0.1875], [-0.1875]], [-0.5], [1], [[-0.5], [0.5]]],
+    ),
     ("broadcasting", e.Mul(x(2, 1), x(3, name="y")), [[[1], [2]], [1, 2, 3]], [[[6], [6]], [3, 3, 3]]),
     ("the diagonal by subscripts", ln.Einsum((x(2, 2),), equation="ii->i"), [[[1, 2], [3, 4]]], [[[1, 0], [0, 1]]]),
     ("a sum of squares by subscripts", ln.Einsum((x(2), x(2)), equation="i,i->"), [[1, 2]], [[2, 4]]),
