@@ -140,6 +140,18 @@ def test_second_derivatives() -> None:
         np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
 
 
+def test_derivatives_end_at_an_order() -> None:
+    feeds = {"x": np.array([0.5, -2], np.float32)}
+    nodes = [helper.make_node("Sin", ["x"], ["y0"])]
+    nodes += [node("Gradient", ["x"], [f"y{k + 1}"], xs=["x"], y=f"y{k}") for k in range(12)]
+    (fourth,) = run(nodes, feeds, ["y4"])
+    np.testing.assert_allclose(fourth, np.sin(feeds["x"]), rtol=1e-6)
+    for last in (5, 12):
+        told = refused(nodes, feeds, [f"y{last}"])
+        assert "a derivative of an order above 4" in told
+        assert told.count("error[") == 1
+
+
 def test_equal_constants_are_different_variables() -> None:
     """Two biases that both start at zero are one op in the graph, and yet each has a gradient of its own."""
     zero, feeds = np.zeros(3, np.float32), {"x": f(2, 3)}

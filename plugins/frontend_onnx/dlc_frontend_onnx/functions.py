@@ -65,3 +65,13 @@ def _body(schema: Any, data: bytes, version: int) -> Body:
     versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in function.opset_import}
     defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
     return Body(function, {schema.domain: version, **versions}, defaults)
+
+
+def without_inputs(proto: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
+    """The node with formal names that the call leaves out left out as well."""
+    if not any(i in absent for i in proto.input):
+        return proto
+    copy = onnx.NodeProto()
+    copy.CopyFrom(proto)
+    copy.input[:] = ["" if i in absent else i for i in proto.input]
+    return copy

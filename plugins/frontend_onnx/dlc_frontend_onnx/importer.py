@@ -15,7 +15,7 @@ from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.calls import MAX_NODES, Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
-from dlc_frontend_onnx.functions import Body, body_of, has_body
+from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
 from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
@@ -27,6 +27,8 @@ from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""
+MAX_ORDER = 4
+"""Gradients of gradients; each order more than doubles the ops, and takes the ones before it again."""
 MAX_ORIGINS = 16
 
 Scope = dict[str, Op | None]
@@ -67,7 +69,9 @@ class Importer:
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     unrolled: int = 0
-    """Nodes in branches and iterations so far."""
+    """Nodes in branches and iterations so far, and those imported again for derivatives."""
+    order: int = 0
+    """Derivatives that are being read, one inside the other."""
     frames: list[Frame] = field(default_factory=list["Frame"])
 
     # ---- Values: what rules ask
@@ -109,13 +113,16 @@ class Importer:
         self.unrolled += len(again)
         if self.unrolled > MAX_NODES:
             raise Unsupported(f"derivatives of more than {MAX_NODES} nodes in all", "export a smaller model")
-        self._check_depth()
+        if self.order == MAX_ORDER:
+            raise Unsupported(f"a derivative of an order above {MAX_ORDER}", "differentiate less often")
+        self.order += 1
         inner = replace(frame, scope={**frame.scope, **instead})
         self.frames.append(inner)
         for proto in again:
             self._one(proto, frame.origin or frame.prefix + (proto.name or proto.op_type), inner)
             inner.scope.update(instead)
         self.frames.pop()
+        self.order -= 1
         return inner.scope[name]
 
     # ---- nodes
@@ -209,7 +216,7 @@ class Importer:
         for k, formal in enumerate(function.input):
             scope[formal] = node.inputs[k] if k < len(node.inputs) else None
         absent = {f for k, f in enumerate(function.input) if k >= len(node.inputs) or not node.proto.input[k]}
-        nodes = [_without_inputs(n, absent) for n in function.node]
+        nodes = [without_inputs(n, absent) for n in function.node]
         self._check_depth()
         versions = {**self.versions, **body.versions}
         self.run(nodes, Frame(scope, versions, origin=node.name, attributes={**body.defaults, **node.attributes}))
@@ -286,13 +293,3 @@ def _attributes(
         elif caller is not None and a.ref_attr_name in caller:
             out[a.name] = caller[a.ref_attr_name]
     return out
-
-
-def _without_inputs(proto: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
-    """The node with formal names that the call leaves out left out as well."""
-    if not any(i in absent for i in proto.input):
-        return proto
-    copy = onnx.NodeProto()
-    copy.CopyFrom(proto)
-    copy.input[:] = ["" if i in absent else i for i in proto.input]
-    return copy
