@@ -133,6 +133,8 @@ CASES: Final[tuple[Case, ...]] = (
     *(Case("GlobalLpPool", f"order {p}", (DEAD,), root(p, 2, 3), {"p": p}) for p in (1, 2, 3)),
     Case("LpNormalization", "order 1", (SPACE,), lambda x: F.normalize(x, 1, 1), {"p": 1, "axis": 1}),
     Case("LpNormalization", "order 2", (SPACE,), lambda x: F.normalize(x, 2, -1)),
+    # ONNX says 0 for 0 / 0, as if divided by 1; torch divides by 1e-12.
+    Case("LpNormalization", "of zeros", (f(0, 0),), lambda x: F.normalize(x, 2, 0), chosen={0: f(1, 1)}),
     Case("Softmax", "last axis", (SOFT,), lambda x: x.softmax(-1)),
     Case("Softmax", "first axis", (normal(3, 2),), lambda x: x.softmax(0), {"axis": 0}),
     Case("Softmax", "before version 13", (normal(2, 3, 2),), lambda x: x.flatten(1).softmax(1).view(x.shape), opset=11),
