@@ -180,6 +180,9 @@ class _Work:
             found = self._vjp(op, seeds, wanted)
         except Refused as e:
             self.problems.append((op.text_name, self._node(op), e))
+            for x, use in zip(op.operands, wanted, strict=True):
+                if use:  # there will be no gradient, but what is behind may have problems to tell too
+                    self.add(x, Splat(0.0, x.type))
             return
         for x, dx, use in zip(op.operands, found, wanted, strict=True):
             if use and dx is not None:
