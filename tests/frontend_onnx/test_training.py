@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,29 @@ def model(nodes: list[onnx.NodeProto], feeds: dict[str, Any], outputs: list[str]
 def run(nodes: list[onnx.NodeProto], feeds: dict[str, Any], outputs: list[str], **constants: Any) -> list[Any]:
     got = evaluate(parse(model(nodes, feeds, outputs, **constants)), feeds)
     return [got[name] for name in outputs]
+
+
+def test_the_node_tests_of_the_standard_pass() -> None:
+    found: list[Any] = []
+    for kind, modules, where in (
+        ("node", ("adam", "adagrad", "momentum"), "_NodeTestCases"),
+        ("model", ("gradient",), "_SimpleModelTestCases"),
+    ):
+        package = f"onnx.backend.test.case.{kind}"
+        for module in modules:  # one by one: collecting all of them takes half a minute
+            import_module(f"{package}.{module}")
+        found += vars(import_module(package))[where]
+    words = ("test_ada", "test_momentum", "test_nesterov", "test_gradient")
+    cases = {case.name: case for case in found if case.name.startswith(words)}
+    assert len(cases) == 9
+    for case in cases.values():
+        graph = parse(case.model)
+        for given, expected in case.data_sets:
+            names = [i.name for i in case.model.graph.input]
+            got = evaluate(graph, dict(zip(names, map(np.asarray, given), strict=True)))
+            for name, want in zip(graph.names, expected, strict=True):
+                np.testing.assert_allclose(got[name], want, rtol=case.rtol, atol=case.atol, err_msg=case.name)
+                assert got[name].dtype == want.dtype
 
 
 REST = {"norm_coefficient": 0.01}
