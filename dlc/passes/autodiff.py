@@ -19,7 +19,6 @@ from typing import ClassVar
 
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.graph.graph import Graph
-from dlc.ops.normalize import BatchNorm
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import Spec, option
@@ -48,6 +47,8 @@ class Autodiff(Pass[Graph, Graph]):
     clip: float = option(0.0, "largest norm of all gradients together; 0 for any", low=0)
     accumulate: int = option(1, "steps whose gradients are averaged for one update of the weights", low=1)
     outputs: bool = option(False, "give the model's own outputs too")
+    stored_norms: bool = option(False, "let batch normalisations keep the statistics they have, as at inference")
+    momentum: float = option(0.9, "how much of running statistics stays in a step", low=0, high=1)
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss or optimizer before any model is read."""
@@ -68,13 +69,14 @@ class Autodiff(Pass[Graph, Graph]):
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if step.idle:
             report.note(f"gradient zero everywhere: {', '.join(step.idle)}")
-        if fixed := sum(isinstance(op, BatchNorm) for op in state.ops):
-            report.note(f"batch normalisations with the statistics they have: {fixed}")
+        if step.norms.replaced or step.norms.fixed:
+            report.note(step.norms.summary)
         return step.graph
 
     def _recipe(self) -> Recipe:
         loss, optimizer = parse_loss(str(self.loss), "loss"), parse_optimizer(str(self.optimizer), "optimizer")
-        return Recipe(loss, optimizer, self.label, self.clip, self.accumulate, self.outputs)
+        settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum
+        return Recipe(loss, optimizer, *settings)
 
     def _prediction(self, state: Graph) -> int:
         """The index of the output that the loss reads."""

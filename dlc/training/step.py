@@ -3,7 +3,8 @@
     p = f(x, w)   →   L = loss(p, y);  dw = ∂L/∂w;  w', s' = optimizer(w, dw, s, t)
 
 What a step changes is an input and an output of one name, which share their memory (`Graph.aliases`): the weights, the
-optimizer's state WEIGHT.NAME, and `step`, the number of steps so far. Inputs tell what they start with.
+running statistics of batch normalisations, the optimizer's state WEIGHT.NAME, and `step`, the number of steps so far.
+Inputs tell what they start with.
 
 With `accumulate=N` a step adds its gradients to WEIGHT.gradient, and each N-th step updates the weights with their
 mean: for a loss that is a mean over the batch, that is one step on N batches of equal size together.
@@ -22,8 +23,11 @@ from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor
 from dlc.graph.gradient import sweep
 from dlc.graph.graph import with_live_origins
 from dlc.ops.elementwise import Add, Cast, Div, Equal, Mod, Where
+from dlc.ops.normalize import BatchNorm
 from dlc.ops.pointwise import scalar
+from dlc.training.batch_norm import TrainingBatchNorms, training_batch_norms
 from dlc.training.clip import clip_by_global_norm
+from dlc.training.dropout import with_step
 from dlc.types import Array, DType, Type, f32, i64
 
 if TYPE_CHECKING:
@@ -50,6 +54,10 @@ class Recipe:
     """Steps for one update of the weights."""
     outputs: bool = False
     """Whether the step gives the model's own outputs too."""
+    stored_norms: bool = False
+    """Whether batch normalisations keep the statistics they have, as at inference."""
+    momentum: float = 0.9
+    """How much of their running statistics stays in a step."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class Step:
     """(node, reason) of derivatives that add into memory at computed places instead of gathering."""
     idle: tuple[str, ...]
     """Weights whose gradient is zero everywhere."""
+    norms: TrainingBatchNorms
+    """What became of batch normalisations."""
 
 
 def training_step(model: Graph, prediction: int, weights: Mapping[str, Op], recipe: Recipe) -> Step:
@@ -73,34 +83,49 @@ def training_step(model: Graph, prediction: int, weights: Mapping[str, Op], reci
         recipe: The loss and how the weights follow it.
 
     Returns:
-        Inputs: those of the model, the labels, then weights, states of weights, `step` (i64[]). Outputs: `loss` (a
-        scalar), those of the model where the recipe wants them, then as many new values as inputs behind the labels,
-        in the same order and aliased with them.
+        Inputs: those of the model, the labels, then weights, running statistics, states of weights, `step` (i64[]).
+        Outputs: `loss` (a scalar), those of the model where the recipe wants them, then as many new values as inputs
+        behind the labels, in the same order and aliased with them.
 
     Raises:
         DlcError: ops on the way have no gradient (all of them), labels do not fit, or names clash.
     """
     given = {name: _weight(name, op) for name, op in weights.items()}
     moved = model.substitute({op: given[name] for name, op in weights.items() if isinstance(op, Constant)})
+    state = {STEP: Input(STEP, Type(i64, ()), "state", 0)}
+    norms = _by_batch(moved, recipe)
+    moved = with_step(norms.graph, state[STEP])
+    own = len(model.outputs)
+    running = moved.inputs[len(model.inputs) :]
     labels, loss = _compared(moved.outputs[prediction], recipe)
     seed = Splat(1.0, loss.type)
-    kept = moved.outputs if recipe.outputs else ()
-    found = sweep((loss,), (seed,), tuple(given.values()), moved.origins, also=kept)
-    state = {STEP: Input(STEP, Type(i64, ()), "state", 0)}
+    kept = moved.outputs[:own] if recipe.outputs else ()
+    found = sweep((loss,), (seed,), tuple(given.values()), moved.origins, also=(*kept, *moved.outputs[own:]))
+    plain = 1 + len(kept)
     state |= {i.name: i for name, w in given.items() for i in _states(name, w, recipe)}
     new = _updated(given, found.gradients, state, recipe)
-    data = tuple(i for i in moved.inputs if i.name not in given)
-    changed = (*given.values(), *(i for name, i in state.items() if name != STEP), state[STEP])
+    new |= {i.name: value for i, value in zip(running, found.outputs[plain:], strict=True)}
+    data = tuple(i for i in model.inputs if i.name not in given)
+    changed = (*given.values(), *running, *(i for name, i in state.items() if name != STEP), state[STEP])
     inputs = (*data, labels, *changed)
     names = (LOSS, *(model.names if recipe.outputs else ()), *(i.name for i in changed))
-    outputs = (*found.outputs, *(new[i.name] for i in changed))
+    outputs = (*found.outputs[:plain], *(new[i.name] for i in changed))
     _check_names([i.name for i in inputs], "inputs", recipe)
     _check_names(names, "outputs", recipe)
     at = len(outputs) - len(changed)
     aliases = tuple((at + k, len(inputs) - len(changed) + k) for k in range(len(changed)))
     graph = with_live_origins(Graph(inputs, outputs, names, aliases, found.origins))
     idle = tuple(name for name, g in zip(given, found.gradients, strict=True) if isinstance(g, Splat))
-    return Step(graph, found.scattered, idle)
+    return Step(graph, found.scattered, idle, norms)
+
+
+def _by_batch(model: Graph, recipe: Recipe) -> TrainingBatchNorms:
+    """The model with batch normalisations by their batch, where the recipe wants it and they are trained."""
+    frozen = {op.name for op in model.ops if isinstance(op, Constant) and op.name}
+    if recipe.stored_norms:
+        fixed = tuple(("", "stored statistics are asked for") for op in model.ops if isinstance(op, BatchNorm))
+        return TrainingBatchNorms(model, (), 0, fixed)
+    return training_batch_norms(model, frozen, recipe.momentum)
 
 
 def initial_values(graph: Graph) -> dict[str, Array]:
