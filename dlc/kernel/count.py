@@ -2,15 +2,15 @@
 
     for i<n, j<n, where i + j < n: …   →   n·(n + 1) / 2
 
-Guards that are loop bounds or steps (see schedules/clip.py) are counted exactly; a guard that stays a test inside the
-loops counts as if it always held. Axes that no guard links multiply. Of linked axes one is counted in closed form by
-its bounds, and the others are enumerated.
+Guards that are loop bounds or steps (see schedules/clip.py) are counted exactly, and so are tests outside of the loops
+of a reduction; a test in the innermost loop counts as if it always held. Axes that no guard links multiply. Of linked
+axes one is counted in closed form by its bounds, and the others are enumerated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in
 from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.clip import bound, residue
-from dlc.kernel.simplify import conjuncts, simplify_nest
+from dlc.kernel.simplify import conjuncts, is_index, simplify_nest
 from dlc.types import Array
 
 ENUMERATED = 10_000_000
@@ -35,12 +35,15 @@ def iterations(nest: Nest) -> int:
         return 0
     reduced = set(nest.reduction_axes)
     loops = [*(a for a in nest.axes if a not in reduced), *nest.reduction_axes]
-    guards = _folded(conjuncts(nest.where), loops)
+    guards = _folded(conjuncts(nest.where), loops, reduced)
     return math.prod(_points(axes, [g for g in guards if axes_in(g)[0] in axes]) for axes in _linked(loops, guards))
 
 
-def _folded(guards: Sequence[Expr], loops: Sequence[Axis]) -> list[Expr]:
-    """The conditions that become bounds or the step of the innermost loop that they depend on; a loop has one step."""
+def _folded(guards: Sequence[Expr], loops: Sequence[Axis], reduced: Set[Axis]) -> list[Expr]:
+    """The conditions that become bounds or the step of the innermost loop that they depend on; a loop has one step.
+
+    Of the others, those of output axes alone are tested once for all that a reduction adds up.
+    """
     found: list[Expr] = []
     stepped: set[Axis] = set()
     for g in guards:
@@ -53,7 +56,14 @@ def _folded(guards: Sequence[Expr], loops: Sequence[Axis]) -> list[Expr]:
         elif inner not in stepped and residue(g, inner) is not None:
             stepped.add(inner)
             found.append(g)
+        elif reduced and not used & reduced and _is_of_axes(g):
+            found.append(g)
     return found
+
+
+def _is_of_axes(g: Expr) -> bool:
+    """Whether a condition compares index expressions."""
+    return isinstance(g, Apply) and SCALARS[g.fn].rule == "bool" and all(is_index(a) for a in g.args)
 
 
 def _linked(axes: Sequence[Axis], guards: Sequence[Expr]) -> list[tuple[Axis, ...]]:

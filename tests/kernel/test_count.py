@@ -64,6 +64,17 @@ def test_other_guards_count_as_if_they_held(
         assert counted(axes, kept, both(guard, test)) == counted(axes, kept, guard)
 
 
+@settings(max_examples=60, deadline=None)
+@given(spaces(), st.integers(2, 4))
+def test_tests_outside_of_a_reduction_count_exactly(
+    space: tuple[tuple[Axis, ...], tuple[Axis, ...], Expr | None], step: int
+) -> None:
+    axes, kept, guard = space
+    if 0 < len(kept) < len(axes) and axes[-1].extent > 1:
+        guard = both(guard, (kept[0] + 1) * (kept[-1] + 1) % step < step - 1)
+        assert counted(axes, kept, guard) == executed(axes, kept, guard)
+
+
 @settings(max_examples=100, deadline=None)
 @given(spaces(), st.integers(2, 4), st.integers(0, 3), st.sampled_from([-3, -1, 1, 2, 5]))
 def test_one_remainder_is_a_step(
@@ -89,6 +100,7 @@ def test_one_remainder_is_a_step(
         ("i<100 j<100: r0[i,j] += 1.0 if (1-i)//2 >= -3", 800),
         ("i<100 j<100 k<50: r0[i,j] += 1.0 if k-i//2 >= 0 and k-i//2 < 3", 29_400),
         ("i<100 j<100: r0[i,j] += 1.0 if p0[i,j] < 0.0", 10_000),
+        ("i<100 j<100 k<5: r0[i,j] += 1.0 if (j*3-i) % 9 == 0", 5_670),
     ],
 )
 def test_known_counts(text: str, count: int) -> None:
