@@ -61,8 +61,9 @@ class _Rewriter:
         origins = dict(self.source.origins)
         fixed = {o.digest for o in self.source.outputs}
         for op in self.source.ops:
-            if isinstance(op, Call) and len(op.types) == 1 and not is_constant(op, self.constant):
-                self.new[op.digest] = self._call(op, op.digest in fixed)
+            if isinstance(op, Call) and not is_constant(op, self.constant):
+                # A result among several is read through an item, which tells nothing of orders.
+                self.new[op.digest] = self._call(op, op.digest in fixed or len(op.types) > 1)
             else:
                 self.new[op.digest] = op.with_operands([self._plain(x) for x in op.operands])
             self._tell(self.new[op.digest], self.source.origin(op), origins)
@@ -79,7 +80,7 @@ class _Rewriter:
                 waiting += made.operands
 
     def _plain(self, op: Op) -> Op:
-        assert op.digest not in self.order, "calls with several results are made by fusion, which comes later"
+        assert op.digest not in self.order, "only calls read values that a call stores in an order of its own"
         return self.new[op.digest]
 
     def _call(self, op: Call, fixed: bool) -> Call:
@@ -88,7 +89,7 @@ class _Rewriter:
         orders = {p.name: self.order[x.digest] for p, x in pairs if x.digest in self.order}
         if self.options.values:
             self._choose(kernel, op, orders, fixed)
-        if (chosen := orders.get(kernel.results[0].name)) is not None:
+        if not fixed and (chosen := orders.get(kernel.results[0].name)) is not None:
             self.order[op.digest] = chosen
             self.report.count("values permuted")
         kernel = permute(kernel, orders) if orders else kernel
@@ -97,10 +98,11 @@ class _Rewriter:
 
     # ---- storage order of values ----
     def _choose(self, kernel: Kernel, op: Call, orders: dict[str, Permutation], fixed: bool) -> None:
-        """Decide the order of every local and of the result, nest by nest; the caller's buffers have a fixed one."""
+        """Decide the order of every local and of the result, nest by nest; `fixed` results keep theirs."""
+        kept = {r.name for r in kernel.results} if fixed else set[str]()
         for nest in kernel.nests:
             rank = kernel.tensors[nest.out].type.rank
-            if nest.out in orders or rank < 3 or (fixed and nest.out == kernel.results[0].name):
+            if nest.out in orders or rank < 3 or nest.out in kept:
                 continue
             last = self._vector_dims(kernel, nest, op)
             chosen = _move_last(rank, last) if last is not None else _followed(nest, orders)

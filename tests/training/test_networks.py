@@ -20,6 +20,7 @@ from dlc.training.step import initial_values
 from tests.models.building import Bench, Built
 from tests.training.nets import BATCH, CLASSES, NETS, module_of, relative_error, step_of, torch_step
 
+DIGITS = Path(__file__).parents[2] / "examples" / "mnist.onnx"
 CCT = Path(__file__).parents[1] / "data" / "models" / "cct_train_ft2"
 
 
@@ -72,6 +73,21 @@ def test_a_step_in_c_trains_as_torch_does(place: Path) -> None:
             for name, value in module.named_parameters():
                 assert relative_error(held[name], value.detach().numpy()) <= 1e-4, name
     assert held["step"] == 50
+
+
+def test_the_step_of_a_convolutional_network_in_c_is_that_of_the_interpreter(place: Path) -> None:
+    options = "optimizer=adam clip=1"
+    built: Built = Bench(place / "cache").compile(
+        onnx.load(DIGITS), place / "model", "-p", f"autodiff{{{options}}},infer"
+    )
+    step = step_of(Onnx().parse(Source(DIGITS), Report()), options)
+    x = np.random.default_rng(0).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)
+    feeds: dict[str, Any] = {"Input3": x, "y": np.array([3], np.int64), **first_values(built.source, options)}
+    want = evaluate(step, feeds)
+    found = built.program(**feeds)
+    assert found.keys() == want.keys()
+    for name, value in found.items():
+        assert relative_error(value, want[name]) <= 1e-4, name
 
 
 def cct() -> tuple[Graph, dict[str, Any], dict[str, Any]]:
