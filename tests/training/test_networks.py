@@ -78,7 +78,7 @@ def test_a_step_in_c_trains_as_torch_does(place: Path) -> None:
 def test_the_step_of_a_convolutional_network_in_c_is_that_of_the_interpreter(place: Path) -> None:
     options = "optimizer=adam clip=1"
     built: Built = Bench(place / "cache").compile(
-        onnx.load(DIGITS), place / "model", "-p", f"autodiff{{{options}}},infer"
+        onnx.ModelProto.FromString(DIGITS.read_bytes()), place / "model", "-p", f"autodiff{{{options}}},infer"
     )
     step = step_of(Onnx().parse(Source(DIGITS), Report()), options)
     x = np.random.default_rng(0).uniform(0, 255, (1, 1, 28, 28)).astype(np.float32)
