@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest
+from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, converted_dtype
 from dlc.kernel.scalar import SCALARS
 from dlc.types import Array, DType
 
@@ -107,8 +107,9 @@ class _Interpreter:
 
     def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
         scalar = SCALARS[fn]
-        if scalar.rule == "cast":
-            return scalar.numpy(self.value(args[0], None))
+        if scalar.to is not None:
+            (x,) = args
+            return scalar.numpy(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
         if scalar.rule == "select":
             inner = self._common(args[1:]) or like
             return np.where(self.value(args[0], None), self.value(args[1], inner), self.value(args[2], inner))

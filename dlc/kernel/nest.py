@@ -232,3 +232,8 @@ class Kernel:
 
 # A literal alone has no type of its own until something needs one.
 LITERAL_DTYPES: Final[Mapping[type, DType]] = {bool: bool_, int: i64, float: f32}
+
+
+def converted_dtype(value: Number, to: DType) -> DType:
+    """The type in which a literal under a conversion is read: `f64(0.1)` is the f64 next to 0.1, no widened f32."""
+    return to if to.is_float else LITERAL_DTYPES[type(value)]

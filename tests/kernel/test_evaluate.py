@@ -218,3 +218,8 @@ def test_a_nest_reads_what_nests_before_it_wrote() -> None:
     twice = Nest("r", (i,), (i,), r[i] + r[i])
     kernel = Kernel.canonical((p,), (r,), (Nest("r", (i,), (i,), p[i] * 1.5), twice))
     assert run_kernel(kernel, [np.array([1, 2, 3], np.float32)])[0].tolist() == [3, 6, 9]
+
+
+def test_a_converted_literal_is_read_in_the_type_it_becomes() -> None:
+    kernel = parse_kernel("kernel() -> (f64[], f32[], i32[]) { r0[] = f64(0.9) r1[] = f32(1) r2[] = i32(2.7) }")
+    assert [float(r) for r in run_kernel(kernel, [])] == [0.9, 1.0, 2.0]

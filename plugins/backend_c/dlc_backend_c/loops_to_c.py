@@ -27,7 +27,7 @@ from dlc.kernel.loops import (
     reads,
     writes,
 )
-from dlc.kernel.nest import LITERAL_DTYPES
+from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS, result_dtype
 from dlc.kernel.simplify import is_index
 from dlc.types import DType, bool_, i64
@@ -173,9 +173,10 @@ class Writer:
 
     def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> str:
         scalar = SCALARS[fn]
-        if scalar.rule == "cast":
-            source = self.dtype(args[0]) or LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
-            return spelling.spell(fn, source, (self.value(args[0], None),))
+        if scalar.to is not None:
+            (x,) = args
+            like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
+            return spelling.spell(fn, like or self.dtype(x) or self._literal_type(args), (self.value(x, like),))
         branches = args[1:] if scalar.rule == "select" else args
         inner = next((d for a in branches if (d := self.dtype(a)) is not None), None)
         if inner is None:
