@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
-from dlc.kernel.loops import For, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
 from dlc.kernel.simplify import linear
 
 MACRO: Final = "DLC_IN_ORDER"
@@ -48,10 +48,17 @@ def _at_risk(stmt: Stmt) -> bool:
             return False
 
 
-def _rounds(loop: For) -> int:
+def _rounds(stmt: Stmt) -> int:
     """How often its innermost statements run: gcc unrolls loops from the inside out, while that is little."""
-    inner = (_rounds(s) for s in walk_stmts(loop.body) if isinstance(s, For))
-    return loop.axis.extent * max(inner, default=1)
+    match stmt:
+        case For(axis, _, _, body, _):
+            return axis.extent * max(map(_rounds, body), default=1)
+        case If(_, then, otherwise):
+            return max(map(_rounds, (*then, *otherwise)), default=1)
+        case Block(body):
+            return max(map(_rounds, body), default=1)
+        case _:
+            return 1
 
 
 def _is_sum(stmt: Stmt) -> bool:
