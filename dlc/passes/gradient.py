@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
-from dlc.graph.gradient import sweep
+from dlc.graph.gradient import Sweep, sweep
 from dlc.graph.graph import Graph, toposort, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Splat
@@ -45,18 +45,28 @@ class Gradient(Pass[Graph, Graph]):
         seeds = seed_inputs(outputs, {i.name for i in state.inputs})
         found = sweep(tuple(outputs.values()), seeds, tuple(wrt.values()), state.origins)
         report.count("gradients", len(wrt))
-        for node, reason in found.scattered:
-            report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if found.scattered:
             report.note(f"scattered derivatives: {len(found.scattered)}")
-        zero = [name for name, g in zip(wrt, found.gradients, strict=True) if isinstance(g, Splat)]
-        if zero:
-            report.note(f"zero everywhere: {', '.join(zero)}")
-        read = set(toposort(found.gradients))
-        inputs = (*(i for i in state.inputs if i in read), *seeds)
-        names = tuple(f"d{name}" for name in wrt)
-        graph = Graph(inputs, found.gradients, names, in_and_out(inputs, names, found.gradients), found.origins)
-        return with_live_origins(graph)
+        return differentiated(state, seeds, tuple(wrt), found, report, self.name)
+
+
+def differentiated(
+    state: Graph, seeds: Sequence[Input], names: Sequence[str], found: Sweep, report: Report, what: str
+) -> Graph:
+    """The graph of the derivatives that a sweep found, one per name, and what there is to say of them.
+
+    It takes the inputs of `state` that are still read, then `seeds`.
+    """
+    for node, reason in found.scattered:
+        report.missed(node, f"its {what} adds into memory at computed places: {reason}")
+    zero = [name for name, g in zip(names, found.gradients, strict=True) if isinstance(g, Splat)]
+    if zero:
+        report.note(f"zero everywhere: {', '.join(zero)}")
+    read = set(toposort(found.gradients))
+    inputs = (*(i for i in state.inputs if i in read), *seeds)
+    outputs = tuple(f"d{name}" for name in names)
+    aliases = _in_and_out(inputs, outputs, found.gradients)
+    return with_live_origins(Graph(inputs, found.gradients, outputs, aliases, found.origins))
 
 
 def chosen_floats(what: str, names: Sequence[str], known: Mapping[str, T], stage: str = "gradient") -> dict[str, T]:
@@ -94,7 +104,7 @@ def seed_inputs(outputs: Mapping[str, Op], taken: set[str]) -> tuple[Input, ...]
     return tuple(found)
 
 
-def in_and_out(inputs: Sequence[Input], names: Sequence[str], outputs: Sequence[Op]) -> tuple[tuple[int, int], ...]:
+def _in_and_out(inputs: Sequence[Input], names: Sequence[str], outputs: Sequence[Op]) -> tuple[tuple[int, int], ...]:
     """(output, input) of one name: what the model updates in place has one derivative, updated in place too."""
     places = {(i.name, i.type): k for k, i in enumerate(inputs)}
     pairs = ((n, places.get((name, op.type))) for n, (name, op) in enumerate(zip(names, outputs, strict=True)))

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlc.graph.forward_mode import push_forward
-from dlc.graph.graph import Graph, toposort, with_live_origins
-from dlc.graph.structure import Splat
+from dlc.graph.graph import Graph
 from dlc.passes.base import Level, Pass
-from dlc.passes.gradient import chosen_floats, in_and_out, seed_inputs
+from dlc.passes.gradient import chosen_floats, differentiated, seed_inputs
 from dlc.report import Report
 from dlc.spec import option
 
@@ -38,13 +37,4 @@ class Jvp(Pass[Graph, Graph]):
         directions = seed_inputs(wrt, {i.name for i in state.inputs})
         found = push_forward(tuple(outputs.values()), directions, tuple(wrt.values()), state.origins)
         report.count("changes", len(outputs))
-        for node, reason in found.scattered:
-            report.missed(node, f"its derivative adds into memory at computed places: {reason}")
-        zero = [name for name, g in zip(outputs, found.gradients, strict=True) if isinstance(g, Splat)]
-        if zero:
-            report.note(f"zero everywhere: {', '.join(zero)}")
-        read = set(toposort(found.gradients))
-        inputs = (*(i for i in state.inputs if i in read), *directions)
-        names = tuple(f"d{name}" for name in outputs)
-        aliases = in_and_out(inputs, names, found.gradients)
-        return with_live_origins(Graph(inputs, found.gradients, names, aliases, found.origins))
+        return differentiated(state, directions, tuple(outputs), found, report, "derivative")
