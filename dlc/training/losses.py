@@ -15,14 +15,15 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.graph import Constant, Op, Tensor
 from dlc.kernel.define import ShapeError
 from dlc.ops import loss as ops
 from dlc.ops.elementwise import Add, Mul, Sigmoid
 from dlc.ops.normalize import Softmax
 from dlc.ops.pointwise import scalar
-from dlc.spec import Configurable, Spec, fault, option
+from dlc.spec import Configurable, option
+from dlc.training.selection import selected
 from dlc.types import DType, Type
 
 Reduction = Literal["mean", "sum"]
@@ -291,8 +292,4 @@ def parse_loss(text: str, source: str = "loss") -> AnyLoss:
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names a loss or option that does not exist.
     """
-    spec = Spec.parse(text, source)
-    if (kind := LOSSES.get(spec.name)) is None:
-        help = did_you_mean(spec.name, LOSSES, "losses")
-        raise fault("unknown-loss", f"there is no loss {quote(spec.name)}", spec.span, help)
-    return kind.from_spec(spec)
+    return selected(text, source, LOSSES, "loss", "losses")

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from dlc.diagnostics import ExitCode, did_you_mean, error, quote
+from dlc.diagnostics import ExitCode, error
 from dlc.graph import Op
 from dlc.ops.elementwise import Add, Cast, Div, Equal, Mul, Sqrt, Sub, Where
 from dlc.ops.pointwise import scalar
-from dlc.spec import Spec, fault, option
+from dlc.spec import option
 from dlc.training.adam import Adam, AdamW, Lamb
 from dlc.training.optimizer import EPS, L2, Optimizer, State, decayed, lerp, times
+from dlc.training.selection import selected
 
 __all__ = [
     "OPTIMIZERS",
@@ -149,8 +150,4 @@ def parse_optimizer(text: str, source: str = "optimizer") -> AnyOptimizer:
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names an optimizer or option that does not exist.
     """
-    spec = Spec.parse(text, source)
-    if (kind := OPTIMIZERS.get(spec.name)) is None:
-        help = did_you_mean(spec.name, OPTIMIZERS, "optimizers")
-        raise fault("unknown-optimizer", f"there is no optimizer {quote(spec.name)}", spec.span, help)
-    return kind.from_spec(spec)
+    return selected(text, source, OPTIMIZERS, "optimizer", "optimizers")
