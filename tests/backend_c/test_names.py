@@ -123,7 +123,11 @@ def header(names: tuple[str, str]) -> str:
     values |= dict.fromkeys(("abi", "align", "arena_bytes", "weights_bytes"), 64)
     values |= {"p": "m", "P": "M", "title": names[0], "plugins": {names[0]: names[1]}, "weights_file": "f"}
     values |= {"set_weights": True, "static_arena": False, "inputs": inputs, "outputs": outputs}
-    values |= {"aliases": ((0, 0),), "parameters": parameters, "prototype": prototype("m", parameters, arena=True)}
+    values |= {
+        "aliases": ((0, 0),),
+        "parameters": parameters,
+        "prototype": prototype("m_call", parameters, after=["void *arena"]),
+    }
     values |= {"asks_for_arena": True, "most_parameters": 127, "width": 9}
     return fill("model.h.j2", values).decode("ascii")
 

@@ -1,209 +1,57 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from dlc import Artifact, ExitCode, Report, Signature
-from dlc.diagnostics import error
-from dlc.hashing import Content
-from dlc.manifest import NAME, signature_json
-from dlc.plan import Plan, results_of
+from dlc import Artifact, Report
+from dlc.manifest import NAME
+from dlc.plan import Plan
 from dlc_backend_c import manifest
-from dlc_backend_c.function import CFunction, c_function, prelude
+from dlc_backend_c.body import Body, constants_of, functions_of
 from dlc_backend_c.header import c_ports, fill
-from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
+from dlc_backend_c.package import Package, files_of, manifest_values, template_values
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
-from dlc_backend_c.program import Program, in_place, main_text
-from dlc_backend_c.sections import Section, join, linkage
-from dlc_backend_c.target import CTarget, target_for
-from dlc_backend_c.weights import ALIGN, weights_text, write_weights
-
-ABI_VERSION = 2
-"""Of the generated interface."""
+from dlc_backend_c.program import Program, main_text
+from dlc_backend_c.target import target_for
+from dlc_backend_c.weights import write_weights
 
 
 def emit(plan: Plan, options: Options, report: Report) -> Artifact:
     """The program as files; raises DlcError (USAGE) when the plan has no places for its values."""
-    _check(plan)
+    constants = constants_of(plan)
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    # A view of an intermediate value is no step, yet no constant either: it has a place.
-    constants = [c for c in plan.constants if c.digest not in plan.slots]
-    blob = write_weights(constants, f"{prefix}_weights.bin")
+    functions, blob = functions_of([plan], target), write_weights(constants, f"{prefix}_weights.bin")
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
-    parameters = c_parameters(plan.signature, inputs, outputs, prefix.upper())
-    program = Program(plan, options, prefix, target, _functions(plan, target), blob, inputs, outputs, parameters)
-    report.count("kernels", len(program.functions))
+    read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
+    body = Body(plan, functions, blob.offsets, read, written)
+    package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
+    parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
+    program = Program(package, body, inputs, outputs, parameters)
+    report.count("kernels", len(functions))
     report.count("calls", len(plan.steps))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
-    files = _files(program)
+    files = files_of(package, main_text(program), fill("model.h.j2", _header_values(program)))
     facts: dict[str, int | str] = {
         **plan.facts,
-        "arena_bytes": program.planned + program.scratch,
-        "scratch_bytes": program.scratch,
+        "arena_bytes": body.arena_bytes,
+        "scratch_bytes": body.scratch,
         "weights_bytes": blob.size,
-        "kernels": len(program.functions),
+        "kernels": len(functions),
         "calls": len(plan.steps),
     }
-    files[NAME] = manifest.to_bytes(_manifest(program, plan.signature, facts), files)
+    files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
-def _check(plan: Plan) -> None:
-    placed = set(plan.slots) | set(plan.outputs)
-    missing = [v for step in plan.steps for v in results_of(step) if v.digest not in placed]
-    if missing:
-        raise error(
-            "no-places",
-            f"{len(missing)} of {len(plan.values)} values have no place in memory",
-            help="end the pipeline with plan-memory",
-            exit_code=ExitCode.USAGE,
-        )
-    computed = {v.digest for step in plan.steps for v in results_of(step)}
-    assert all(o.digest in computed for o in plan.graph.outputs), "lower makes every output a result of a call"
-    assert len(plan.outputs) == len(plan.graph.outputs), "lower makes outputs distinct"
-
-
-def _functions(plan: Plan, target: CTarget) -> dict[tuple[str, bool], CFunction]:
-    """One function per distinct kernel, named after its content so that objects can be shared between models."""
-    kernels = {(step.body.digest, in_place(plan, step)): step.body for step in plan.steps}
-    digests = {digest for digest, _ in kernels}
-    length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
+def _header_values(program: Program) -> dict[str, object]:
+    package, parameters = program.package, program.parameters
     return {
-        # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
-        (digest, shares): c_function(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", target, disjoint=not shares)
-        for (digest, shares), kernel in kernels.items()
-    }
-
-
-# ---- model.c --------------------------------------------------------------------------------------------------------
-
-
-def _source(program: Program) -> bytes:
-    sections = [
-        Section("head", "", _head(program)),
-        Section("prelude", "", prelude(program.target)),
-        *(Section("kernel", f.name, linkage(f.text)) for f in program.functions.values()),
-        Section("main", "", main_text(program)),
-    ]
-    return join(sections).encode("ascii")
-
-
-def _head(program: Program) -> str:
-    flags = " ".join((*program.target.flags, *program.options.flags))
-    sources = " ".join(_sources(program))
-    text = f"/* {c_comment(_title(program))}: generated by dlc. It belongs to whoever ran dlc, as its header says.\n"
-    text += f" * Compile it with\n *   cc {c_comment(flags, 2000)} -c {sources}\n */\n"
-    return text + _PSABI if program.target.vector_bytes else text
-
-
-# No function that passes vectors has linkage, so how they are passed is nobody's business.
-_PSABI = """\
-#if defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wpsabi"
-#endif
-"""
-
-
-def _title(program: Program) -> str:
-    return str(program.plan.facts.get("model_name", "")) or program.prefix
-
-
-# ---- the files around it --------------------------------------------------------------------------------------------
-
-
-def _files(program: Program) -> dict[str, Content]:
-    p, blob, weights = program.prefix, program.blob, program.options.weights
-    values = _template_values(program)
-    files: dict[str, Content] = {f"{p}.h": fill("model.h.j2", values), f"{p}.c": _source(program)}
-    if blob.size and weights == "text":
-        files[f"{p}_weights.c"] = weights_text(blob, _array_head(program), f"{p}_weights.c")
-    elif blob.size:
-        files[f"{p}_weights.bin"] = blob.content
-        if weights == "incbin":
-            files[f"{p}_weights.S"] = fill("weights.S.j2", values)
-    files["CMakeLists.txt"] = fill("CMakeLists.txt.j2", values)
-    files[f"{p}.pc"] = fill("model.pc.j2", values)
-    return files
-
-
-def _array_head(program: Program) -> str:
-    p, size = program.prefix, program.blob.size
-    return (
-        f"/* Weights of {p}, little-endian. */\n"
-        "#if defined(__GNUC__)\n"
-        f"#define ALIGNED __attribute__((aligned({ALIGN})))\n"
-        "#elif defined(_MSC_VER)\n"
-        f"#define ALIGNED __declspec(align({ALIGN}))\n"
-        "#else\n"
-        f"#define ALIGNED _Alignas({ALIGN})\n"
-        "#endif\n"
-        "#if defined(__GNUC__) && defined(__ELF__)\n"
-        '__attribute__((visibility("hidden")))\n'
-        "#endif\n"
-        f"extern const unsigned char {p}_weights[{size}];\n"
-        f"ALIGNED const unsigned char {p}_weights[{size}] = {{\n"
-    )
-
-
-def _sources(program: Program) -> list[str]:
-    p = program.prefix
-    extra = {"incbin": [f"{p}_weights.S"], "text": [f"{p}_weights.c"], "map": []}[program.options.weights]
-    return [f"{p}.c", *(extra if program.blob.size else [])]
-
-
-def _template_values(program: Program) -> dict[str, object]:
-    p, options, plan = program.prefix, program.options, program.plan
-    in_file = program.blob.size > 0 and options.weights != "text"
-    mapped = in_file and options.weights == "map"
-    return {
-        "p": p,
-        "P": program.macro,
-        "title": _title(program),
-        "version": manifest.versions()["dlc"],
-        "plugins": {k: v for k, v in manifest.versions().items() if k != "dlc"},
-        "options": manifest.public_options(options),
-        "model_sha256": str(plan.facts.get("model_sha256", "")),
-        "abi": ABI_VERSION,
-        "align": ALIGN,
-        "arena_bytes": program.planned + program.scratch,
-        "weights_bytes": program.blob.size,
-        "weights_file": f"{p}_weights.bin" if in_file else "",
-        "weights_sha256": program.blob.sha256 if in_file else "",
-        "mapped": f"{p}_weights.bin" if mapped else "",
-        "set_weights": mapped,
-        "static_arena": options.arena == "static",
+        **template_values(package),
         "inputs": program.inputs,
         "outputs": program.outputs,
-        "aliases": plan.signature.aliases,
-        "parameters": program.parameters,
-        "prototype": prototype(p, program.parameters, program.asks_for_arena),
-        "width": max((len(q.ident) for q in program.parameters), default=0),
-        "asks_for_arena": program.asks_for_arena,
+        "aliases": program.body.plan.signature.aliases,
+        "parameters": parameters,
+        "prototype": prototype(f"{package.prefix}_call", parameters, after=["void *arena"] * package.asks_for_arena),
+        "width": max((len(q.ident) for q in parameters), default=0),
         "most_parameters": LIMIT,
-        "sources": _sources(program),
-        "assembler": in_file and not mapped,
-        "flags": [f for f in (*program.target.flags, *options.flags) if not f.startswith("-std=")],
-    }
-
-
-def _manifest(program: Program, signature: Signature, facts: Mapping[str, int | str]) -> dict[str, Any]:
-    plan = program.plan
-    return {
-        "schema": manifest.SCHEMA,
-        "target": manifest.public_options(program.options),
-        "versions": manifest.versions(),
-        "entry": f"{program.prefix}.h",
-        "prefix": program.prefix,
-        "abi": ABI_VERSION,
-        "signature": signature_json(signature),
-        "memory": {k: v for k, v in sorted(facts.items()) if k not in ("model_name", "model_sha256")},
-        "model": {k: plan.facts[k] for k in ("model_name", "model_sha256") if k in plan.facts},
-        "weights": program.options.weights if program.blob.size else "none",
-        "cpu": list(program.target.flags),
-        "kernels": [
-            {"function": f.name, "digest": digest, "scratch": f.scratch} for (digest, _), f in program.functions.items()
-        ],
     }

@@ -48,27 +48,37 @@ class CParameter:
 
 
 def c_parameters(
-    signature: Signature, inputs: Sequence[CPort], outputs: Sequence[CPort], macro: str
+    signature: Signature, inputs: Sequence[CPort], outputs: Sequence[CPort], macro: str, taken: Sequence[str] = ()
 ) -> tuple[CParameter, ...]:
-    """The parameters of a program's ports, without the arena; none if there are more than `LIMIT` with it."""
+    """The parameters of a program's ports; none if there are more than `LIMIT` with one more for memory.
+
+    Args:
+        signature: What is in and out.
+        inputs: Its inputs.
+        outputs: Its outputs.
+        macro: First part of the header's macros.
+        taken: Names that no parameter gets.
+    """
     both = {j: i for i, j in signature.aliases if signature.outputs[i].name == signature.inputs[j].name}
     ports = [(p, k, both.get(k)) for k, p in enumerate(inputs)]
     found: list[tuple[CPort, int | None, int | None]] = [*ports]
     found += [(p, None, k) for k, p in enumerate(outputs) if k not in both.values()]
     if len(found) >= LIMIT:
         return ()
-    taken: list[str] = []
+    names: list[str] = []
     for port, _, _ in found:
-        taken.append(parameter(port.name, taken, macro))
-    return tuple(CParameter(name, *rest) for name, rest in zip(taken, found, strict=True))
+        names.append(parameter(port.name, (*taken, *names), macro))
+    return tuple(CParameter(name, *rest) for name, rest in zip(names, found, strict=True))
 
 
-def prototype(prefix: str, parameters: Sequence[CParameter], arena: bool) -> str:
-    """`int PREFIX_call(const float *B, float *A)`, on several lines if there are many."""
-    words = [p.text for p in parameters] + ["void *arena"] * arena
+def prototype(
+    name: str, parameters: Sequence[CParameter], before: Sequence[str] = (), after: Sequence[str] = ()
+) -> str:
+    """`int NAME(const float *B, float *A)`, on several lines if there are many; with parameters before and after."""
+    words = [*before, *(p.text for p in parameters), *after]
     # How long the names are must not show in the lines: the header has the same tokens whatever the names.
     between = ", " if len(words) <= _ON_A_LINE else ",\n    "
-    return f"int {prefix}_call({'' if len(words) <= _ON_A_LINE else f'{chr(10)}    '}{between.join(words)})"
+    return f"int {name}({'' if len(words) <= _ON_A_LINE else f'{chr(10)}    '}{between.join(words)})"
 
 
 _ON_A_LINE = 4

@@ -1,0 +1,134 @@
+"""What runs a plan: one call per step reads and writes where the plan says; every generated function has one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc import ExitCode
+from dlc.diagnostics import error
+from dlc.graph import Call, Input, Op
+from dlc.plan import Plan, results_of
+from dlc_backend_c.function import CFunction, c_function
+from dlc_backend_c.names import c_comment
+from dlc_backend_c.target import CTarget
+from dlc_backend_c.weights import ALIGN
+
+Functions = Mapping[tuple[str, bool], CFunction]
+"""By kernel digest and whether a result overwrites an argument, in order of first use."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """A plan, and the C text of where its inputs and outputs are.
+
+    The text around it declares `a`, the arena, and `w`, the weights, both of `unsigned char`.
+    """
+
+    plan: Plan
+    functions: Functions
+    """Of this plan, perhaps among others."""
+    offsets: Mapping[str, int]
+    """Digest of a constant → its place in the weights."""
+    inputs: Sequence[str]
+    """For each input an expression of type `const void *`."""
+    outputs: Sequence[str]
+    """For each output an expression of type `void *`."""
+
+    @property
+    def planned(self) -> int:
+        """Bytes of the arena that the plan placed values in; scratch memory of kernels begins behind them."""
+        return -(-self.plan.regions.get("arena", 0) // ALIGN) * ALIGN
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the neediest kernel works in."""
+        return max((-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.steps), default=0)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of working memory."""
+        return self.planned + self.scratch
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether a step reads `w`."""
+        return any(x.digest in self.offsets for step in self.plan.steps for x in step.args)
+
+    @property
+    def lines(self) -> list[str]:
+        """Statements: copies of the inputs that are read when an output may have been written over them, then calls."""
+        number = {i: k for k, i in enumerate(self.plan.graph.inputs)}
+        kept = [f"    memcpy({self._write(i)}, {self.inputs[number[i]]}, {i.type.nbytes});" for i in self.plan.kept]
+        return kept + [line for step in self.plan.steps for line in self._call(step)]
+
+    def _function(self, step: Call) -> CFunction:
+        return self.functions[step.body.digest, in_place(self.plan, step)]
+
+    def _call(self, step: Call) -> list[str]:
+        function = self._function(step)
+        # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
+        values = [*(self._read(x) for x in step.args), *(self._write(r) for r in results_of(step))]
+        if function.scratch:
+            values.append(f"a + {self.planned}")
+        names = self.plan.graph.origin(step)
+        comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
+        return [*comment, f"    {function.name}({', '.join(values)});"]
+
+    def _read(self, value: Op) -> str:
+        if isinstance(value, Input) and value.digest not in self.plan.slots:
+            return self.inputs[self.plan.graph.inputs.index(value)]
+        if value.digest in self.offsets:
+            return f"(const void *)(w + {self.offsets[value.digest]})"
+        # What an earlier step wrote is only read here.
+        return self._write(value).replace("(void *)", "(const void *)", 1)
+
+    def _write(self, value: Op) -> str:
+        output = self.plan.outputs.get(value.digest)
+        if output is not None:
+            return self.outputs[output]
+        slot = self.plan.slots[value.digest]
+        assert slot.region == "arena", slot
+        return f"(void *)(a + {slot.offset})"
+
+
+def constants_of(plan: Plan) -> list[Op]:
+    """What the plan reads of the weights; raises DlcError (USAGE) when it has no places for its values."""
+    placed = set(plan.slots) | set(plan.outputs)
+    missing = [v for step in plan.steps for v in results_of(step) if v.digest not in placed]
+    if missing:
+        raise error(
+            "no-places",
+            f"{len(missing)} of {len(plan.values)} values have no place in memory",
+            help="end the pipeline with plan-memory",
+            exit_code=ExitCode.USAGE,
+        )
+    computed = {v.digest for step in plan.steps for v in results_of(step)}
+    assert all(o.digest in computed for o in plan.graph.outputs), "lower makes every output a result of a call"
+    assert len(plan.outputs) == len(plan.graph.outputs), "lower makes outputs distinct"
+    # A view of an intermediate value is no step, yet no constant either: it has a place.
+    return [c for c in plan.constants if c.digest not in plan.slots]
+
+
+def functions_of(plans: Sequence[Plan], target: CTarget) -> Functions:
+    """One function per distinct kernel, named after its content so that objects can be shared between models."""
+    kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.steps}
+    digests = {digest for digest, _ in kernels}
+    length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
+    return {
+        # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
+        (digest, shares): c_function(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", target, disjoint=not shares)
+        for (digest, shares), kernel in kernels.items()
+    }
+
+
+def in_place(plan: Plan, step: Call) -> bool:
+    """Whether a result of the step may share bytes with an argument: so the plan says, or the caller may."""
+    if any(plan.graph.outputs[i] in results_of(step) and x in step.args for i, x in _overwritten(plan)):
+        return True
+    read = [s for x in step.args if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
+    written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
+    return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in read for b in written)
+
+
+def _overwritten(plan: Plan) -> list[tuple[int, Input]]:
+    """(output, input) that the caller may give one buffer for, which the program reads and writes there."""
+    return [(i, x) for i, j in plan.graph.aliases if (x := plan.graph.inputs[j]).digest not in plan.slots]

@@ -1,0 +1,267 @@
+"""The files around the functions of a program: one C source with its kernels, weights, CMake and pkg-config files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlc import Signature
+from dlc.hashing import Content
+from dlc.manifest import signature_json
+from dlc_backend_c import manifest
+from dlc_backend_c.body import Functions
+from dlc_backend_c.function import prelude
+from dlc_backend_c.header import fill
+from dlc_backend_c.names import c_comment
+from dlc_backend_c.options import Options
+from dlc_backend_c.sections import Section, join, linkage
+from dlc_backend_c.target import CTarget
+from dlc_backend_c.weights import ALIGN, Blob, weights_text
+
+ABI_VERSION = 2
+"""Of the generated interface."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What every program has, whatever its functions compute."""
+
+    prefix: str
+    options: Options
+    target: CTarget
+    functions: Functions
+    blob: Blob
+    arena_bytes: int
+    """Working memory of the neediest function."""
+    facts: Mapping[str, int | str]
+    """What the planner knows of the model: "model_name", "model_sha256"."""
+
+    @property
+    def macro(self) -> str:
+        """First part of macros."""
+        return self.prefix.upper()
+
+    @property
+    def title(self) -> str:
+        """What people call the model."""
+        return str(self.facts.get("model_name", "")) or self.prefix
+
+    @property
+    def asks_for_arena(self) -> bool:
+        """Whether the caller has to hold working memory."""
+        return self.options.arena == "caller" and self.arena_bytes > 0
+
+    @property
+    def has_own_arena(self) -> bool:
+        """Whether the library holds working memory."""
+        return self.options.arena == "static" and self.arena_bytes > 0
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether the weights are missing until the user gives them."""
+        return self.blob.size > 0 and self.options.weights == "map"
+
+
+# ---- parts of the source ---------------------------------------------------------------------------------------------
+
+
+def includes(package: Package, *system: str) -> list[str]:
+    """The header, those of C, and what the weights ask of the machine."""
+    return [
+        f'#include "{package.prefix}.h"',
+        *(f"#include <{name}>" for name in system),
+        "",
+        "#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__",
+        '#error "the weights are little-endian"',
+        "#endif",
+        "",
+    ]
+
+
+def memory(package: Package) -> list[str]:
+    """Declarations of weights, and of an arena of the library's own."""
+    return [*_weights_lines(package), *_arena_lines(package)]
+
+
+def _weights_lines(package: Package) -> list[str]:
+    p, macro = package.prefix, package.macro
+    if not package.blob.size:
+        return []
+    if not package.needs_weights:
+        hidden = '#if defined(__GNUC__) && defined(__ELF__)\n__attribute__((visibility("hidden")))\n#endif'
+        return [hidden, f"extern const unsigned char {p}_weights[];", ""]
+    return [
+        f"static const unsigned char *{p}_weights;",
+        "",
+        f"int {p}_set_weights(const void *weights)",
+        "{",
+        f"    if (weights == NULL || (uintptr_t)weights % {ALIGN}u != 0) {{",
+        f"        return {macro}_ERROR_WEIGHTS;",
+        "    }",
+        f"    {p}_weights = (const unsigned char *)weights;",
+        f"    return {macro}_OK;",
+        "}",
+        "",
+    ]
+
+
+def _arena_lines(package: Package) -> list[str]:
+    if not package.has_own_arena:
+        return []
+    name, align = f"{package.prefix}_arena", f"{package.macro}_ARENA_ALIGN"
+    # C99 cannot align an array: room to move its start is the portable way.
+    return [f"static unsigned char {name}[{package.macro}_ARENA_BYTES + {align}];", ""]
+
+
+def weights_local(package: Package) -> str:
+    """The declaration of `w`, the weights, in a function that reads them."""
+    return f"    const unsigned char *const w = {package.prefix}_weights;"
+
+
+def arena_local(package: Package, given: str) -> list[str]:
+    """The declaration of `a`, the arena, in a function that needs it: what the caller gave, or the library's own."""
+    p = package.prefix
+    if not package.has_own_arena:
+        return [f"    unsigned char *const a = (unsigned char *){given};"]
+    return [
+        f"    unsigned char *const own = {p}_arena + (size_t)(-(uintptr_t){p}_arena % {ALIGN}u);",
+        f"    unsigned char *const a = {given} == NULL ? own : (unsigned char *){given};",
+    ]
+
+
+def refuse(conditions: list[str], result: str) -> list[str]:
+    """Statements that return an error where one of the conditions holds."""
+    if not conditions:
+        return []
+    test = "\n        || ".join(conditions)
+    return [f"    if ({test}) {{", f"        return {result};", "    }"]
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def files_of(package: Package, main: str, header: bytes) -> dict[str, Content]:
+    """All files but the manifest.
+
+    Args:
+        package: The program.
+        main: The section of the source that defines the functions of the interface.
+        header: The header.
+    """
+    p, blob, weights = package.prefix, package.blob, package.options.weights
+    values = template_values(package)
+    files: dict[str, Content] = {f"{p}.h": header, f"{p}.c": _source(package, main)}
+    if blob.size and weights == "text":
+        files[f"{p}_weights.c"] = weights_text(blob, _array_head(package), f"{p}_weights.c")
+    elif blob.size:
+        files[f"{p}_weights.bin"] = blob.content
+        if weights == "incbin":
+            files[f"{p}_weights.S"] = fill("weights.S.j2", values)
+    files["CMakeLists.txt"] = fill("CMakeLists.txt.j2", values)
+    files[f"{p}.pc"] = fill("model.pc.j2", values)
+    return files
+
+
+def template_values(package: Package) -> dict[str, object]:
+    """What every template may use."""
+    p, options = package.prefix, package.options
+    in_file = package.blob.size > 0 and options.weights != "text"
+    return {
+        "p": p,
+        "P": package.macro,
+        "title": package.title,
+        "version": manifest.versions()["dlc"],
+        "plugins": {k: v for k, v in manifest.versions().items() if k != "dlc"},
+        "options": manifest.public_options(options),
+        "model_sha256": str(package.facts.get("model_sha256", "")),
+        "abi": ABI_VERSION,
+        "align": ALIGN,
+        "arena_bytes": package.arena_bytes,
+        "weights_bytes": package.blob.size,
+        "weights_file": f"{p}_weights.bin" if in_file else "",
+        "weights_sha256": package.blob.sha256 if in_file else "",
+        "mapped": f"{p}_weights.bin" if package.needs_weights else "",
+        "set_weights": package.needs_weights,
+        "static_arena": options.arena == "static",
+        "asks_for_arena": package.asks_for_arena,
+        "sources": _sources(package),
+        "assembler": in_file and not package.needs_weights,
+        "flags": [f for f in (*package.target.flags, *options.flags) if not f.startswith("-std=")],
+    }
+
+
+def manifest_values(package: Package, signature: Signature, facts: Mapping[str, int | str]) -> dict[str, Any]:
+    """What every manifest tells.
+
+    Args:
+        package: The program.
+        signature: How it is called.
+        facts: Its figures.
+    """
+    model = ("model_name", "model_sha256")
+    return {
+        "schema": manifest.SCHEMA,
+        "target": manifest.public_options(package.options),
+        "versions": manifest.versions(),
+        "entry": f"{package.prefix}.h",
+        "prefix": package.prefix,
+        "abi": ABI_VERSION,
+        "signature": signature_json(signature),
+        "memory": {k: v for k, v in sorted(facts.items()) if k not in model},
+        "model": {k: package.facts[k] for k in model if k in package.facts},
+        "weights": package.options.weights if package.blob.size else "none",
+        "cpu": list(package.target.flags),
+        "kernels": [
+            {"function": f.name, "digest": digest, "scratch": f.scratch} for (digest, _), f in package.functions.items()
+        ],
+    }
+
+
+def _source(package: Package, main: str) -> bytes:
+    sections = [
+        Section("head", "", _head(package)),
+        Section("prelude", "", prelude(package.target)),
+        *(Section("kernel", f.name, linkage(f.text)) for f in package.functions.values()),
+        Section("main", "", main),
+    ]
+    return join(sections).encode("ascii")
+
+
+def _head(package: Package) -> str:
+    flags = " ".join((*package.target.flags, *package.options.flags))
+    sources = " ".join(_sources(package))
+    text = f"/* {c_comment(package.title)}: generated by dlc. It belongs to whoever ran dlc, as its header says.\n"
+    text += f" * Compile it with\n *   cc {c_comment(flags, 2000)} -c {sources}\n */\n"
+    return text + _PSABI if package.target.vector_bytes else text
+
+
+# No function that passes vectors has linkage, so how they are passed is nobody's business.
+_PSABI = """\
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+"""
+
+
+def _array_head(package: Package) -> str:
+    p, size = package.prefix, package.blob.size
+    return (
+        f"/* Weights of {p}, little-endian. */\n"
+        "#if defined(__GNUC__)\n"
+        f"#define ALIGNED __attribute__((aligned({ALIGN})))\n"
+        "#elif defined(_MSC_VER)\n"
+        f"#define ALIGNED __declspec(align({ALIGN}))\n"
+        "#else\n"
+        f"#define ALIGNED _Alignas({ALIGN})\n"
+        "#endif\n"
+        "#if defined(__GNUC__) && defined(__ELF__)\n"
+        '__attribute__((visibility("hidden")))\n'
+        "#endif\n"
+        f"extern const unsigned char {p}_weights[{size}];\n"
+        f"ALIGNED const unsigned char {p}_weights[{size}] = {{\n"
+    )
+
+
+def _sources(package: Package) -> list[str]:
+    p = package.prefix
+    extra = {"incbin": [f"{p}_weights.S"], "text": [f"{p}_weights.c"], "map": []}[package.options.weights]
+    return [f"{p}.c", *(extra if package.blob.size else [])]
