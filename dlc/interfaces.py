@@ -3,7 +3,7 @@
 import hashlib
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dlc.graph import Graph, Op
     from dlc.report import Report
-    from dlc.types import Type
+    from dlc.types import Array, Type
 
 Level = Literal["ops", "kernels", "plan"]
 """What a state is: a graph of named ops, a graph of kernel calls, or an ordered and placed plan."""
@@ -213,6 +213,36 @@ class Frontend(Configurable, ABC):
     def packages(self, source: Source) -> tuple[str, ...]:
         """Top-level packages of the frontends that `parse` asks: their code is part of the cache key."""
         return ()
+
+    def template(self, source: Source, names: Collection[str]) -> bytes:
+        """The model without the values of the parameters `names`: all that `filled` needs, one file's content.
+
+        Names are those of the graph that `parse` gives: of its constants, of its inputs with the role of weights, and
+        of the running statistics that training makes of its batch normalisations.
+
+        Raises:
+            DlcError: the format cannot be written, a name is no parameter, or the model is too large for one file.
+        """
+        del names
+        raise self._not_written(source.name)
+
+    def filled(self, template: bytes, values: "Mapping[str, Array]") -> bytes:
+        """The content of a model file: `template` with these values of its parameters.
+
+        Args:
+            template: What `template` gave.
+            values: The value of every parameter that was left out, with its element type and shape.
+
+        Raises:
+            DlcError: `template` is none, or a value is missing, unknown, or of another type or shape.
+        """
+        del template, values
+        raise self._not_written("the model")
+
+    def _not_written(self, what: str) -> Exception:
+        message = f"{what} cannot be written back: the frontend {self.name} only reads its format"
+        help = "build from an ONNX model, or keep the parameters as a checkpoint"
+        return error("cannot-write", message, help=help, exit_code=ExitCode.USAGE)
 
     @classmethod
     def supported(cls) -> Iterable[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,18 @@ from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
+from dlc_frontend_onnx.parameters import repeated
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.rules import OLDEST, support
+from dlc_frontend_onnx.template import filled, template
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
 from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place, WireError, strip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dlc.types import Array, Type
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Onnx(Frontend):
     """The way to other frontends, which the registry lends: a part of the instance that is no option."""
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
+    tied: tuple[str, ...] = option((), "parameters that repeat another and stay equal to it: patterns of names")
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
 
     def sniff(self, source: Source) -> bool:
@@ -101,7 +106,8 @@ class Onnx(Frontend):
         functions = functions_of(model)
         check_calls(model.graph.node, functions, source.name)
         kernels = Kernels(source.name, self.find)
-        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals, kernels)
+        own = frozenset(repeated(model.graph, self.tied))
+        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals, kernels, own)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))
@@ -114,6 +120,25 @@ class Onnx(Frontend):
             tuple(i for i in inputs.values() if i is not None), tuple(outputs), tuple(wanted), (), importer.origins
         )
         return with_live_origins(graph)
+
+    def template(self, source: Source, names: Collection[str]) -> bytes:
+        """The model without the values of these parameters; with the data that it keeps in other files, 2 GiB at most.
+
+        Inputs and outputs stay as they are; shapes that were given for the build are not written into the model.
+        """
+        model, places = read_model(source)
+        inputs: dict[str, Type] = {}
+        if not {i.name for i in model.graph.input}.isdisjoint(set(names) - {t.name for t in model.graph.initializer}):
+            refusals = Refusals(source.name)
+            found = Binding.of(self.dims, self.input).inputs(model.graph, refusals, self.max_tensor_bytes)
+            refusals.check()
+            inputs = {name: i.type for name, i in found.items() if i is not None}
+        storage = Storage(source, source.view(), self.max_tensor_bytes)
+        return template(model, places, storage, names, inputs, self.tied)
+
+    def filled(self, template: bytes, values: Mapping[str, Array]) -> bytes:
+        """The model with these values of its parameters."""
+        return filled(template, values)
 
 
 def read_model(source: Source) -> tuple[onnx.ModelProto, list[Place | None]]:

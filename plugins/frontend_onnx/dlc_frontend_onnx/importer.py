@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -66,6 +66,8 @@ class Importer:
     """Bytes that one tensor may take."""
     refusals: Refusals
     kernels: Kernels
+    own: Collection[str] = frozenset()
+    """Results that repeat a parameter and are parameters themselves."""
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     unrolled: int = 0
@@ -150,7 +152,7 @@ class Importer:
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
                 made = () if refused and self._known(node) else self._import(node, refused)
                 self._check(node, made)
-                results = made
+                results = self._own(proto, made) if not frame.prefix and not frame.origin else made
         except Unsupported as e:
             self.refusals.refuse(operator, name, e)
         except DlcError as e:
@@ -166,6 +168,14 @@ class Importer:
         for op in results:
             if op is not None:
                 self._remember(op, inputs, name)
+
+    def _own(self, proto: onnx.NodeProto, results: Sequence[Op | None]) -> Sequence[Op | None]:
+        """The results of a node of the main graph; one that repeats a parameter under a name of its own."""
+        match results:
+            case (Constant(tensor=tensor),) if proto.output[0] in self.own:
+                return (Constant(tensor, proto.output[0]),)
+            case _:
+                return results
 
     def _known(self, node: Node) -> bool:
         proto, domain = node.proto, domain_of(node.proto)
