@@ -22,9 +22,11 @@ from dlc.graph.graph import Graph
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import Spec, option
+from dlc.training.bundle import FunctionName
+from dlc.training.functions import Updates, training_function
 from dlc.training.losses import parse_loss
 from dlc.training.optimizers import parse_optimizer
-from dlc.training.step import Recipe, training_step
+from dlc.training.recipe import Recipe
 from dlc.training.weights import chosen
 
 
@@ -49,6 +51,10 @@ class Autodiff(Pass[Graph, Graph]):
     outputs: bool = option(False, "give the model's own outputs too")
     stored_norms: bool = option(False, "let batch normalisations keep the statistics they have, as at inference")
     momentum: float = option(0.9, "how much of running statistics stays in a step", low=0, high=1)
+    updates: Updates = option(
+        "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
+    )
+    give: FunctionName = option("step", "which function of a training program to make; --train makes all")
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss or optimizer before any model is read."""
@@ -62,14 +68,14 @@ class Autodiff(Pass[Graph, Graph]):
         """
         at = self._prediction(state)
         weights = chosen(self.wrt, (state.outputs[at],))
-        step = training_step(state, at, weights, self._recipe())
+        step = training_function(self.give, state, at, weights, self._recipe())
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
         for node, reason in step.scattered:
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if step.idle:
             report.note(f"gradient zero everywhere: {', '.join(step.idle)}")
-        if step.norms.replaced or step.norms.fixed:
+        if step.norms and (step.norms.replaced or step.norms.fixed):
             report.note(step.norms.summary)
         return step.graph
 

@@ -11,7 +11,7 @@ statistic that several nodes read, as of a layer that is applied twice, follows 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.graph import Constant, Graph, Input, Op, Splat
 from dlc.graph.graph import with_live_origins
@@ -41,7 +41,9 @@ class TrainingBatchNorms:
         return f"batch normalisations by their batch: {self.replaced}, with the statistics they have: {len(self.fixed)}"
 
 
-def training_batch_norms(graph: Graph, frozen: Collection[str] = (), momentum: float = 0.9) -> TrainingBatchNorms:
+def training_batch_norms(
+    graph: Graph, frozen: Collection[str] = (), momentum: float = 0.9, *, by_batch: bool = True
+) -> TrainingBatchNorms:
     """The model with each `BatchNorm` of stored statistics in training mode; folded ones are trained as they are.
 
     Args:
@@ -49,6 +51,7 @@ def training_batch_norms(graph: Graph, frozen: Collection[str] = (), momentum: f
         frozen: Names of parameters that are not trained: where scale and bias have names and all are among these, the
             layer is frozen and keeps the statistics it has.
         momentum: How much of the running statistics stays, in [0, 1]; ONNX's default, 1 minus that of PyTorch.
+        by_batch: False gives the same model at inference: the same statistics are inputs, which it only reads.
 
     Raises:
         ValueError: momentum outside [0, 1].
@@ -57,7 +60,7 @@ def training_batch_norms(graph: Graph, frozen: Collection[str] = (), momentum: f
         raise ValueError(f"momentum must be in [0, 1], not {momentum}")
     # A rewrite visits each op once, in this order, with the new operands that its origins and names are not found by.
     sources = iter([op for op in graph.ops if isinstance(op, BatchNorm)])
-    work = _Work(graph, frozenset(frozen), momentum)
+    work = _Work(graph, frozenset(frozen), momentum, by_batch)
 
     def rule(op: Op) -> Op | None:
         return work.trained(op, next(sources)) if isinstance(op, BatchNorm) else None
@@ -65,10 +68,13 @@ def training_batch_norms(graph: Graph, frozen: Collection[str] = (), momentum: f
     trained = graph.rewrite(rule)
     states = tuple(work.states.values())
     names = tuple(i.name for i, _ in states)
-    inputs, outputs = (*trained.inputs, *(i for i, _ in states)), (*trained.outputs, *(value for _, value in states))
+    inputs, origins = (*trained.inputs, *(i for i, _ in states)), {**work.origins, **trained.origins}
+    if not by_batch:
+        whole = replace(trained, inputs=inputs, origins=origins)
+        return TrainingBatchNorms(with_live_origins(whole), names, work.replaced, tuple(work.fixed))
+    outputs = (*trained.outputs, *(value for _, value in states))
     first_in, first_out = len(trained.inputs), len(trained.outputs)
     pairs = tuple((first_out + k, first_in + k) for k in range(len(states)))
-    origins = {**work.origins, **trained.origins}
     whole = Graph(inputs, outputs, (*trained.names, *names), (*trained.aliases, *pairs), origins)
     return TrainingBatchNorms(with_live_origins(whole), names, work.replaced, tuple(work.fixed))
 
@@ -76,8 +82,8 @@ def training_batch_norms(graph: Graph, frozen: Collection[str] = (), momentum: f
 class _Work:
     """The state of one rewrite."""
 
-    def __init__(self, graph: Graph, frozen: frozenset[str], momentum: float) -> None:
-        self._graph, self._frozen, self._momentum = graph, frozen, momentum
+    def __init__(self, graph: Graph, frozen: frozenset[str], momentum: float, by_batch: bool) -> None:
+        self._graph, self._frozen, self._momentum, self._by_batch = graph, frozen, momentum, by_batch
         self._taken = {i.name for i in graph.inputs} | set(graph.names)
         self.states: dict[str, tuple[Input, Op]] = {}
         """Digest of a named constant, or number of a node and kind → the state, and its value so far."""
@@ -94,14 +100,19 @@ class _Work:
             return None
         self.replaced += 1
         batches = (source.mean, "mean", batch_mean(op.x)), (source.var, "var", batch_variance(op.x))
+        read = list[Input]()
         for stored, key, batch in batches:
             place = stored.digest if isinstance(stored, Constant) and stored.name else f"{self.replaced}.{key}"
             before = self.states.get(place)
             state = before[0] if before else self._state(stored, f"{node}.{key}")
             value = running_statistic(before[1] if before else state, batch, self._momentum)
             self.states[place] = state, value
+            read.append(state)
             if names:
                 self.origins[value.digest] = names
+        if not self._by_batch:
+            mean, var = read
+            return BatchNorm(op.x, op.scale, op.bias, mean, var, op.epsilon)
         return BatchNormTraining(op.x, op.scale, op.bias, op.epsilon)
 
     def _refusal(self, op: BatchNorm) -> str:

@@ -1,12 +1,14 @@
 """Dropout of a model that is trained: another mask in every step, the same in a step's forward and backward half.
 
-y = dropout(x, seed)   →   y = dropout(x, seed, step)
+y = dropout(x, seed)   →   y = dropout(x, seed, step)     training
+y = dropout(x, seed)   →   y = x                          inference
 """
 
 from __future__ import annotations
 
-from dlc.graph import Graph, Op
+from dlc.graph import Graph, Op, Splat
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform
+from dlc.types import Type, bool_
 
 
 def with_step(graph: Graph, step: Op) -> Graph:
@@ -25,6 +27,21 @@ def with_step(graph: Graph, step: Op) -> Graph:
                 return DropoutMask(op.seed, op.to, step, op.ratio, op.stream)
             case RandomUniform(step=None) | RandomNormal(step=None):
                 return type(op)(op.seed, op.of, step, op.stream)
+            case _:
+                return None
+
+    return graph.rewrite(rule)
+
+
+def without_dropout(graph: Graph) -> Graph:
+    """The graph at inference: nothing is dropped. Other random numbers stay as they are."""
+
+    def rule(op: Op) -> Op | None:
+        match op:
+            case Dropout():
+                return op.x
+            case DropoutMask():
+                return Splat(True, Type(bool_, op.to))
             case _:
                 return None
 
