@@ -193,6 +193,29 @@ def test_dlc_load_finds_the_backend(directory: Path) -> None:
     np.testing.assert_allclose(dlc.load(directory)(a=A, b=B)["y"], WANT, rtol=1e-6)
 
 
+def test_what_was_built_again_into_one_directory_is_loaded_anew(compile_model: Compile, tmp_path: Path) -> None:
+    x = Input("x", Type(f32, (4,)))
+    given, models = np.arange(4, dtype=np.float32), list[Model]()
+    for y in (Add(x, x), Add(Add(x, x), x), Add(x, x)):
+        compile_model(make_graph((x,), {"y": y}), "c{}", tmp_path)
+        models.append(C().load(tmp_path))
+    for m, times in zip(models, (2, 3, 2), strict=True):
+        np.testing.assert_array_equal(m(given)["y"], times * given)
+
+
+def test_programs_of_one_library_keep_weights_of_their_own(compile_model: Compile, tmp_path: Path) -> None:
+    x = Input("x", Type(f32, (2, 8)))
+    models, wanted = list[Model](), list[Array]()
+    for seed in (1, 2):
+        graph = make_graph((x,), {"y": MatMul(x, constant(8, 3, seed=seed))})
+        compile_model(graph, "c{weights=map}", tmp_path)
+        models.append(C().load(tmp_path))
+        wanted.append(evaluate(graph, {"x": numbers(2, 8)})["y"])
+    assert not np.allclose(wanted[0], wanted[1])
+    for m, want in zip(models, wanted, strict=True):
+        np.testing.assert_allclose(m(numbers(2, 8))["y"], want, rtol=1e-5)
+
+
 def test_a_library_that_is_not_the_one_described_is_not_loaded(directory: Path, tmp_path: Path) -> None:
     for path in directory.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

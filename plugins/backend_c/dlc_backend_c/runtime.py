@@ -16,6 +16,7 @@ from dlc.locking import directory_lock
 from dlc.manifest import NAME, read_manifest
 from dlc.types import Array, Type
 from dlc_backend_c import manifest
+from dlc_backend_c.opening import open_library
 
 _ALIGN = 64
 _ERRORS = {1: "a buffer is absent", 2: "a buffer is misaligned", 3: "the weights are missing"}
@@ -78,7 +79,7 @@ class Model:
         if told["weights"] == "map":
             ffi.cdef(f"int {prefix}_set_weights(const void *);")
         try:
-            lib = ffi.dlopen(str(library.resolve()))
+            lib = open_library(ffi, library, apart=told["weights"] == "map")
         except OSError as problem:
             raise _damaged(directory, f"the library cannot be loaded: {problem}") from None
         kept: list[Any] = [lib]
