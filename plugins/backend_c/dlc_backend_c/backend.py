@@ -11,6 +11,7 @@ from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
     from dlc.plan import Plan
+    from dlc.training.bundle import Bundle
     from dlc_backend_c.runtime import Model
 
 
@@ -41,6 +42,12 @@ class C(Options, Backend):
         from dlc_backend_c.emit import emit
 
         return emit(plan, self, report)
+
+    def emit_training(self, bundle: "Bundle", report: Report) -> Artifact:
+        """As `emit`, of all functions of a training program: one library, one header."""
+        from dlc_backend_c.training import emit_training
+
+        return emit_training(bundle, self, report)
 
     def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
         """`artifact` with its library; raises DlcError (TOOL)."""

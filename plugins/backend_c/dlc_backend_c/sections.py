@@ -86,7 +86,7 @@ def units(text: str) -> tuple[Unit, ...]:
 def interface(header: str) -> str:
     """The part of `model.h` that `model.c` itself depends on: neither names, nor digests of weights, nor comments.
 
-    What is left out are the macros of ports and weights and the prototype whose parameters are called like ports.
+    What is left out are the macros of ports and weights and prototypes whose parameters are called like ports.
     """
     kept = _NAMES.sub("", header)  # first, because a string may look like a comment
     kept = _TYPED.sub("", kept)
@@ -94,7 +94,7 @@ def interface(header: str) -> str:
 
 
 _NAMES = re.compile(r'^#define \w+_(?:NAME|FILE|SHA256) ".*"\n', re.MULTILINE)
-_TYPED = re.compile(r"^\w+_API int \w+_call\([^;]*\);\n", re.MULTILINE)
+_TYPED = re.compile(r"^\w+_API int \w+_(?:call|train_step|gradients|evaluate|predict)\([^;]*\);\n", re.MULTILINE)
 _COMMENT = re.compile(r"[ \t]*/\*.*?\*/([ \t]*\n)?", re.DOTALL)
 
 

@@ -1,0 +1,115 @@
+"""Bundle → C: the functions of a training program in one library, with kernels and weights that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc import Artifact, Port, Report, Signature
+from dlc.graph import Constant, Tensor
+from dlc.manifest import NAME
+from dlc.training.bundle import Bundle, Function, FunctionName, Place
+from dlc_backend_c import manifest
+from dlc_backend_c.body import Body, Functions, constants_of, functions_of
+from dlc_backend_c.checkpoint import checkpoint_bytes
+from dlc_backend_c.header import c_ports, fill
+from dlc_backend_c.options import Options
+from dlc_backend_c.package import Package, files_of, manifest_values
+from dlc_backend_c.parameters import c_parameters
+from dlc_backend_c.target import target_for
+from dlc_backend_c.training_header import header_values
+from dlc_backend_c.training_manifest import template_name, training_json
+from dlc_backend_c.training_program import Part, Training, training_text
+from dlc_backend_c.training_values import constant_value
+from dlc_backend_c.weights import Blob, write_weights
+
+
+def emit_training(bundle: Bundle, options: Options, report: Report) -> Artifact:
+    """The program as files; raises DlcError (USAGE) when a plan has no places for its values."""
+    plans = [f.plan for f in bundle.functions.values()]
+    initial = {p: Constant(p.initial) for r in bundle.regions.values() for p in r if isinstance(p.initial, Tensor)}
+    # One value for all elements, as biases have, is a loop and no bytes.
+    initial = {p: c for p, c in initial.items() if constant_value(p.initial) is None}
+    constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
+    prefix = options.prefix or "model"
+    target = target_for(options.cpu, options.strict_float)
+    functions = functions_of(plans, target)
+    blob = write_weights(constants.values(), f"{prefix}_weights.bin")
+    parts: dict[FunctionName, Part] = {
+        name: _part(f, functions, blob, prefix.upper()) for name, f in bundle.functions.items()
+    }
+    needs = [p.body.arena_bytes for p in parts.values()]
+    package = Package(prefix, options, target, functions, blob, max(needs), bundle.functions["predict"].plan.facts)
+    training = Training(package, bundle, parts, {p: blob.offsets[c.digest] for p, c in initial.items()})
+    facts = _facts(training)
+    report.count("kernels", len(functions))
+    report.count("calls", sum(len(plan.steps) for plan in plans))
+    report.count("weight bytes", blob.size)
+    report.count("weight bytes shared", blob.shared)
+    files = files_of(package, training_text(training), fill("training.h.j2", header_values(training)))
+    if bundle.template[1]:
+        files[template_name(prefix, bundle)] = bundle.template[1]
+    signature = _signature(parts["predict"])
+    told = {**manifest_values(package, signature, facts), "training": training_json(training)}
+    files[NAME] = manifest.to_bytes(told, files)
+    return Artifact(manifest.public_options(options), files, f"{prefix}.h", signature, facts)
+
+
+def _part(function: Function, functions: Functions, blob: Blob, macro: str) -> Part:
+    signature = function.plan.signature
+    _check(function)
+    given = _arguments(signature.inputs, function.inputs)
+    made = _arguments(signature.outputs, function.outputs)
+    inputs, outputs = c_ports(given, made)
+    read, written = iter(f"inputs[{k}]" for k in range(len(given))), iter(f"outputs[{k}]" for k in range(len(made)))
+    body = Body(
+        function.plan,
+        functions,
+        blob.offsets,
+        [f"(const void *)({p.region} + {p.offset})" if p else next(read) for p in function.inputs],
+        [f"(void *)({p.region} + {p.offset})" if p else next(written) for p in function.outputs],
+    )
+    parameters = c_parameters(Signature(given, made), inputs, outputs, macro, taken=("t",))
+    return Part(function, body, inputs, outputs, parameters)
+
+
+def _check(function: Function) -> None:
+    """What a plan may not expect to share memory does not: whoever makes a bundle pairs these."""
+    pairs = set(function.plan.signature.aliases)
+    for i, out in enumerate(function.outputs):
+        for j, into in enumerate(function.inputs):
+            shares = out is not None and into is not None and out.region == into.region and _overlap(out, into)
+            assert not shares or (i, j) in pairs, f"output {i} lies over input {j}, which the plan does not know"
+
+
+def _overlap(a: Place, b: Place) -> bool:
+    return a.offset < b.offset + b.type.nbytes and b.offset < a.offset + a.type.nbytes
+
+
+def _arguments(ports: Sequence[Port], places: Sequence[Place | None]) -> tuple[Port, ...]:
+    """What a call gives or gets: all that has no place in a region."""
+    return tuple(p for p, place in zip(ports, places, strict=True) if place is None)
+
+
+def _signature(part: Part) -> Signature:
+    plan, function = part.body.plan.signature, part.function
+    return Signature(_arguments(plan.inputs, function.inputs), _arguments(plan.outputs, function.outputs))
+
+
+def _facts(training: Training) -> dict[str, int | str]:
+    """Figures of the whole program, and of the memory of each function."""
+    package, bundle = training.package, training.bundle
+    model = {k: v for k, v in package.facts.items() if k in ("model_name", "model_sha256")}
+    of_function: dict[FunctionName, int] = {name: part.body.arena_bytes for name, part in training.parts.items()}
+    return {
+        **model,
+        "parameters_bytes": bundle.size("parameters"),
+        "state_bytes": bundle.size("state"),
+        "gradients_bytes": bundle.size("gradients"),
+        "arena_bytes": package.arena_bytes,
+        **{f"{name}_arena_bytes": size for name, size in of_function.items()},
+        "scratch_bytes": max(part.body.scratch for part in training.parts.values()),
+        "checkpoint_bytes": checkpoint_bytes(bundle, training.kept),
+        "weights_bytes": package.blob.size,
+        "kernels": len(package.functions),
+        "calls": sum(len(part.body.plan.steps) for part in training.parts.values()),
+    }
