@@ -119,18 +119,35 @@ def compile_source(
 
     def stages() -> Iterator[tuple[str, Callable[[], StepResult[Any]]]]:
         backend, package = recipe.backend, recipe.backend_package
-        last = last_of_ops(recipe)
         yield "parse", lambda: parse(source, frontend, frontend_package, session)
-        for number, step in enumerate(recipe.steps):
-            if number == last:
-                yield "accept", lambda: accept(backend, package, done[-1].handle, session)
-            yield step.name, lambda step=step: apply(step, done[-1].handle, session)
-        if last == len(recipe.steps):
-            yield "accept", lambda: accept(backend, package, done[-1].handle, session)
+        for name, run in passes(recipe, session):
+            yield name, lambda run=run: run(done[-1].handle)
         yield "emit", lambda: emit(backend, package, done[-1].handle, session, title)
         yield "build", lambda: compile_artifact(backend, package, done[-1].handle, session)
 
-    names = ["parse", *(s.name for s in recipe.steps), "emit", "build"]
+    check_stop(recipe, stop_after)
+    for name, run in stages():
+        done.append(run())
+        if on_step is not None:
+            on_step(done[-1])
+        if name == stop_after:
+            break
+    return Build(tuple(done))
+
+
+def passes(recipe: Recipe, session: Session) -> Iterator[tuple[str, Callable[[Handle[Any]], StepResult[Any]]]]:
+    """Name and function of every step between parse and emit, the backend's consent among them."""
+    last = last_of_ops(recipe)
+    for number, step in enumerate((*recipe.steps, None)):
+        if number == last:
+            yield "accept", lambda given: accept(recipe.backend, recipe.backend_package, given, session)
+        if step is not None:
+            yield step.name, lambda given, step=step: apply(step, given, session)
+
+
+def check_stop(recipe: Recipe, stop_after: str) -> None:
+    """Raises DlcError (USAGE): there is no step to stop behind, or the pipeline does not lead to the backend."""
+    names = ["parse", *(s.name for s in recipe.whole), "emit", "build"]
     if stop_after in ("", "emit", "build"):
         recipe.check_end()
     if stop_after and stop_after not in names:
@@ -140,13 +157,6 @@ def compile_source(
             help=did_you_mean(stop_after, names, "steps"),
             exit_code=ExitCode.USAGE,
         )
-    for name, run in stages():
-        done.append(run())
-        if on_step is not None:
-            on_step(done[-1])
-        if name == stop_after:
-            break
-    return Build(tuple(done))
 
 
 def last_of_ops(recipe: Recipe) -> int:

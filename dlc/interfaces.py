@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dlc.graph import Graph, Op
     from dlc.report import Report
+    from dlc.training.bundle import Bundle
     from dlc.types import Array, Type
 
 Level = Literal["ops", "kernels", "plan"]
@@ -285,6 +286,20 @@ class Backend(Configurable, ABC):
     @abstractmethod
     def emit(self, state: Any, /, report: "Report") -> Artifact:
         """The program as text and data; `state` is a Graph or a Plan, as `consumes` says. Must not touch the disk."""
+
+    def emit_training(self, bundle: "Bundle", report: "Report") -> Artifact:
+        """The functions of a training program as one program; must not touch the disk.
+
+        Raises:
+            DlcError: (USAGE) by default: the target has no training programs.
+        """
+        del bundle, report
+        raise error(
+            "no-training",
+            f"{self.name} does not build training programs",
+            help="build for another target, or leave --train out",
+            exit_code=ExitCode.USAGE,
+        )
 
     def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
         """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""

@@ -46,6 +46,13 @@ class Recipe:
     steps: tuple[Step, ...]
     specs: Pipeline = ()
     """What the steps were made from: messages point into their text."""
+    training: Step | None = None
+    """The step in front of the others that makes each function of a training program, when one is asked for."""
+
+    @property
+    def whole(self) -> tuple[Step, ...]:
+        """All steps, that of a training program among them."""
+        return (self.training, *self.steps) if self.training else self.steps
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
@@ -54,14 +61,14 @@ class Recipe:
     @property
     def text(self) -> str:
         """The whole pipeline in canonical spec text, every option written out."""
-        return Spec.print_pipeline([step.stage.to_spec() for step in self.steps])
+        return Spec.print_pipeline([step.stage.to_spec() for step in self.whole])
 
     def __str__(self) -> str:
         """What `--print-pipeline` shows."""
-        texts = [str(step.stage) for step in self.steps]
+        texts = [str(step.stage) for step in self.whole]
         width = max(map(len, texts), default=0)
         lines = [f"pipeline {self.pipeline}  ({self.origin})"]
-        for number, (text, step) in enumerate(zip(texts, self.steps, strict=True), 1):
+        for number, (text, step) in enumerate(zip(texts, self.whole, strict=True), 1):
             origins = ", ".join(f"{key} from {origin}" for key, origin in step.origins.items())
             lines.append(f"{number:3} {text:{width}}  {origins}".rstrip())
         return "\n".join([*lines, f"target {self.backend}"])
@@ -91,10 +98,12 @@ def resolve(
     settings: Sequence[str] = (),
     without: Sequence[str] = (),
     grad: Sequence[str] = (),
+    train: str | None = None,
 ) -> Recipe:
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
 
-    `grad` names inputs: the pipeline then starts with the gradients with respect to them.
+    `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
+    pass autodiff: the recipe is then that of a training program.
 
     Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
     error too.
@@ -106,17 +115,64 @@ def resolve(
     specs = expand_pipeline(specs, named_pipelines(registry, config))
     if grad:
         specs = (gradient_spec(grad), *specs)
+    if train is not None:
+        specs = (training_spec(train, specs, grad=grad, without=without), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without)
     if grad and steps and steps[0].name == "gradient":
         steps = (replace(steps[0], origins={"wrt": "--grad", **steps[0].origins}), *steps[1:])
     specs = tuple(spec for spec in specs if spec.name not in without)
     check_chain([step.stage for step in steps], specs)
-    return Recipe(backend, package, text, origin, steps, specs)
+    if train is None:
+        return Recipe(backend, package, text, origin, steps, specs)
+    first = replace(
+        steps[0], origins={**dict.fromkeys((k for k, _ in specs[0].options), "--train"), **steps[0].origins}
+    )
+    check_training(first, backend)
+    return Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
 
 
 def gradient_spec(wrt: Sequence[str]) -> Spec:
     """The pass that `--grad` puts in front."""
     return Spec("gradient").with_option("wrt", tuple(wrt))
+
+
+def training_spec(text: str, pipeline: Pipeline, *, grad: Sequence[str], without: Sequence[str]) -> Spec:
+    """The pass that `--train` puts in front. Raises DlcError (USAGE) with a caret, or for what contradicts it."""
+    twice = next((spec for spec in pipeline if spec.name in ("autodiff", "gradient", "jvp")), None)
+    if grad:
+        raise error(
+            "conflict",
+            "--grad and --train: a training program has its own gradients",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    if twice is not None:
+        help = f"leave {twice.name} out of the pipeline, or --train"
+        raise fault("conflict", f"--train puts autodiff in front of a pipeline that has {twice.name}", twice.span, help)
+    if "autodiff" in without:
+        raise error(
+            "conflict",
+            "--without autodiff contradicts --train",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    return Spec.parse_options("autodiff", text, "--train")
+
+
+def check_training(step: Step, backend: Backend) -> None:
+    """Raises DlcError (USAGE): an option would have no effect, or the backend has no training programs."""
+    given = step.stage.to_spec()
+    for key, word in (("give", "step"), ("outputs", "no")):
+        if given.get(key) != word:
+            why = "a training program has all functions" if key == "give" else "evaluate and predict give outputs"
+            raise error("no-effect", f"--train: {key}: {why}", help="leave it out", exit_code=ExitCode.USAGE)
+    if type(backend).emit_training is Backend.emit_training or backend.consumes != "plan":
+        raise error(
+            "no-training",
+            f"--train: the backend {backend.name} builds no training programs",
+            help="build for another target, as --target c",
+            exit_code=ExitCode.USAGE,
+        )
 
 
 def resolve_steps(

@@ -79,6 +79,7 @@ def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Se
         "toolchain": circumstances.toolchain,
         "companions": circumstances.companions,
         "steps": [step.key.digest for step in steps],
+        "functions": [step.function for step in steps],
     }
     cache.save(request, {}, {"build": json.dumps(told)})
 
@@ -101,7 +102,7 @@ def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], st
         if not _holds(cache, found, root, toolchain):
             return None
         records = cache.recall(told["steps"])
-        return None if records is None else _replay(cache, found, records)
+        return None if records is None else _replay(cache, found, records, told["functions"])
     # A request of another version, a file or a compiler that is gone: the long way tells what there is to tell.
     except (KeyError, ValueError, TypeError, OSError, Damaged, DlcError):
         return None
@@ -112,17 +113,17 @@ def _holds(cache: Cache, found: Circumstances, root: Path, toolchain: Callable[[
     return same and toolchain(found.target) == found.toolchain
 
 
-def _replay(cache: Cache, found: Circumstances, records: Sequence[Record]) -> Replay | None:
+def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], functions: Sequence[str]) -> Replay | None:
     outputs = dict(records[-1].outputs)
     files = {name.removeprefix(_FILE): digest for name, digest in outputs.items() if name.startswith(_FILE)}
     head = cache.read(outputs[_HEAD])
     if head is None or not files:
         return None
     told = cast("dict[str, Any]", json.loads(head))
-    return Replay(found, tuple(map(_step, records)), files, told["entry"], told["facts"])
+    return Replay(found, tuple(map(_step, records, functions)), files, told["entry"], told["facts"])
 
 
-def _step(record: Record) -> StepResult[Any]:
+def _step(record: Record, function: str) -> StepResult[Any]:
     story = Story.of(record)
     report = story.report
 
@@ -131,4 +132,4 @@ def _step(record: Record) -> StepResult[Any]:
 
     handle = Handle[Any](story.kind, story.digest, load)
     counts, misses, notes = report.counts, tuple(report.misses), tuple(report.notes)
-    return StepResult(record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key)
+    return StepResult(record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key, function)

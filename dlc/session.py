@@ -77,6 +77,8 @@ class StepResult(Generic[T]):
     misses: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     key: Key
+    function: str = ""
+    """Which function of a training program the step belongs to; "" where it serves all, and in other builds."""
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def build(
     without: flags.Without = None,
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
+    train: flags.Train = None,
     stop_after: StopAfter = "",
     dump_ir: DumpIr = "",
     print_pipeline: PrintPipeline = False,
@@ -132,7 +133,7 @@ def build(
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad)
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train)
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
     wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, jobs)

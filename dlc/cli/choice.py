@@ -30,6 +30,8 @@ class Choice:
     without: tuple[str, ...] = ()
     grad: tuple[str, ...] = ()
     """Inputs to differentiate by, as they were given: names, or several with commas between them."""
+    train: str | None = None
+    """Options of the training program to build; None: build the model itself."""
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -51,6 +53,7 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "settings": ("--set",),
     "without": ("--without",),
     "grad": ("--grad",),
+    "train": ("--train",),
 }
 """Field of a choice → how the flag is written; each takes a value."""
 
@@ -68,6 +71,7 @@ def choice(
     set: list[str] | None = None,
     without: list[str] | None = None,
     grad: list[str] | None = None,
+    train: str | None = None,
 ) -> Choice:
     """The flags of a command as a value."""
     return Choice(
@@ -80,4 +84,5 @@ def choice(
         tuple(set or ()),
         tuple(without or ()),
         tuple(grad or ()),
+        train,
     )

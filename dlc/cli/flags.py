@@ -89,6 +89,16 @@ Grad = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+Train = Annotated[
+    str | None,
+    typer.Option(
+        *FLAGS["train"],
+        metavar="KEY=VALUE,…",
+        help="A training program instead of the model: loss, optimizer and other options of the pass autodiff, "
+        "as 'loss=cross-entropy,optimizer=adam{lr=1e-3}'.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Cache = Annotated[
     CacheMode | None,
     typer.Option(

@@ -75,7 +75,14 @@ def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, fr
             one["model"] = word
     if "model" not in one or one.get("cache") not in _READING:
         return None
-    chosen = Choice(one["model"], one.get("target", ""), one.get("pipeline"), one.get("frontend", ""), **many)
+    chosen = Choice(
+        one["model"],
+        one.get("target", ""),
+        one.get("pipeline"),
+        one.get("frontend", ""),
+        **many,
+        train=one.get("train"),
+    )
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None
     return chosen, CacheFlags(one.get("cache"), directory), output, frozenset(switches)

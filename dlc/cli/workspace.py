@@ -143,6 +143,7 @@ class Workspace:
             settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
             without=choice.without,
             grad=choice.by,
+            train=choice.train,
         )
         return Prepared(source, frontend, package, recipe)
 
@@ -167,12 +168,15 @@ class Workspace:
         on_step: Callable[[StepResult[Any]], None] = lambda step: None,  # noqa: ARG005
     ) -> Build:
         """Run a build with progress on the terminal."""
-        from dlc.driver import compile_source
+        if prepared.recipe.training:
+            from dlc.driver_training import compile_training as compile_any
+        else:
+            from dlc.driver import compile_source as compile_any
 
         assert prepared.source.path is not None
         with self.terminal.progress() as progress:
             session = self.session(cache, prepared.source.path.parent, jobs, progress.at)
-            return compile_source(
+            return compile_any(
                 prepared.source,
                 prepared.frontend,
                 prepared.package,

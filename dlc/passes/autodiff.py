@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.graph.graph import Graph
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
@@ -27,6 +26,7 @@ from dlc.training.functions import Updates, training_function
 from dlc.training.losses import parse_loss
 from dlc.training.optimizers import parse_optimizer
 from dlc.training.recipe import Recipe
+from dlc.training.trained import prediction_of
 from dlc.training.weights import chosen
 
 
@@ -58,7 +58,7 @@ class Autodiff(Pass[Graph, Graph]):
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss or optimizer before any model is read."""
-        self._recipe()
+        self.training()
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of the step.
@@ -66,9 +66,9 @@ class Autodiff(Pass[Graph, Graph]):
         Raises:
             DlcError: no weights, unknown names, labels that do not fit, or ops that have no gradient (all of them).
         """
-        at = self._prediction(state)
+        at = prediction_of(state.names, [op.type for op in state.outputs], self.of)
         weights = chosen(self.wrt, (state.outputs[at],))
-        step = training_function(self.give, state, at, weights, self._recipe())
+        step = training_function(self.give, state, at, weights, self.training())
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
         for node, reason in step.scattered:
@@ -79,23 +79,8 @@ class Autodiff(Pass[Graph, Graph]):
             report.note(step.norms.summary)
         return step.graph
 
-    def _recipe(self) -> Recipe:
+    def training(self) -> Recipe:
+        """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""
         loss, optimizer = parse_loss(str(self.loss), "loss"), parse_optimizer(str(self.optimizer), "optimizer")
         settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum
         return Recipe(loss, optimizer, *settings)
-
-    def _prediction(self, state: Graph) -> int:
-        """The index of the output that the loss reads."""
-        floats = [k for k, op in enumerate(state.outputs) if op.dtype.is_float]
-        if self.of in state.names and state.names.index(self.of) in floats:
-            return state.names.index(self.of)
-        if not self.of and floats:
-            return floats[0]
-        names = [state.names[k] for k in floats]
-        if not names:
-            raise _refused("the model has no output of a float type", "only floats have gradients")
-        raise _refused(f"the model has no float output {quote(self.of)}", did_you_mean(self.of, names, "outputs"))
-
-
-def _refused(message: str, help: str) -> DlcError:
-    return error("no-gradient", f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)

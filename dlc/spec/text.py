@@ -16,6 +16,8 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WORD = re.compile(r'[^\s{},"()\x00-\x1f\x7f]+')
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+\-*=@%~^<>|&;!?$#\[\]\\']+")
 """Words that print without quotes: a subset of _WORD, so that printed text is plain ASCII."""
+_NEXT = re.compile(r"\s*,\s*[A-Za-z_][A-Za-z0-9_-]*\s*=")
+"""A comma and what can only be the next option."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 _DEPTH_LIMIT = 32
@@ -96,6 +98,17 @@ class Spec:
         return tuple(specs)
 
     @staticmethod
+    def parse_options(name: str, text: str, source: str) -> "Spec":
+        """The spec `name` with the options of `key=value, key=value …`, commas or spaces between them.
+
+        A comma before `key=` ends a value; any other belongs to it. Raises DlcError (USAGE) with a caret.
+        """
+        parser = _Parser(text, source, loose=True)
+        spec = parser.options(name)
+        parser.end()
+        return spec
+
+    @staticmethod
     def print_pipeline(specs: "Sequence[Spec]") -> str:
         """Inverse of `parse_pipeline`."""
         return ",".join(str(s) for s in specs)
@@ -161,9 +174,11 @@ def _print_string(text: str) -> str:
 class _Parser:
     """Recursive descent over one text; `at` is the offset of the next character."""
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, *, loose: bool = False) -> None:
         self.text = text
         self.source = source
+        self.loose = loose
+        """Whether options may have commas between them."""
         self.at = 0
 
     def spec(self, depth: int) -> Spec:
@@ -180,17 +195,38 @@ class _Parser:
             return Spec(name, span=start)
         if depth >= _DEPTH_LIMIT:
             raise fault("spec-depth", f"specs nest deeper than {_DEPTH_LIMIT}", start)
+        loose, self.loose = self.loose, False
         options: dict[str, Value] = {}
         spans: list[OptionSpan] = []
         while not self.take("}"):
             if self.at >= len(self.text):
                 raise self.expected(f"'}}' to close {name}{{")
-            key, value, span = self.option(depth + 1)
-            if key in options:
-                raise fault("duplicate-option", f"{name}: option {key} is given twice", span.key)
-            options[key] = value
-            spans.append(span)
+            self.add(name, options, spans, depth)
+        self.loose = loose
         return Spec(name, tuple(options.items()), start, tuple(spans))
+
+    def options(self, name: str) -> Spec:
+        """Options up to the end of the text, with commas or spaces between them."""
+        start = self.span()
+        options: dict[str, Value] = {}
+        spans: list[OptionSpan] = []
+        self.space()
+        while self.at < len(self.text):
+            self.add(name, options, spans, 0)
+            if self.take(","):
+                self.space()
+                if self.at == len(self.text):
+                    raise self.expected("an option after ','")
+            self.space()
+        return Spec(name, tuple(options.items()), start, tuple(spans))
+
+    def add(self, name: str, options: dict[str, Value], spans: list[OptionSpan], depth: int) -> None:
+        """One more `key=value`."""
+        key, value, span = self.option(depth + 1)
+        if key in options:
+            raise fault("duplicate-option", f"{name}: option {key} is given twice", span.key)
+        options[key] = value
+        spans.append(span)
 
     def option(self, depth: int) -> tuple[str, Value, OptionSpan]:
         self.space()
@@ -204,7 +240,7 @@ class _Parser:
         at = self.span()
         first = self.item(depth)
         items = [first]
-        while self.take(","):
+        while not (self.loose and _NEXT.match(self.text, self.at)) and self.take(","):
             self.space()
             items.append(self.item(depth))
         if () in items and len(items) > 1:

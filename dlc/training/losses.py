@@ -23,6 +23,7 @@ from dlc.ops.elementwise import Add, Mul, Sigmoid
 from dlc.ops.normalize import Softmax
 from dlc.ops.pointwise import scalar
 from dlc.spec import Configurable, option
+from dlc.training.bundle import Classes
 from dlc.training.selection import selected
 from dlc.types import DType, Type
 
@@ -66,6 +67,11 @@ class Loss(Configurable, ABC):
         except ShapeError as problem:
             raise self._refused(problem) from None
 
+    def classes(self, prediction: Type) -> Classes | None:
+        """Which integers are labels of a prediction of this type; None: labels are no classes."""
+        del prediction
+        return None
+
     @abstractmethod
     def _labels(self, prediction: Type) -> Type:
         """`labels`; raises ShapeError."""
@@ -105,6 +111,10 @@ class CrossEntropy(Loss):
                 exit_code=ExitCode.USAGE,
             )
 
+    def classes(self, prediction: Type) -> Classes | None:
+        """See `Loss.classes`."""
+        return None if self.one_hot else Classes(prediction.shape[self.axis], self.ignore)
+
     def _labels(self, prediction: Type) -> Type:
         integers = ops.label_type(prediction, self.axis)
         _check_classes(self.weights, prediction, self.axis)
@@ -137,6 +147,10 @@ class Nll(Loss):
     weights: tuple[float, ...] = option((), _WEIGHTS, low=0)
     axis: int = option(1, _AXIS)
     reduction: Reduction = option("mean", _REDUCTION)
+
+    def classes(self, prediction: Type) -> Classes | None:
+        """See `Loss.classes`."""
+        return Classes(prediction.shape[self.axis], self.ignore)
 
     def _labels(self, prediction: Type) -> Type:
         _check_classes(self.weights, prediction, self.axis)
@@ -245,6 +259,13 @@ class Sum(Loss):
             raise _bad("there is nothing to add")
         if self.weights and len(self.weights) != len(self.losses):
             raise _bad(f"{len(self.losses)} losses have {len(self.weights)} weights")
+
+    def classes(self, prediction: Type) -> Classes | None:
+        """See `Loss.classes`: a label that does not count has to be one for every loss that takes classes."""
+        found = [c for loss in self.losses if (c := loss.classes(prediction))]
+        if not found:
+            return None
+        return found[0] if all(c == found[0] for c in found) else Classes(found[0].count)
 
     def _labels(self, prediction: Type) -> Type:
         first, *others = ((loss, loss.labels(prediction)) for loss in self.losses)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.diagnostics import error, quote
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.graph import Constant, Graph, Input, Op, Splat
 from dlc.graph.gradient import Names, sweep
 from dlc.graph.graph import with_live_origins
@@ -16,6 +16,7 @@ from dlc.ops.normalize import BatchNorm
 from dlc.training.batch_norm import TrainingBatchNorms, training_batch_norms
 from dlc.training.dropout import with_step, without_dropout
 from dlc.training.recipe import Recipe
+from dlc.types import Type
 
 Pairs = Sequence[tuple[str, Op]]
 
@@ -56,6 +57,23 @@ class Differentiated:
     def idle(self, weights: Mapping[str, Input]) -> tuple[str, ...]:
         """Names of weights whose gradient is zero everywhere."""
         return tuple(name for name, g in zip(weights, self.gradients, strict=True) if isinstance(g, Splat))
+
+
+def prediction_of(names: Sequence[str], types: Sequence[Type], of: str) -> int:
+    """The index of the output that the loss reads: the one named `of`, or the first of a float type.
+
+    Raises:
+        DlcError: (USAGE) there is no such output.
+    """
+    floats = [k for k, t in enumerate(types) if t.dtype.is_float]
+    if of in names and names.index(of) in floats:
+        return names.index(of)
+    if not of and floats:
+        return floats[0]
+    known = [names[k] for k in floats]
+    if not known:
+        raise _refused("the model has no output of a float type", "only floats have gradients")
+    raise _refused(f"the model has no float output {quote(of)}", did_you_mean(of, known, "outputs"))
 
 
 def weight_inputs(weights: Mapping[str, Op]) -> dict[str, Input]:
@@ -147,3 +165,7 @@ def _check_names(names: Sequence[str], what: str, label: str) -> None:
         rename = "give the labels another name: label=NAME" if twice == [label] else "rename it in the model"
         message = f"autodiff: two {what} of the step would be named {', '.join(map(quote, twice))}"
         raise error("duplicate-name", message, help=rename)
+
+
+def _refused(message: str, help: str) -> DlcError:
+    return error("no-gradient", f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)
