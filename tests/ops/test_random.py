@@ -247,3 +247,13 @@ def test_c_gives_the_same_bits(target: str, cc: str, tmp_path: Any) -> None:
     assert np.array_equal(np.stack(compiled(0, args), 1), expected)
     for n, (_, args, expected) in enumerate(made, 1):
         assert compiled(n, args)[0].tobytes() == expected.tobytes(), n
+
+
+@pytest.mark.parametrize(("seed", "step"), [(3, None), (-1, 5), (2**62 + 5, -7), (-(2**63), 2**40 + 3)])
+@pytest.mark.parametrize(
+    "of", [Type(f16, (3, 7)), Type(f32, (20_000,)), Type(f64, (5,)), Type(f32, (0,)), Type(f32, ())]
+)
+def test_many_numbers_at_once_are_those_of_the_kernel(of: Type, seed: int, step: int | None) -> None:
+    op = RandomUniform(SEED, of, None if step is None else STEP, stream=2**31 + 9)
+    args = [np.asarray(v, np.int64) for v in (seed, step) if v is not None]
+    np.testing.assert_array_equal(op.evaluate(*args), run_kernel(op.kernel, args)[0], strict=True)
