@@ -22,7 +22,7 @@ from dlc.passes.autodiff import Autodiff
 from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult
 from dlc.training.bundle import Bundle, FunctionName, digest_of
-from dlc.training.bundling import make_bundle, memory, regions_of
+from dlc.training.bundling import make_bundle, memory_of, regions_of
 from dlc.training.functions import FUNCTIONS, IGNORED
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def emit_training(
         if not bundle.template[1]:
             report.note("the model cannot be written back with its new parameters: a checkpoint holds them")
         artifact = backend.for_model(title).emit_training(bundle, report)
-        return replace(artifact, facts={**bundle.facts, **memory(bundle.regions, plans), **artifact.facts})
+        return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
     return session.step(Stage(f"emit {backend}", package, run, extra), given)

@@ -87,7 +87,7 @@ class KernelRow:
 def report_html(
     model: str, recipe: Recipe, steps: Sequence[StepResult[Any]], plan: Plan | None, artifact: Artifact
 ) -> str:
-    """The page."""
+    """The page; of a training program, memory and kernels are those of the function whose plan is given."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -168,7 +168,9 @@ def graph_rows(step: StepResult[Any]) -> tuple[GraphRow, ...]:
     kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)}
     more += [f"{len(kernels):,} different kernels"] if kernels else []
     kinds = ", ".join([*(f"{name} {n:,}" for name, n in most[:_KINDS]), *more])
-    return (GraphRow(escape(step.spec.partition("{")[0]), sum(counts.values()), len(sizes), sum(sizes), kinds),)
+    title = escape(step.spec.partition("{")[0])
+    title = f"{step.function}: {title}" if step.function else title
+    return (GraphRow(title, sum(counts.values()), len(sizes), sum(sizes), kinds),)
 
 
 def kernels(plan: Plan) -> tuple[KernelRow, ...]:
@@ -222,7 +224,7 @@ def _operation(kernel: Kernel) -> str:
 def _step(step: StepResult[Any]) -> Mapping[str, Any]:
     counts = ", ".join(f"{what} {n:,}" for what, n in step.counts.items())
     return {
-        "spec": escape(step.spec),
+        "spec": escape(f"{step.function}: {step.spec}" if step.function else step.spec),
         "ms": f"{step.milliseconds:.1f}",
         "cached": step.cached,
         "counts": counts,

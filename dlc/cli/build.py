@@ -13,6 +13,7 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.complete import complete_steps
+from dlc.cli.functions import by_function, headed, plan_of
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
 from dlc.cli.stats import check_stats, stats_of
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from dlc.config import Config
     from dlc.driver import Build
     from dlc.interfaces import Artifact
-    from dlc.plan import Plan
     from dlc.session import StepResult
 
 _TOLD = "What to tell"
@@ -201,12 +201,13 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
     target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
-    counted = stats_of(steps) if wishes.stats else None
-    texts = [*explained(steps), *([str(counted)] if counted else [])]
-    extra = {"stats": counted.json()} if counted else {}
+    counted = {name: stats_of(own) for name, own in by_function(steps).items()} if wishes.stats else {}
+    texts = [*explained(steps), *([headed({name: str(c) for name, c in counted.items()})] if counted else [])]
+    told_stats = {name: c.json() for name, c in counted.items()}
+    extra = {"stats": told_stats.get("", told_stats)} if counted else {}
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
-        return _stopped(build.last.value, texts, common), build
+        return _stopped(steps, texts, common), build
     artifact = with_manifest(build.last.value)
     if wishes.html:
         _add_report(artifact, steps, prepared, wishes.directory)
@@ -216,27 +217,23 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 
 
-def _stopped(state: object, texts: Sequence[str], common: dict[str, Any]) -> Outcome:
+def _stopped(steps: Steps, texts: Sequence[str], common: dict[str, Any]) -> Outcome:
     from dlc.state_text import print_state
 
-    text = print_state(state)
+    last = by_function(steps) if steps[-1].function else {"": steps}
+    text = headed({name: print_state(own[-1].handle.value) for name, own in last.items()}, "# ")
     return Outcome("\n".join([*texts, text]), {**common, "text": text})
 
 
 def _memory(artifact: Artifact, steps: Steps) -> dict[str, int | str]:
     """What the planner said; the plan is loaded only if the artifact does not repeat it."""
-    plan = None if "bound" in artifact.facts else _plan(steps)
+    plan = None if {"bound", "peak_bytes"} & artifact.facts.keys() else plan_of(steps)
     return {**artifact.facts, **(plan.facts if plan else {})}
-
-
-def _plan(steps: Steps) -> Plan | None:
-    """The last plan that a step gave, loaded."""
-    return next((step.handle.value for step in reversed(steps) if step.handle.kind == "plan"), None)
 
 
 def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory: Path) -> None:
     from dlc.report_html import report_html
     from dlc.writing import write_whole
 
-    page = report_html(prepared.source.name, prepared.recipe, steps, _plan(steps), artifact)
+    page = report_html(prepared.source.name, prepared.recipe, steps, plan_of(steps), artifact)
     write_whole(directory / "report.html", page.encode("utf-8"), make_directory=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.cli.functions import training_lines
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.plugins import load_registry
@@ -118,5 +119,6 @@ def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: To
         "cache": {"hits": counts.hits, "misses": counts.misses},
         "milliseconds": round((time.perf_counter() - start) * 1000, 1),
     }
-    lines = [f"{directory}: {len(written)} files, {size(total)}", memory_line(told.memory)]
+    told_memory = training_lines(told.memory, told.steps) or [memory_line(told.memory)]
+    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory]
     return Outcome("\n".join(line for line in lines if line), data)

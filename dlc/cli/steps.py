@@ -26,20 +26,27 @@ def step_name(step: StepResult[Any]) -> str:
 
 
 def step_table(steps: Steps) -> str:
-    """Step, milliseconds, hit or miss, nodes, and a note."""
+    """Step, milliseconds, hit or miss, nodes, and a note; in front the function of a training program."""
     rows = [("step", "ms", "cache", "nodes", "note")]
     before: int | None = None
+    function = ""
     for step in steps:
         nodes = step.counts.get("nodes")
+        if step.function != function:
+            function, before = step.function, steps[0].counts.get("nodes")
         rows.append((_short(step.spec), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)))
         before = nodes if nodes is not None else before
-    return columns(rows, right=(1,))
+    if not function and not any(step.function for step in steps):
+        return columns(rows, right=(1,))
+    names = ("function", *(step.function for step in steps))
+    return columns([(name, *row) for name, row in zip(names, rows, strict=True)], right=(2,))
 
 
 def step_json(step: StepResult[Any]) -> dict[str, Any]:
     """One step for programs."""
     return {
         "step": step.spec,
+        **({"function": step.function} if step.function else {}),
         "milliseconds": round(step.milliseconds, 3),
         "cached": step.cached,
         "output": f"{step.handle.kind} {step.handle.digest}",
@@ -60,7 +67,7 @@ def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
         for step in steps:
             if not name or _title(step, steps) != name:
                 continue
-            lines.append(escape(step.spec))
+            lines.append(f"{step.function}: {escape(step.spec)}" if step.function else escape(step.spec))
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
             lines += [f"  {escape(note)}" for note in step.notes]
             lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in dict.fromkeys(step.misses)]
@@ -88,14 +95,17 @@ class Dump:
     def last(self, steps: Steps) -> None:
         """Write the result of the last step, if it is wanted. Raises DlcError when it cannot be written."""
         step, name = steps[-1], _title(steps[-1], steps)
-        before = steps[-2].handle.digest if len(steps) > 1 else ""
+        # Every function of a training program begins with what was parsed.
+        earlier = next((s for s in reversed(steps[:-1]) if s.function == step.function), steps[0])
+        before = earlier.handle.digest if len(steps) > 1 else ""
         changed = self.wanted == "changed" and step.handle.digest != before
         if step.handle.kind == "artifact" or not (changed or self.wanted in ("all", name)):
             return
         from dlc.state_text import print_state
         from dlc.writing import write_whole
 
-        path = self.directory / f"{len(steps) - 1:03}-{name}.dlc"
+        title = f"{step.function}-{name}" if step.function else name
+        path = self.directory / f"{len(steps) - 1:03}-{title}.dlc"
         write_whole(path, print_state(step.handle.value, origins=True).encode(), make_directory=True)
 
 
@@ -119,7 +129,7 @@ def _title(step: StepResult[Any], steps: Steps) -> str:
 
 
 def _known(recipe: Recipe) -> list[str]:
-    return ["parse", *(step.name for step in recipe.steps), "emit", "build"]
+    return ["parse", *(step.name for step in recipe.whole), "emit", "build"]
 
 
 def _short(spec: str) -> str:

@@ -27,7 +27,7 @@ from dlc.training.losses import parse_loss
 from dlc.training.optimizers import parse_optimizer
 from dlc.training.recipe import Recipe
 from dlc.training.trained import prediction_of
-from dlc.training.weights import chosen
+from dlc.training.weights import chosen, frozen
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ class Autodiff(Pass[Graph, Graph]):
         step = training_function(self.give, state, at, weights, self.training())
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
+        if still := frozen(weights, (state.outputs[at],)):
+            report.count("frozen", len(still))
         for node, reason in step.scattered:
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if step.idle:

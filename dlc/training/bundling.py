@@ -64,12 +64,18 @@ def regions_of(plans: Mapping[FunctionName, Plan]) -> Regions:
     }
 
 
-def memory(regions: Regions, plans: Iterable[Plan]) -> dict[str, int | str]:
-    """Bytes of all regions, of the largest arena, and of all together: the most that a training step needs at once."""
-    empty = Bundle({}, regions, "")
-    sizes = {f"{name}_bytes": empty.size(name) for name in regions}
-    arena = max((plan.regions.get("arena", 0) for plan in plans), default=0)
-    return {**sizes, "arena": arena, "peak_bytes": sum(sizes.values()) + arena}
+def memory_of(bundle: Bundle, facts: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Bytes of every region, of the arena, and of all together: the most that a training step needs at once.
+
+    Args:
+        bundle: The program.
+        facts: What its backend says: "arena_bytes" where its functions take more than their plans.
+    """
+    sizes = {f"{name}_bytes": bundle.size(name) for name in bundle.regions}
+    planned = max((f.plan.regions.get("arena", 0) for f in bundle.functions.values()), default=0)
+    told = facts.get("arena_bytes")
+    arena = told if isinstance(told, int) else planned
+    return {**sizes, "arena_bytes": arena, "peak_bytes": sum(sizes.values()) + arena}
 
 
 def _changed(plan: Plan) -> list[Input]:

@@ -60,6 +60,13 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
     return {name: op for name, op in known.items() if name in taken}
 
 
+def frozen(chosen: Mapping[str, Op], outputs: Sequence[Op]) -> tuple[str, ...]:
+    """Names of the weights of `outputs` that are not among those chosen, though they would be by default."""
+    known = parameters(outputs)
+    default = _default(known, outputs)
+    return tuple(name for name in known if name in default and name not in chosen)
+
+
 def _default(known: Mapping[str, Op], outputs: Sequence[Op]) -> set[str]:
     """Scalars are mostly settings (an epsilon, a scale), and statistics are not what a gradient should move."""
     norms = (op for op in toposort(outputs) if isinstance(op, BatchNorm))
