@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dlc.plan import Plan
     from dlc.training.bundle import Bundle
     from dlc_backend_c.runtime import Model
+    from dlc_backend_c.training_runtime import TrainingModel
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class C(Options, Backend):
 
         return artifact if self.lib == "none" else build(artifact, self, workshop)
 
-    def load(self, directory: Path) -> "Model":
-        """The model whose shared library was built into `directory`; raises DlcError."""
-        from dlc_backend_c.runtime import Model
+    def load(self, directory: Path) -> "Model | TrainingModel":
+        """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""
+        from dlc_backend_c.runtime import load
 
-        return Model.load(directory)
+        return load(directory)

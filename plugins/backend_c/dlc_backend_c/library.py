@@ -1,0 +1,201 @@
+"""A built library, opened: checked against its manifest, its functions declared, called on arrays without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlc import ExitCode, Signature
+from dlc.calling import input_array, named_inputs, output_buffers
+from dlc.diagnostics import DlcError, error
+from dlc.hashing import content_sha256, file_sha256
+from dlc.locking import directory_lock
+from dlc.manifest import NAME, read_manifest
+from dlc.types import Array, Type
+from dlc_backend_c import manifest
+from dlc_backend_c.opening import open_library
+
+_ALIGN = 64
+_ERRORS = {1: "a buffer is absent", 2: "a buffer is misaligned", 3: "the weights are missing"}
+_ORDINARY = "int {p}_run(const void *const *, void *const *, void *);"
+_TRAINING = """
+typedef struct {{
+    void *parameters, *state, *gradients, *arena;
+    void (*all_reduce)(void *gradients, size_t bytes, void *user);
+    void *user;
+}} training;
+int {p}_init(const training *);
+int {p}_train_step_run(const training *, const void *const *, void *const *);
+int {p}_evaluate_run(const training *, const void *const *, void *const *);
+int {p}_predict_run(const training *, const void *const *, void *const *);
+int {p}_save(const training *, void *);
+int {p}_load(const training *, const void *, size_t);
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """A library and what its manifest tells."""
+
+    directory: Path
+    signature: Signature
+    told: Mapping[str, Any]
+    """The manifest."""
+    ffi: Any = field(repr=False)
+    _lib: Any = field(repr=False)
+    _kept: tuple[Any, ...] = field(repr=False)
+    """What must live as long as the library: mapped weights."""
+
+    def function(self, name: str) -> Any:
+        """The function PREFIX_name."""
+        return getattr(self._lib, f"{self.told['prefix']}_{name}")
+
+    def call(
+        self,
+        function: Callable[[Any, Any], int],
+        signature: Signature,
+        args: tuple[object, ...],
+        out: Mapping[str, Array] | None,
+        inputs: Mapping[str, object],
+    ) -> tuple[int, list[Array], list[Array]]:
+        """A function of two arrays of pointers, called on arrays.
+
+        Returns:
+            What it returned, the arrays that it read, those that it wrote.
+
+        Raises:
+            DlcError: a name, shape or dtype is not the signature's; what was expected and found is named.
+        """
+        given = named_inputs(signature.inputs, args, inputs)
+        read = [input_array(p, given[p.name]) for p in signature.inputs]
+        buffers = output_buffers(signature, out or {}, read)
+        written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]
+        sources = self.ffi.new("void *[]", [self.pointer(a) for a in read] or 1)
+        sinks = self.ffi.new("void *[]", [self.pointer(a) for a in written] or 1)
+        return function(sources, sinks), read, written
+
+    def file(self, name: str) -> bytes:
+        """An installed file as the manifest describes it; raises DlcError when it is another by now."""
+        try:
+            content = (self.directory / Path(name).name).read_bytes()
+        except OSError as problem:
+            raise damaged(self.directory, f"{name}: {problem.strerror}") from None
+        if content_sha256(content) != self.told["files"][name]["sha256"]:
+            raise damaged(self.directory, f"{name} is not the file that the manifest describes")
+        return content
+
+    def pointer(self, array: Array | None) -> Any:
+        """The address of an array's first element, NULL for none."""
+        return self.ffi.cast("void *", 0 if array is None else address(array))
+
+
+def opened(directory: Path) -> Library:
+    """The library in `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
+    try:
+        # A build that installs into it meanwhile waits: manifest, library and weights are of one model.
+        with directory_lock(directory, shared=True):
+            return _opened(directory)
+    except TimeoutError as problem:
+        raise damaged(directory, str(problem.strerror)) from None
+
+
+def _opened(directory: Path) -> Library:
+    found = read_manifest(directory)
+    told = found.data
+    library = _checked_library(directory, told)
+    from cffi import FFI
+
+    prefix = str(told["prefix"])
+    ffi: Any = FFI()
+    ffi.cdef((_TRAINING if "training" in told else _ORDINARY).format(p=prefix))
+    if told["weights"] == "map":
+        ffi.cdef(f"int {prefix}_set_weights(const void *);")
+    try:
+        lib = open_library(ffi, library, apart=told["weights"] == "map")
+    except OSError as problem:
+        raise damaged(directory, f"the library cannot be loaded: {problem}") from None
+    kept: list[Any] = []
+    if told["weights"] == "map":
+        weights = np.memmap(directory / f"{prefix}_weights.bin", np.uint8, "r")
+        kept.append(weights)
+        succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", address(weights))))
+    return Library(directory, found.signature, told, ffi, lib, tuple(kept))
+
+
+def address(array: Array) -> int:
+    """Of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def aligned(size: int) -> Array:
+    """Bytes at a multiple of 64, of any content."""
+    memory = np.empty(size + _ALIGN, np.uint8)
+    start = -address(memory) % _ALIGN
+    return memory[start : start + size]
+
+
+def _new(of: Type) -> Array:
+    return aligned(of.nbytes).view(of.dtype.numpy).reshape(of.shape)
+
+
+def succeed(code: int) -> None:
+    """Raises DlcError for what no argument explains."""
+    if code:
+        raise error("run-failed", f"the model returned {code}: {_ERRORS.get(code, 'unknown error')}")
+
+
+def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
+    if told.get("schema") != manifest.SCHEMA:
+        raise damaged(directory, f"{NAME} has schema {told.get('schema')!r}, not {manifest.SCHEMA!r}")
+    name = str(told.get("library", ""))
+    if not name.endswith(".so"):
+        raise error(
+            "cannot-load",
+            f"{directory.name} holds no shared library",
+            help="build it with c{lib=shared}",
+            exit_code=ExitCode.USAGE,
+        )
+    library = directory / Path(name).name
+    try:
+        intact = file_sha256(library) == told["files"][name]["sha256"]
+    except OSError as problem:
+        raise damaged(directory, f"{name}: {problem.strerror}") from None
+    if not intact:
+        raise damaged(directory, f"{name} is not the library that the manifest describes")
+    _check_cpu(told)
+    return library
+
+
+def _check_cpu(told: Mapping[str, Any]) -> None:
+    """Instructions that this CPU lacks would kill the process at the first call."""
+    from dlc_backend_c.target import target_for
+
+    needed, here = _level(told.get("cpu", [])), _level(target_for("native").flags)
+    if needed > here:
+        raise error(
+            "cannot-load",
+            f"the library is built for {_LEVELS[needed]}, this machine offers {_LEVELS[here] or 'less'}",
+            help=f"build it here, or with c{{cpu={_LEVELS[here] or 'generic'}}}",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+_LEVELS = ("", "x86-64-v3", "x86-64-v4")
+
+
+def _level(flags: Iterable[str]) -> int:
+    return max((_LEVELS.index(f) for flag in flags if (f := flag.removeprefix("-march=")) in _LEVELS), default=0)
+
+
+def damaged(directory: Path, reason: str) -> DlcError:
+    """What is installed cannot be run: why."""
+    return error(
+        "cannot-load",
+        f"{directory.name}: {reason}",
+        help="build the model again",
+        exit_code=ExitCode.USAGE,
+    )
