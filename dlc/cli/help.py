@@ -34,6 +34,14 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),
         ("dlc verify out --model model.onnx", "a program against the model it was made of"),
     ),
+    "train": (
+        ("dlc train out --data train.npz --validation 0.1", "ten epochs, a tenth of the rows to judge by"),
+        (
+            "dlc train out --data x=x.npy --data y=y.npy --epochs 5 --export trained.onnx",
+            "the model with its new weights",
+        ),
+        ("dlc train out --data train.npz --resume --epochs 20", "ten more, from the checkpoint"),
+    ),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "what a report of a bug does again"),
@@ -123,7 +131,8 @@ def dress(command: Any) -> Any:
 def _flag(p: Any) -> Flag:
     if p.param_type_name == "argument":
         return Flag(_argument(p), p.help or "", "", True)
-    names = ", ".join(sorted(p.opts, key=len)) + (f" {p.metavar}" if p.metavar else "")
+    words = [*sorted(p.opts, key=len), *getattr(p, "secondary_opts", ())]
+    names = ", ".join(words) + (f" {p.metavar}" if p.metavar else "")
     # Only plain values: click has signs of its own for "none given".
     shown = isinstance(p.default, int | float | str) and p.default not in ("", False)
     text = f"{p.help or ''}" + (f" [default: {p.default}]" if shown else "")

@@ -37,7 +37,8 @@ diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`)
 
 _MEANING = {
     ExitCode.OK: "everything went well",
-    ExitCode.MODEL: "the model, or where its program should go, cannot be used; for `cache verify`: damage was found",
+    ExitCode.MODEL: "the model, or where its program should go, cannot be used; for `cache verify`: damage was found; "
+    "for `train`: the loss was not finite",
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
     ExitCode.MISMATCH: "`verify` found a difference beyond the tolerance",
     ExitCode.LIMIT: "a limit would be exceeded: the size of a tensor, of the working memory",
@@ -45,7 +46,7 @@ _MEANING = {
     ExitCode.PLUGIN: "a plugin is at fault",
     ExitCode.CACHE_MISS: "`--cache require`, and something is not in the cache",
     ExitCode.BUG: "dlc itself is at fault; the message says what to send",
-    ExitCode.INTERRUPTED: "interrupted from the keyboard",
+    ExitCode.INTERRUPTED: "interrupted from the keyboard; `train` has written its checkpoint",
 }
 
 _ENVIRONMENT = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +56,53 @@ class Terminal:
             yield shown
         finally:
             shown.stop()
+
+    @contextmanager
+    def bar(self, total: int | None) -> Generator[Bar]:
+        """Shows how much of something is done, on a terminal only; `total` None: nobody knows how much there is."""
+        shown = Bar(not (self.json or self.quiet) and is_interactive(), total)
+        try:
+            yield shown
+        finally:
+            shown.stop()
+
+
+class Bar:
+    """One line on stderr with a bar and the time that is left; lines that are logged meanwhile stand above it."""
+
+    def __init__(self, shows: bool, total: int | None) -> None:
+        """Nothing is shown before the first `at`."""
+        self._shows, self._total = shows, total
+        self._progress: Any = None
+        self._task: Any = None
+        self._next = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to say something new: saying is slow beside steps of small programs."""
+        return self._shows and time.monotonic() >= self._next
+
+    def at(self, done: int, what: str) -> None:
+        """Say how much is done, and what runs now."""
+        if not self._shows:
+            return
+        from rich.markup import escape as literal
+
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task("", total=self._total, completed=done)
+        self._progress.update(self._task, completed=done, description=literal(escape(what)[:100]))
+        self._next = time.monotonic() + 0.1
+
+    def stop(self) -> None:
+        """Remove the line."""
+        if self._progress is not None:
+            self._progress.stop()
 
 
 class Progress:

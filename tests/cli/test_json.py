@@ -11,6 +11,7 @@ from dlc.cli.table import COMMANDS
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
+from tests.training.linear import Linear, blobs, save
 
 MAPS = {"counts", "memory", "ops", "offers"}
 """Objects whose keys are names of things, not part of the form."""
@@ -25,6 +26,7 @@ LINES = {
     "build_failed": ["build", "absent.onnx"],
     "run": ["run", "out", "--time", "--calls", "2"],
     "verify": ["verify", "out", "--model", "small.onnx"],
+    "train": ["train", "out", "--data", "train.npz", "--validation", "0.5", "--epochs", "1"],
     "opt": ["opt", "graph.dlc", "-p", "simplify"],
     "show_model": ["show", "small.onnx", "--text"],
     "show_program": ["show", "out"],
@@ -68,12 +70,18 @@ def union(forms: Sequence[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_form_of_the_document(dlc: Dlc, golden: Golden, program: Path, name: str) -> None:
+def test_form_of_the_document(
+    dlc: Dlc, golden: Golden, program: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A change here is a change for every program that reads it: add keys, or count the version up."""
     Path("small.onnx").write_bytes(small().SerializeToString())
     Path("graph.dlc").write_text('graph(%0 "x": f32[2]) {\n  %1 = neg(%0)\n  return %1 "y"\n}\n')
     if name in ("run", "verify", "show_program"):
         Path("out").symlink_to(program / "out")
+    if name == "train":
+        Path("out").mkdir()
+        save("train.npz", **blobs(30))
+        monkeypatch.setattr("dlc.loading.load", lambda _, __: Linear())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     if name.startswith("cache_"):
         assert dlc("build", "small.onnx", "-o", "made", "-q").code == 0
     ran = dlc(*LINES[name], "--json")
