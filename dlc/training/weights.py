@@ -9,7 +9,7 @@ Patterns are those of a shell: `*`, `?`, `[abc]`; case counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -43,6 +43,7 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
     """
     known = parameters(outputs)
     if not known:
+        _check_inputs(patterns, outputs)
         raise _refused(
             "the model has no parameters that its output depends on",
             "initializers of an ONNX file are some, until fold-constants drops their names: train before it",
@@ -52,11 +53,14 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
     for pattern in patterns:
         name = pattern.removeprefix("!")
         fits = default if name == ALL and name not in known else {n for n in known if fnmatchcase(n, name)}
+        if not fits and pattern.startswith("!") and _inputs((name,), outputs):
+            continue  # data is never trained
         if not fits:
+            _check_inputs((name,), outputs)
             raise _refused(f"no parameter is named {quote(name)}", did_you_mean(name, known, "parameters"))
         taken = taken - fits if pattern.startswith("!") else taken | fits
     if not taken:
-        raise _refused("no parameter is left to train", f"parameters are: {_shown(known)}")
+        raise _refused("no parameter is left to train", f"parameters are: {_listed(known)}")
     return {name: op for name, op in known.items() if name in taken}
 
 
@@ -74,6 +78,19 @@ def _default(known: Mapping[str, Op], outputs: Sequence[Op]) -> set[str]:
     return {name for name, op in known.items() if op.shape and op.digest not in statistics}
 
 
+def _inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> list[str]:
+    """Float inputs with data that patterns name."""
+    data = (op.name for op in toposort(outputs) if isinstance(op, Input) and op.role == "data" and op.dtype.is_float)
+    return [name for name in data if any(fnmatchcase(name, p) for p in patterns)]
+
+
+def _check_inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> None:
+    """Refuse inputs that are named as weights and have no value to start with."""
+    if named := _inputs(patterns, outputs):
+        message = f"inputs of the model have no value to start with: {_listed(named)}"
+        raise _refused(message, "to train them, say what they start with: init=kaiming-uniform")
+
+
 def _is_float(op: Op) -> bool:
     return any(t.dtype.is_float for t in op.types)
 
@@ -88,7 +105,7 @@ def _name(op: Op) -> str:
             return ""
 
 
-def _shown(names: Mapping[str, Op], limit: int = 8) -> str:
+def _listed(names: Collection[str], limit: int = 8) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(quote, list(names)[:limit])) + more
 

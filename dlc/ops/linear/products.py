@@ -90,7 +90,7 @@ class Einsum(Op):
 
     def define(self, *params: Any) -> Comp:
         xs: tuple[Param, ...] = params[0]
-        inputs, _, output = self._explicit().partition("->")
+        inputs, _, output = self.explicit().partition("->")
         terms = inputs.split(",")
         if len(terms) != len(xs):
             raise ShapeError(f"{len(terms)} operands in {self.equation!r}, {len(xs)} given")
@@ -114,7 +114,7 @@ class Einsum(Op):
             raise ShapeError("no operands")
         return comp([found[c] for c in output], body, sum=[a for c, a in found.items() if c not in output])
 
-    def _explicit(self) -> str:
+    def explicit(self) -> str:
         """The equation with "..." spelled in letters of its own, and with an output."""
         inputs, arrow, output = self.equation.partition("->")
         terms = inputs.split(",")
