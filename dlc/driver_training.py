@@ -23,7 +23,7 @@ from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult
 from dlc.training.bundle import Bundle, FunctionName, digest_of
 from dlc.training.bundling import make_bundle, memory_of, regions_of
-from dlc.training.functions import FUNCTIONS, IGNORED
+from dlc.training.functions import IGNORED
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
@@ -71,7 +71,7 @@ def compile_training(
     stage = _autodiff(recipe.training)
     if stop_after == "parse":
         return Build(tuple(done))
-    ends: Plans = {name: compiled(name, recipe.training) for name in FUNCTIONS[stage.updates]}
+    ends: Plans = {name: compiled(name, recipe.training) for name in recipe.functions}
     if stop_after in ("", "emit", "build"):
         bundle = joined(ends, parsed, stage, source, frontend)
         emitted = told(emit_training(recipe.backend, recipe.backend_package, bundle, session, _title(source)))

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
@@ -12,6 +13,9 @@ from dlc.interfaces import Backend
 from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
+
+if TYPE_CHECKING:
+    from dlc.training.bundle import FunctionName
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,16 @@ class Recipe:
         """All steps, that of a training program among them."""
         return (self.training, *self.steps) if self.training else self.steps
 
+    @property
+    def functions(self) -> "tuple[FunctionName, ...]":
+        """Those of a training program; none of other builds."""
+        if self.training is None:
+            return ()
+        from dlc.training.functions import FUNCTIONS
+
+        updates = self.training.stage.to_spec().get("updates")
+        return FUNCTIONS["immediate" if updates == "immediate" else "final"]
+
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
         check_chain([step.stage for step in self.steps], self.specs, end=self.backend.consumes)
@@ -68,6 +82,8 @@ class Recipe:
         texts = [str(step.stage) for step in self.whole]
         width = max(map(len, texts), default=0)
         lines = [f"pipeline {self.pipeline}  ({self.origin})"]
+        if self.training:
+            lines.append(f"functions {', '.join(self.functions)}: the pipeline of each has give=FUNCTION")
         for number, (text, step) in enumerate(zip(texts, self.whole, strict=True), 1):
             origins = ", ".join(f"{key} from {origin}" for key, origin in step.origins.items())
             lines.append(f"{number:3} {text:{width}}  {origins}".rstrip())

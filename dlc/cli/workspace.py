@@ -99,7 +99,7 @@ class Workspace:
             ("--input", "input", _pairs("--input", ":", choice.inputs)),
         )
         known = {doc.key for doc in frontend.options_doc()}
-        if (choice.by or forward) and "forward" in known:
+        if (choice.by or choice.train is not None or forward) and "forward" in known:
             spec = spec.with_option("forward", "yes")
         for flag, key, value in given:
             if not value:

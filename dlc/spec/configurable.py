@@ -63,6 +63,8 @@ class Configurable:
                 raise fault("unknown-option", f"{spec.name} has no option {key}", span.key if span else spec.span, help)
             declared, annotation = known[key]
             try:
+                if annotation is Spec and isinstance(value, str) and span:
+                    value = Spec(value, span=span.value)  # keeps its place for whoever reads the spec
                 found = read(annotation, value)
                 _check_bounds(declared, found)
             except Problem as problem:

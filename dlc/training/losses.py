@@ -22,7 +22,7 @@ from dlc.ops import loss as ops
 from dlc.ops.elementwise import Add, Mul, Sigmoid
 from dlc.ops.normalize import Softmax
 from dlc.ops.pointwise import scalar
-from dlc.spec import Configurable, option
+from dlc.spec import Configurable, Spec, option
 from dlc.training.bundle import Classes
 from dlc.training.selection import selected
 from dlc.types import DType, Type
@@ -307,7 +307,7 @@ LOSSES: Final[Mapping[str, type[AnyLoss]]] = {kind.name: kind for kind in (Cross
 """Name in a spec → class."""
 
 
-def parse_loss(text: str, source: str = "loss") -> AnyLoss:
+def parse_loss(text: str | Spec, source: str = "loss") -> AnyLoss:
     """The loss that a spec describes: `cross-entropy{smoothing=0.1}`.
 
     Raises:

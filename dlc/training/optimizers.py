@@ -17,7 +17,7 @@ from dlc.diagnostics import ExitCode, error
 from dlc.graph import Op
 from dlc.ops.elementwise import Add, Cast, Div, Equal, Mul, Sqrt, Sub, Where
 from dlc.ops.pointwise import scalar
-from dlc.spec import option
+from dlc.spec import Spec, option
 from dlc.training.adam import Adam, AdamW, Lamb
 from dlc.training.optimizer import EPS, L2, Optimizer, State, decayed, lerp, times
 from dlc.training.selection import selected
@@ -144,7 +144,7 @@ OPTIMIZERS: Final[Mapping[str, type[AnyOptimizer]]] = {
 """Name in a spec → class."""
 
 
-def parse_optimizer(text: str, source: str = "optimizer") -> AnyOptimizer:
+def parse_optimizer(text: str | Spec, source: str = "optimizer") -> AnyOptimizer:
     """The optimizer that a spec describes: `adam{lr=1e-3}`.
 
     Raises:

@@ -11,11 +11,11 @@ from dlc.spec import Configurable, Spec, fault
 T = TypeVar("T", bound=Configurable)
 
 
-def selected(text: str, source: str, kinds: Mapping[str, type[T]], what: str, several: str) -> T:
+def selected(text: str | Spec, source: str, kinds: Mapping[str, type[T]], what: str, several: str) -> T:
     """The object that a spec describes.
 
     Args:
-        text: The spec, as `huber{delta=2}`.
+        text: The spec, as `huber{delta=2}`; a parsed one keeps its place in messages.
         source: How messages call the text.
         kinds: Name in a spec → class.
         what, several: What kinds are called, one and many of them.
@@ -23,7 +23,7 @@ def selected(text: str, source: str, kinds: Mapping[str, type[T]], what: str, se
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names a kind or option that does not exist.
     """
-    spec = Spec.parse(text, source)
+    spec = text if isinstance(text, Spec) else Spec.parse(text, source)
     if (kind := kinds.get(spec.name)) is None:
         help = did_you_mean(spec.name, kinds, several)
         raise fault(f"unknown-{what}", f"there is no {what} {quote(spec.name)}", spec.span, help)
