@@ -15,19 +15,20 @@ alone, of inputs too, there is the pass gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dlc.graph.graph import Graph
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import Spec, option
-from dlc.training.bundle import FunctionName
-from dlc.training.functions import Updates, training_function
+from dlc.training.functions import training_function
+from dlc.training.initial import begun
+from dlc.training.initializers import parse_initializer
 from dlc.training.losses import parse_loss
 from dlc.training.optimizers import parse_optimizer
 from dlc.training.recipe import Recipe
 from dlc.training.trained import prediction_of
-from dlc.training.weights import chosen, frozen
+from dlc.training.weights import frozen
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,23 @@ class Autodiff(Pass[Graph, Graph]):
     outputs: bool = option(False, "give the model's own outputs too")
     stored_norms: bool = option(False, "let batch normalisations keep the statistics they have, as at inference")
     momentum: float = option(0.9, "how much of running statistics stays in a step", low=0, high=1)
-    updates: Updates = option(
+    init: Spec = option(
+        Spec("stored"),
+        "what trained weights start with, vectors aside: stored, xavier-uniform, xavier-normal, kaiming-uniform, "
+        "kaiming-normal, uniform, normal, constant or zeros",
+    )
+    seed: int = option(0, "seed of the random numbers that weights start with", low=0, high=(1 << 63) - 1)
+    updates: Literal["final", "immediate"] = option(
         "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
     )
-    give: FunctionName = option("step", "which function of a training program to make; --train makes all")
+    give: Literal["step", "predict", "evaluate", "gradients", "update"] = option(
+        "step", "which function of a training program to make; --train makes all"
+    )
 
     def __post_init__(self) -> None:
-        """Refuse an unknown loss or optimizer before any model is read."""
+        """Refuse an unknown loss, optimizer or initializer before any model is read."""
         self.training()
+        parse_initializer(self.init)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of the step.
@@ -67,7 +77,8 @@ class Autodiff(Pass[Graph, Graph]):
             DlcError: no weights, unknown names, labels that do not fit, or ops that have no gradient (all of them).
         """
         at = prediction_of(state.names, [op.type for op in state.outputs], self.of)
-        weights = chosen(self.wrt, (state.outputs[at],))
+        initializer = parse_initializer(self.init)
+        state, weights = begun(state, at, self.wrt, initializer, self.seed)
         step = training_function(self.give, state, at, weights, self.training())
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
@@ -83,6 +94,6 @@ class Autodiff(Pass[Graph, Graph]):
 
     def training(self) -> Recipe:
         """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""
-        loss, optimizer = parse_loss(str(self.loss), "loss"), parse_optimizer(str(self.optimizer), "optimizer")
+        loss, optimizer = parse_loss(self.loss), parse_optimizer(self.optimizer)
         settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum
         return Recipe(loss, optimizer, *settings)
