@@ -3,7 +3,7 @@
     "dlc-train\\n"  u64 length of the header  header as JSON  parts  SHA-256 of all before
 
 The header holds what the run was started with (`identity`), how far it came (`State.json`) and the sizes
-of the parts: the program's own checkpoint, gradients that are still being summed, and the program of the best epoch.
+of the parts: the program's own checkpoint, and that of the best epoch where it is kept.
 Nothing of a file is believed before its SHA-256 was compared, and nothing is changed before all of it was read.
 """
 
@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
 from dlc.training.loop import Course, State
 from dlc.writing import write_whole
@@ -30,7 +28,7 @@ _MAGIC: Final = b"dlc-train\n"
 _VERSION: Final = 1
 _LENGTH: Final = struct.Struct("<Q")
 _DIGEST: Final = 32
-_PARTS: Final = ("program", "gradients", "best")
+_PARTS: Final = ("program", "best")
 _WORDS: Final = {
     "seed": "--seed",
     "shuffle": "--shuffle",
@@ -74,18 +72,10 @@ class Checkpoint:
 
     def restore(self, program: TrainingProgram) -> State:
         """Put the program back to where it was; raises DlcError (USAGE), and then nothing has changed."""
-        gradients = program.gradients()
-        held = self.parts.get("gradients", b"")
-        if held and len(held) != sum(g.nbytes for g in gradients.values()):
-            raise _bad(self.path, "its gradients are those of another program")
         try:
             program.restore(self.parts["program"])
         except DlcError as problem:
             raise _bad(self.path, *_reasons(problem)) from None
-        at = 0
-        for g in gradients.values() if held else ():
-            g[...] = np.frombuffer(held, g.dtype, g.size, at).reshape(g.shape)
-            at += g.nbytes
         return self.state
 
 
@@ -94,8 +84,6 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint, whole or not at all. Raises DlcError when it cannot be written."""
     parts = {"program": program.checkpoint()}
-    if int(program.facts.get("accumulate", 1)) > 1:
-        parts["gradients"] = b"".join(np.ascontiguousarray(g).tobytes() for g in program.gradients().values())
     if best is not None:
         parts["best"] = best
     values = {

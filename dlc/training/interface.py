@@ -69,7 +69,7 @@ class TrainingProgram(Program, Protocol):
         ...
 
     def checkpoint(self) -> bytes:
-        """Parameters and state."""
+        """Parameters and state, with sums of gradients where several steps make an update."""
         ...
 
     def restore(self, checkpoint: bytes) -> None:

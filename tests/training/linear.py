@@ -129,11 +129,11 @@ class Linear:
         del hook
 
     def checkpoint(self) -> bytes:
-        held = [*self._parameters.values(), *self._state.values()]
+        held = [*self._parameters.values(), *self._state.values(), *self._gradients.values()]
         return b"linear" + struct.pack("<q", self._parameters["w"].size) + b"".join(v.tobytes() for v in held)
 
     def restore(self, checkpoint: bytes) -> None:
-        held = [*self._parameters.values(), *self._state.values()]
+        held = [*self._parameters.values(), *self._state.values(), *self._gradients.values()]
         head = b"linear" + struct.pack("<q", self._parameters["w"].size)
         if not checkpoint.startswith(head) or len(checkpoint) != len(head) + sum(v.nbytes for v in held):
             raise error("bad-checkpoint", "it is of another program")

@@ -93,7 +93,7 @@ def test_batches_of_an_epoch(start: Start, shuffle: bool) -> None:
     assert (found == seen(1)) == (not shuffle)
 
 
-@pytest.mark.parametrize("at", [1, 6, 7, 8, 15, 20, 21])
+@pytest.mark.parametrize("at", [1, 7, 8, 20])
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("judged", [False, True])
 def test_going_on_gives_the_same_bits(start: Start, tmp_path: Path, at: int, accumulate: int, judged: bool) -> None:
@@ -268,14 +268,6 @@ def test_another_program(start: Start, tmp_path: Path) -> None:
         run.resume(read_checkpoint(tmp_path / "c.dlc"))
     assert weights(run) == before
     assert (tmp_path / "c.dlc").read_bytes() == content
-
-
-def test_gradients_of_another_program(start: Start, tmp_path: Path) -> None:
-    start(Linear(accumulate=3), epochs=1).go()
-    held = read_checkpoint(tmp_path / "c.dlc")
-    run = start(Linear(accumulate=3), epochs=1)
-    with pytest.raises(DlcError, match="gradients are those of another program"):
-        run.resume(replace(held, parts={**held.parts, "gradients": b"12"}))
 
 
 @given(st.booleans(), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
