@@ -110,7 +110,7 @@ class MaxPlace(Op):
         if y.type != pool.type:
             raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
         index, k, element, guard = pool.taps(x)
-        number = apply("i64", _number(k))
+        number = apply("i64", _number(k, self.window))
         return comp(index, select(apply("eq", element, y[index]), number, math.prod(self.window)), min=k, where=guard)
 
 
@@ -137,24 +137,38 @@ class Unpool(Op):
         pads = defaulted(self.pads, 2 * rank, 0, "pads")
         dilation = defaulted(self.dilation, rank, 1, "dilation")
         n, c, *i = grid(self.to, "i")
-        k = grid(self.window, "k")
+        free = grid(self.window, "k")
         at: list[Expr] = [n, c]
+        taps: list[Expr] = []
         guard: Expr | None = None
-        for d in range(rank):
-            reach = i[d] + pads[d] - k[d] * dilation[d]
+        for d, tap in enumerate(free):
+            spot = i[d] + pads[d]
+            if _tiles(self.window[d], stride[d], dilation[d], self.to[d + 2] + pads[d], y.shape[d + 2]):
+                at.append(spot // stride[d])
+                taps.append(spot % stride[d])
+                continue
+            reach = spot - tap * dilation[d]
             at.append(reach // stride[d])
+            taps.append(tap)
             if stride[d] > 1:
                 guard = both(guard, apply("eq", reach % stride[d], 0))
             guard = both(guard, inside((at[-1], y.shape[d + 2])))
-        mine = apply("eq", place[tuple(at)], apply("i64", _number(k)))
-        return comp((n, c, *i), select(mine, y[tuple(at)], literal(0, y.dtype)), sum=k, where=guard)
+        mine = apply("eq", place[tuple(at)], apply("i64", _number(taps, self.window)))
+        value = select(mine, y[tuple(at)], literal(0, y.dtype))
+        summed = tuple(k for k in free if k in taps)
+        return comp((n, c, *i), value, sum=summed, where=guard) if summed else comp((n, c, *i), value)
 
 
-def _number(k: Sequence[Axis]) -> Expr:
+def _tiles(window: int, stride: int, dilation: int, reach: int, windows: int) -> bool:
+    """Whether every position below `reach` lies in exactly one window, and all of these exist."""
+    return window == stride and dilation == 1 and -(-reach // stride) <= windows
+
+
+def _number(taps: Sequence[Expr], window: Sequence[int]) -> Expr:
     """The row-major number of a tap."""
     number: Expr = Const(0)
-    for axis in k:
-        number = number * axis.extent + axis
+    for tap, extent in zip(taps, window, strict=True):
+        number = number * extent + tap
     return number
 
 

@@ -139,6 +139,8 @@ def windows() -> Iterator[Op]:
     yield pl.MaxPlace(x(1, 1, 5), x(1, 1, 4), (2,))
     yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 7, 7), (3, 2), (2, 3), (1, 0, 0, 1))
     yield pl.Unpool(x(2, 1, 5), x(2, 1, 5, dtype=i64, name="tap"), (2, 1, 8), (2,), dilation=(3,))
+    yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 5, 6), (2, 2), (2, 2), (0, 0, 1, 0))
+    yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 5, 8), (2, 3), (2, 3), (1, 1, 0, 0))
     yield pl.GlobalAveragePool(x(2, 3, 4, 5))
     yield pl.GlobalMaxPool(x(2, 3, 4, 5))
 
