@@ -2,6 +2,7 @@
 
     y = relu(x)      →   y = call(x) body=@k        k: r[i] = max(p[i], 0)
     y = add(x, 2.0…) →   the one value of a splat stands in the kernel as a literal
+    (a, b) = f(x)    →   a = call(x); b = call(x)           where sums of products have no statement in common
 
 What depends on constants only stays as it is: a backend evaluates it when it writes the weights. Outputs of the graph
 become distinct calls, so that each can be written straight into the caller's buffer.
@@ -22,6 +23,7 @@ from dlc.kernel.define import ShapeError, comp, grid, kernel_of
 from dlc.kernel.expr import Const, Expr, Load, map_loads
 from dlc.kernel.merge import compose
 from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.separate import alone
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.base import Level, Pass
 from dlc.passes.constants import without_names
@@ -43,7 +45,9 @@ class Lower(Pass[Graph, Graph]):
         problems: list[Diagnostic] = []
 
         def rule(op: Op) -> Op | None:
-            if isinstance(op, (Input, Constant, Splat, Item)) or is_constant(op, memo):
+            if isinstance(op, Item):
+                return single_result(op)
+            if isinstance(op, (Input, Constant, Splat)) or is_constant(op, memo):
                 return None
             if isinstance(op, Call):
                 return lower_op(op) if any(isinstance(x, Splat) for x in op.args) else None
@@ -71,6 +75,14 @@ def lower_op(op: Op) -> Call:
     literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
     args = tuple(x for x in op.operands if not isinstance(x, Splat))
     return Call(inline_literals(kernel, literals) if literals else kernel, args)
+
+
+def single_result(item: Item) -> Call | None:
+    """The call of what one result needs, where it has nothing in common with the others of its call."""
+    if not isinstance(item.of, Call):
+        return None
+    found = alone(item.of.body, item.index)
+    return None if found is None else Call(found[0], tuple(item.of.args[k] for k in found[1]))
 
 
 def composite_kernel(op: Op) -> Kernel:
