@@ -21,6 +21,7 @@ from dlc.kernel.inline import is_pointwise_map
 from dlc.kernel.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.passes.base import Level, Pass
+from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
 from dlc.report import Report
 from dlc.spec import option
@@ -125,6 +126,8 @@ class _Fuser:
         }
         for nest in consumer.body.nests:
             for name in sorted(names & nest.reads()):
+                if movement and any(x.param == name and reads_panels(nest, x) for x in loads(nest.body)):
+                    return "it stores a factor in panels"
                 value = Param(name, result.type)
                 inlined = refusal(single, value, nest) if mapped and single is not None else "it is no map"
                 if not inlined:

@@ -22,6 +22,7 @@ from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.simplify import simplify_nest
 from dlc.ops.shape import Pad, Reshape, Transpose
 from dlc.passes.base import Level, Pass
+from dlc.passes.panels import changing_plan, packing
 from dlc.report import Report
 from dlc.spec import option
 from dlc.types import Type
@@ -136,23 +137,34 @@ class _Rewriter:
                 continue
             arguments = dict(zip((p.name for p in kernel.params), args, strict=True))
             for a, b in (factors, factors[::-1]):
-                if b.param not in arguments or not is_constant(arguments[b.param], self.constant):
+                if b.param not in arguments:
                     continue
-                if a.param in arguments and is_constant(arguments[a.param], self.constant):
+                if not is_constant(arguments[b.param], self.constant):
+                    done = self._pack_changing(kernel, k, a, b, arguments[b.param])
+                elif a.param in arguments and is_constant(arguments[a.param], self.constant):
                     continue
-                done = self._pack_factor(kernel, k, nest, a, b, arguments[b.param])
+                else:
+                    done = self._pack_factor(kernel, k, nest, a, b, arguments[b.param])
                 if done is not None:
                     changed, position, value = done
                     return Call(changed, tuple(value if j == position else x for j, x in enumerate(args)))
         return Call(kernel, args)
+
+    def _pack_changing(self, kernel: Kernel, k: int, a: Load, b: Load, value: Op) -> tuple[Kernel, int, Op] | None:
+        """As `_pack_factor`, of a factor that is no constant: a call stores it in panels first."""
+        order = changing_plan(kernel.nests[k], a, b, value.type)
+        if order is None or not _read_once(kernel, b):
+            return None
+        self.report.count("changing factors packed")
+        index = _packed_index(b, order, self.options.panel)
+        return self._on_panels(kernel, k, b, index, packing(value, order, self.options.panel))
 
     def _pack_factor(
         self, kernel: Kernel, k: int, nest: Nest, a: Load, b: Load, weights: Op
     ) -> tuple[Kernel, int, Op] | None:
         """The kernel on panels of factor `b`, the position of that parameter and its new value."""
         r = roles(nest, a, b)
-        uses = [x for n in kernel.nests for e in n.exprs() for x in loads(e) if x.param == b.param]
-        if len(uses) != 1:
+        if not _read_once(kernel, b):
             return None
         plan = _panel_plan(r.columns or tuple(x for x in r.batch), r.window, b, self.options.panel, bool(r.columns))
         if plan is None:
@@ -166,15 +178,25 @@ class _Rewriter:
         value = _packed(weights, perm, panel)
         index = _packed_index(b, perm, panel)
 
+        self.report.count("factors packed")
+        return self._on_panels(kernel, k, b, index, value)
+
+    def _on_panels(self, kernel: Kernel, k: int, b: Load, index: tuple[Expr, ...], value: Op) -> tuple[Kernel, int, Op]:
+        """The kernel reading `value` at `index` where nest `k` read factor `b`."""
+
         def change(load: Load) -> Expr:
             return Load(load.param, index) if load is b or load == b else load
 
         nests = list(kernel.nests)
-        nests[k] = simplify_nest(replace(nest, body=map_loads(nest.body, change)))
+        nests[k] = simplify_nest(replace(nests[k], body=map_loads(nests[k].body, change)))
         params = tuple(Param(p.name, value.type) if p.name == b.param else p for p in kernel.params)
         position = [p.name for p in kernel.params].index(b.param)
-        self.report.count("factors packed")
         return Kernel.canonical(params, kernel.results, tuple(nests), kernel.locals), position, value
+
+
+def _read_once(kernel: Kernel, b: Load) -> bool:
+    """Whether no other load reads a factor's tensor."""
+    return sum(x.param == b.param for n in kernel.nests for e in n.exprs() for x in loads(e)) == 1
 
 
 def _panel_plan(
