@@ -5,13 +5,14 @@ safe moves and lower bounds kept per set; quick orders give the first upper boun
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlc.placement.exact_order import Exact
 from dlc.placement.lifetimes import peak_in
 from dlc.placement.quick_orders import beam, depth_first, greedy, natural
 from dlc.placement.segments import Segment, segments
+from dlc.placement.sources import without_sources
 from dlc.placement.tasks import Network, OrderResult, Task, network
 from dlc.placement.walk import Walk
 
@@ -51,14 +52,19 @@ def order_tasks(
     `memory` never returns a higher peak than the natural order; `depth-first` follows
     branches to their end and searches nothing. Raises ValueError for malformed tasks.
     """
-    net = network(tasks, sizes, keep)
+    whole = segments(network(tasks, sizes, keep))
+    contracted = without_sources(tasks, sizes, keep)
+    net = network(contracted.tasks, sizes, keep)
     pieces = segments(net)
     bound = max((piece.bound for piece in pieces), default=net.base)
     if policy == "depth-first":
         order = [task for piece in pieces for task in depth_first(Walk(net, piece))]
         peak = peak_in(net, order)
-        return OrderResult(tuple(order), peak, peak == bound, 0)
-    return _least(net, pieces, bound, Limits(state_limit, WORK_PER_STATE * state_limit))
+        return OrderResult(contracted.expanded(order), peak, peak == bound, 0)
+    found = _least(net, pieces, bound, Limits(state_limit, WORK_PER_STATE * state_limit))
+    least = max((piece.bound for piece in whole), default=0)
+    proven = found.proven and (contracted.exact or found.peak <= least)
+    return replace(found, order=contracted.expanded(found.order), proven=proven)
 
 
 def _least(net: Network, pieces: Sequence[Segment], bound: int, limits: Limits) -> OrderResult:
