@@ -31,8 +31,12 @@ from dlc.kernel.simplify import conjuncts, simplify_guard
 VECTORS = 2
 # Below, copies cost more than they save.
 ROWS, REDUCTION = 16, 32
+# Of a sum with so many terms, copies are made in parts that stay in the first cache, so fewer rows pay.
+LONG, FEW_ROWS = 2048, 4
 # Rows that so many columns read are copied even if they lie in order: in a block they lie close together.
 REUSED = 128
+# Columns in a multiple of this make whole panels, whatever the vectors.
+PANELS = 32
 # Where followers keep the reduction whole, panels are long: each copy of one must serve as many rows as this.
 UNCUT_ROWS = 96
 
@@ -83,6 +87,14 @@ class _Axes:
         return math.prod(x.extent for x in self.run)
 
 
+def columns_of(group: Group, kernel: Kernel, machine: Machine) -> Axis | None:
+    """The axis that is contiguous along the columns of a product on copies; None where it does not run on copies."""
+    axes = _axes(group, kernel)
+    if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where) is None:
+        return None
+    return axes.run[-1]
+
+
 def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     """The group's product on copies; None when that is impossible or does not pay."""
     axes = _axes(group, kernel)
@@ -97,12 +109,19 @@ def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     )
     before: tuple[Stmt, ...] = ()
     buffers: list[Param] = []
-    if b.where is not None and len(axes.b) == 1:
+    if b.where is not None and len(axes.b) == 1 and not _whole_vectors(axes, b):
         done = halo(axes.b[0], b.tensors[0], b.where, axes.outer, None, axes.run[-1], group.shared, name="ph")
         if done is not None:
             b, before = Source((done.load,), (done.buffer,), None), done.fill
             buffers.append(done.buffer)
     return _copied(group, axes, a, b, before, buffers, machine)
+
+
+def _whole_vectors(axes: _Axes, b: Source) -> bool:
+    """Whether the guard is the same for all columns, which lie next to each other."""
+    load = b.alone
+    near = len(axes.run) == 1 and load is not None and coefficient(load.index[0], axes.run[0]) == 1
+    return near and not set(axes.run) & set(axes_in(*conjuncts(b.where)))
 
 
 def _axes(group: Group, kernel: Kernel) -> _Axes | None:
@@ -112,7 +131,7 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
         return None
     at = offset(last.index, kernel.tensors[last.out].shape)
     steps = {x: n for x in group.shared if (n := coefficient(at, x))}
-    near = min(steps, key=lambda x: steps[x], default=None)
+    near = _near(factors, steps, kernel)
     a = tuple(x for x in factors if near not in axes_in(x))
     b = tuple(x for x in factors if near in axes_in(x))
     if near is None or not a or not b:
@@ -124,6 +143,8 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
         wider = [x for x in group.shared if steps.get(x) == stride and x in in_b and x not in in_a]
         if len(wider) != 1 or wider[0] in run:
             break
+        if near.extent % PANELS == 0 and wider[0] in axes_in(*conjuncts(nest.where)):
+            break  # whole panels, for each of which the guard is the same
         run.insert(0, wider[0])
     rows = [x for x in group.shared if x in in_a and x not in in_b]
     if not rows or _in_panels(b, run):
@@ -135,6 +156,25 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
     reduced = tuple(sorted(strides, key=lambda x: -strides[x]))
     outer = tuple(x for x in others if x in in_a)
     return _Axes(a, b, row, tuple(run), outer, tuple(x for x in others if x not in in_a), reduced)
+
+
+def _near(factors: Sequence[Load], steps: Mapping[Axis, int], kernel: Kernel) -> Axis | None:
+    """The axis of the columns: contiguous in the output, or else in a factor that has more than a panel of them.
+
+    Panels are then copied by whole vectors, and sums that lie apart in the output are stored one by one at the end.
+    """
+    first = min(steps, key=lambda x: steps[x], default=None)
+    places = [offset(x.index, kernel.tensors[x.param].shape) for x in factors]
+    contiguous = [x for x in steps if sum(coefficient(p, x) == 1 for p in places) == 1 and _in_one(factors, x)]
+    if first is None or first in contiguous:
+        return first
+    # The rows' factor is contiguous too: of two, the one that is nearer in the output.
+    wide = [x for x in contiguous if x.extent >= PANELS]
+    return min(wide, key=lambda x: steps[x], default=first)
+
+
+def _in_one(factors: Sequence[Load], axis: Axis) -> bool:
+    return sum(axis in axes_in(x) for x in factors) == 1
 
 
 def _factors(nest: Nest) -> tuple[Load, ...]:
@@ -164,7 +204,8 @@ def _pays(axes: _Axes, group: Group, kernel: Kernel, machine: Machine) -> bool:
     width = VECTORS * machine.lanes(item)
     reduction = math.prod(x.extent for x in axes.reduced)
     size = (axes.row.extent + axes.columns) * reduction * item
-    enough = axes.row.extent >= ROWS and axes.columns >= width and reduction >= REDUCTION
+    rows = ROWS if reduction <= LONG else FEW_ROWS
+    enough = axes.row.extent >= rows and axes.columns >= width and reduction >= REDUCTION
     return enough and size > machine.l2 and machine.registers // 2 > VECTORS
 
 
@@ -215,13 +256,15 @@ def _copied(
     item, lanes = a.dtype.itemsize, machine.lanes(a.dtype.itemsize)
     width = VECTORS * lanes
     whole = math.prod(x.extent for x in axes.reduced)
-    fitting = machine.l1 * 5 // 8 // (width * item) if len(group.nests) == 1 else whole
+    # Sums of parts wait in the output, in whole vectors.
+    in_place = len(group.nests) == 1 and group.nests[0].index[-1] == axes.run[-1]
+    fitting = machine.l1 * 5 // 8 // (width * item) if in_place else whole
     parts, inner, mapping = _cut(axes.reduced, fitting)
     a, b = a.substitute(mapping), b.substitute(mapping)
     depth = math.prod(x.extent for x in inner)
     limit = row_limit(VECTORS, machine.registers)
     rows = machine.l2 // 2 // (depth * item)
-    if len(group.nests) > 1:
+    if not in_place:
         rows = max(rows, UNCUT_ROWS)
     size = _rows_per_block(axes.row.extent, rows, limit)
     block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None

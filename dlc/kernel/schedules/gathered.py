@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, substitute
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, substitute
 from dlc.kernel.loops import For, If, Lanes, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.pack import Block, Packed
-from dlc.kernel.simplify import simplify, simplify_guard
+from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
 from dlc.types import DType, Type
 
 # Rows that lie next to each other are copied in groups of a cache line of single precision.
@@ -95,7 +95,7 @@ def panels(b: Source, run: Sequence[Axis], inner: Sequence[Axis], vectors: int, 
     buffer = Param("pb", Type(b.dtype, (*(x.extent for x in inner), width)))
     panel = _Panel(b.substitute(dict(zip(inner, steps, strict=True))), tuple(run), steps, buffer, base)
     near = b.alone is not None and coefficient(b.alone.index[0], run[-1]) == 1
-    if near and run[-1].extent >= lanes and b.where is None:
+    if near and run[-1].extent >= lanes and not set(run) & set(axes_in(*conjuncts(b.where))):
         fill = panel.by_vectors(vectors, lanes)
     else:
         fill = panel.one_by_one(Const(0), Axis("hj", width))
@@ -145,16 +145,25 @@ class _Panel:
             store, guard = self._vector(Const(v * lanes), lanes)
             stores.append(store)
             guards.append(guard)
-        fast = wrap(self.steps, tuple(stores))
+        fast = self._each_step(tuple(stores), [Const(v * lanes) for v in range(vectors)], lanes)
         number = Axis("hv", vectors)
         store, together = self._vector(number * lanes, lanes)
         if together is None:
             return fast
-        slow = If(together, wrap(self.steps, (store,)), self.one_by_one(number * lanes, Axis("hj", lanes)))
+        one = self._each_step((store,), [number * lanes], lanes)
+        slow = If(together, one, self.one_by_one(number * lanes, Axis("hj", lanes)))
         all_together: Expr | None = None
         for guard in guards:
             all_together = both(all_together, guard)
         return fast if all_together is None else (If(all_together, fast, (loop(number, slow),)),)
+
+    def _each_step(self, stores: tuple[Stmt, ...], columns: Sequence[Expr], lanes: int) -> tuple[Stmt, ...]:
+        """Vectors of every step; zeros where the source does not count, which is the same for all columns."""
+        where = self.source.where
+        if where is not None:
+            zeros = tuple(Store("pb", self.place(c), Const(0.0), lanes) for c in columns)
+            stores = (If(where, stores, zeros),)
+        return wrap(self.steps, stores)
 
     def _vector(self, column: Expr, lanes: int) -> tuple[Stmt, Expr | None]:
         """The copy of a vector from a column on, and the guard that its elements lie together."""

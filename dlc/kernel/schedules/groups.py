@@ -12,7 +12,7 @@ assign whole elements of equal spaces: gradients of an element-wise statement re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, loads, walk
@@ -137,16 +137,17 @@ def is_product(nest: Nest) -> bool:
     return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
 
 
-def partition(kernel: Kernel) -> tuple[Group, ...]:
-    """The nests in order, in groups; every nest is in one."""
+def partition(kernel: Kernel, alone: Collection[str] = ()) -> tuple[Group, ...]:
+    """The nests in order, in groups; every nest is in one. What writes a tensor of `alone` has no followers."""
     out: list[Group] = []
     run: list[Nest] = []
     group: Group | None = None
     for nest in kernel.nests:
-        wider = share([*run, nest], kernel.tensors) if run and _related(run, nest) else None
+        together = run and run[0].out not in alone and _related(run, nest)
+        wider = share([*run, nest], kernel.tensors) if together else None
         if wider is not None and not _worthwhile(run, nest, wider):
             wider = None
-        if wider is None and run and len(kernel.results) > 1:
+        if wider is None and run and run[0].out not in alone and len(kernel.results) > 1:
             wider = beside(run, nest, kernel.tensors)
         if wider is not None:
             run.append(nest)

@@ -19,6 +19,7 @@ from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.turn import turn
 from dlc.kernel.simplify import simplify_nest
 from dlc.types import DType
 
@@ -27,8 +28,9 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
     kernel = replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
+    kernel, alone = turn(kernel, machine)
     body: list[Stmt] = []
-    groups = partition(kernel)
+    groups = partition(kernel, alone)
     if machine.strict:
         groups = tuple(ordered(g, kernel) for g in groups)
     scopes = [open_scope(g, kernel) for g in groups]
