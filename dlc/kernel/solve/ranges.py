@@ -163,7 +163,7 @@ def shift(solved: Solved) -> Solved:
 
 
 # A base that needs a division must shorten the loop by at least this factor; bounds of loops cost about that much.
-WORTH_A_DIVISION = 4
+WORTH_A_DIVISION = 2
 
 
 def _shifts(w: Axis, solved: Solved) -> Iterator[tuple[int, Linear]]:
