@@ -21,9 +21,10 @@ from dlc.interfaces import Artifact, Backend, Frontend, Source
 from dlc.passes.autodiff import Autodiff
 from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult
-from dlc.training.bundle import Bundle, FunctionName, digest_of
+from dlc.training.bundle import Bundle, digest_of
 from dlc.training.bundling import make_bundle, memory_of, regions_of
 from dlc.training.functions import IGNORED
+from dlc.training.names import LEARNING, FunctionName
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
@@ -71,7 +72,10 @@ def compile_training(
     stage = _autodiff(recipe.training)
     if stop_after == "parse":
         return Build(tuple(done))
-    ends: Plans = {name: compiled(name, recipe.training) for name in recipe.functions}
+    # What may be refused comes first: the function that differentiates.
+    order = sorted(recipe.functions, key=lambda name: name not in LEARNING)
+    found = {name: compiled(name, recipe.training) for name in order}
+    ends: Plans = {name: found[name] for name in recipe.functions}
     if stop_after in ("", "emit", "build"):
         bundle = joined(ends, parsed, stage, source, frontend)
         emitted = told(emit_training(recipe.backend, recipe.backend_package, bundle, session, _title(source)))

@@ -5,7 +5,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
@@ -13,9 +12,7 @@ from dlc.interfaces import Backend
 from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
-
-if TYPE_CHECKING:
-    from dlc.training.bundle import FunctionName
+from dlc.training.names import FUNCTIONS, FunctionName
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,10 @@ class Recipe:
         return (self.training, *self.steps) if self.training else self.steps
 
     @property
-    def functions(self) -> "tuple[FunctionName, ...]":
+    def functions(self) -> tuple[FunctionName, ...]:
         """Those of a training program; none of other builds."""
         if self.training is None:
             return ()
-        from dlc.training.functions import FUNCTIONS
-
         updates = self.training.stage.to_spec().get("updates")
         return FUNCTIONS["immediate" if updates == "immediate" else "final"]
 

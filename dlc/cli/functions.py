@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlc.cli.terminal import size
 from dlc.diagnostics import escape
+from dlc.training.names import LEARNING
 
 if TYPE_CHECKING:
     from dlc.session import StepResult
 
 Steps = Sequence["StepResult[Any]"]
-LEARNING: Final = ("gradients", "step")
-"""Functions that differentiate the model: one of them in every program."""
-
 _PARTS: Final = (
     ("parameters_bytes", "parameters"),
     ("state_bytes", "optimizer state"),

@@ -21,9 +21,9 @@ from typing import ClassVar, Final, Literal
 from dlc.graph.tensor import Tensor
 from dlc.interfaces import Port
 from dlc.plan import Plan
+from dlc.training.names import FunctionName
 from dlc.types import Type
 
-FunctionName = Literal["predict", "evaluate", "gradients", "update", "step"]
 RegionName = Literal["parameters", "state", "gradients"]
 ALIGN: Final = 64
 """Bytes that the offset of every tensor in a region is a multiple of."""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dlc.diagnostics import error, quote
 from dlc.graph import Input
 from dlc.plan import Plan
-from dlc.training.bundle import ALIGN, Bundle, Function, FunctionName, Place, RegionName
+from dlc.training.bundle import ALIGN, Bundle, Function, Place, RegionName
+from dlc.training.names import FunctionName
 from dlc.training.recipe import STEP, Recipe
 from dlc.training.trained import prediction_of
 

@@ -12,25 +12,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 from dlc.graph import Graph, Op
 from dlc.ops.elementwise import Add
 from dlc.ops.pointwise import scalar
 from dlc.training import updates
-from dlc.training.bundle import FunctionName
+from dlc.training.names import FunctionName
 from dlc.training.recipe import LOSS, STEP, Recipe
 from dlc.training.step import Step, training_step
 from dlc.training.trained import assembled, compared, differentiated, trained_model, weight_inputs
 from dlc.types import i64
-
-Updates = Literal["final", "immediate"]
-
-FUNCTIONS: Final[Mapping[Updates, tuple[FunctionName, ...]]] = {
-    "final": ("predict", "evaluate", "gradients", "update"),
-    "immediate": ("predict", "evaluate", "step"),
-}
-"""The functions of a program: with all gradients in memory before the first update, or each used as soon as known."""
 
 IGNORED: Final[Mapping[FunctionName, frozenset[str]]] = {
     "predict": frozenset(("loss", "optimizer", "label", "clip", "accumulate", "updates", "outputs", "momentum")),

@@ -12,7 +12,7 @@ from tests.cli.models import small
 from tests.conftest import Golden
 
 TARGET = ("--target", "c{lib=none cpu=generic}")
-FUNCTIONS = ("predict", "evaluate", "gradients", "update")
+FUNCTIONS = ("gradients", "predict", "evaluate", "update")
 TRAIN = ("--train", "loss=cross-entropy,optimizer=adam{lr=1e-3}")
 
 
@@ -44,7 +44,7 @@ def test_it_makes_one_program_of_its_functions(dlc: Dlc) -> None:
 
 def test_immediate_updates_keep_no_gradients(dlc: Dlc) -> None:
     document = build(dlc, "-o", "out", train="updates=immediate")
-    assert functions(document) == ["predict", "evaluate", "step"]
+    assert functions(document) == ["step", "predict", "evaluate"]
     assert document["memory"]["gradients_bytes"] == 0
 
 

@@ -1,0 +1,16 @@
+"""The functions of a training program by name. Imports nothing: the command line reads it before it does anything."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+FunctionName = Literal["predict", "evaluate", "gradients", "update", "step"]
+Updates = Literal["final", "immediate"]
+
+FUNCTIONS: Final[Mapping[Updates, tuple[FunctionName, ...]]] = {
+    "final": ("predict", "evaluate", "gradients", "update"),
+    "immediate": ("predict", "evaluate", "step"),
+}
+"""The functions of a program: with all gradients in memory before the first update, or each used as soon as known."""
+
+LEARNING: Final[frozenset[FunctionName]] = frozenset(("gradients", "step"))
+"""Functions that differentiate the model: one of them in every program."""
