@@ -151,7 +151,7 @@ def train(
     path = checkpoint or program / "checkpoint.dlc"
     found = _program(terminal, program)
     held = read_checkpoint(path) if resume else None
-    if held is None and path.exists():
+    if held is None and path.exists() and not terminal.quiet:
         terminal.tell(*_replaced(path))
     until = _EPOCHS if epochs is None and steps is None else epochs
     course = replace(
