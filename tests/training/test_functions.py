@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dlc.graph import Constant, Graph, Input, Tensor, make_graph
+from dlc import DlcError
+from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.graph.evaluate import evaluate
 from dlc.graph.verify import verify
-from dlc.ops.elementwise import Mul, Relu
+from dlc.ops.elementwise import Add, Mul, Relu
 from dlc.ops.linear import Gemm
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.random import Dropout
@@ -154,3 +156,32 @@ def test_predict_and_evaluate_are_inference() -> None:
     told = evaluate(assess, {**feeds, **held})
     assert float(told["loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
     assert all(told[name].tobytes() == value.tobytes() for name, value in got.items())
+
+
+class Opaque(Op):
+    """y = x, known to numpy only."""
+
+    x: Op
+
+    def derive_types(self) -> tuple[Type, ...]:
+        return self.x.types
+
+    def evaluate(self, *args: Array) -> Any:
+        return args[0]
+
+
+@pytest.mark.parametrize("give", ["step", "gradients"])
+def test_all_ops_without_a_gradient_are_told(give: str) -> None:
+    x = Input("x", Type(f32, (2, 3)))
+    first, beside = Opaque(Mul(x, parameter("w", 3))), Opaque(x)
+    second = Opaque(Relu(Add(first, beside)))
+    graph = replace(
+        make_graph((x,), {"p": second}),
+        origins={first.digest: ("first",), second.digest: ("second",), beside.digest: ("beside",)},
+    )
+    with pytest.raises(DlcError) as refused:
+        step_of(graph, f"loss=mse give={give}")
+    (told,) = refused.value.diagnostics
+    assert told.message.startswith("opaque, 2 nodes: ")
+    assert sorted(told.notes[0].removeprefix("nodes: ").split(", ")) == ["first", "second"]
+    assert set(step_of(graph, "give=predict").names) == {"p"}
