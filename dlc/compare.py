@@ -84,7 +84,7 @@ def _ulps(got: Array, want: Array, broken: Array) -> int:
         return int(np.count_nonzero(got != want) > 0)
     if want.dtype.kind in "iu":
         # Through the smaller and the larger of each pair: unsigned differences would wrap.
-        return int((np.maximum(got, want).astype(object) - np.minimum(got, want).astype(object)).max())
+        return int(np.max(np.maximum(got, want).astype(object) - np.minimum(got, want).astype(object)))
     whole = {2: np.int16, 4: np.int32, 8: np.int64}[want.dtype.itemsize]
     lines: list[Array] = []
     for array in (got, want):

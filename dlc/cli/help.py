@@ -33,6 +33,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),
         ("dlc verify out --model model.onnx", "a program against the model it was made of"),
+        ("dlc verify model.onnx --gradients --train loss=mse", "gradients of a loss against differences"),
     ),
     "train": (
         ("dlc train out --data train.npz --validation 0.1", "ten epochs, a tenth of the rows to judge by"),

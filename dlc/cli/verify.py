@@ -16,6 +16,7 @@ from dlc.diagnostics import ExitCode, error, escape, quote
 if TYPE_CHECKING:
     from dlc.cli.programs import Opened
     from dlc.compare import Comparison
+    from dlc.graph import Graph
     from dlc.reference import Array, Kind, Reference
 
 Expected = Annotated[
@@ -26,8 +27,9 @@ Ref = Annotated[
     str,
     typer.Option(
         "--reference",
-        metavar="auto|onnxruntime|numpy",
-        help="What computes the reference; auto takes onnxruntime for .onnx files where it is installed.",
+        metavar="auto|onnxruntime|numpy|torch",
+        help="What computes the reference; auto takes onnxruntime for .onnx files where it is installed, and for "
+        "--gradients torch besides differences.",
     ),
 ]
 ModelFile = Annotated[
@@ -35,14 +37,36 @@ ModelFile = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option(metavar="X", min=0.0, help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3]"),
+    typer.Option(
+        metavar="X",
+        min=0.0,
+        help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3; for --gradients 1e-6]",
+    ),
 ]
 Atol = Annotated[
     float | None,
     typer.Option(
         metavar="X",
         min=0.0,
-        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element]",
+        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element; for "
+        "--gradients a part of the value or its largest derivative, 1e-8]",
+    ),
+]
+Gradients = Annotated[
+    bool,
+    typer.Option(
+        "--gradients",
+        help="Compare the gradients that dlc derives, by weights or --grad, with differences in double precision and "
+        "with PyTorch: of the outputs, or of the loss of --train.",
+    ),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        "--samples",
+        metavar="N",
+        min=1,
+        help="For --gradients: random directions for each weight, and single elements. [default: 2]",
     ),
 ]
 
@@ -56,6 +80,8 @@ def verify(
     model: ModelFile = None,
     rtol: Rtol = None,
     atol: Atol = None,
+    gradients: Gradients = False,
+    samples: Samples = None,
     seed: Seed = 0,
     target: flags.Target = "",
     pipeline: flags.Pipeline = None,
@@ -65,6 +91,7 @@ def verify(
     without: flags.Without = None,
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
+    train: flags.Train = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     quiet: flags.Quiet = False,
@@ -78,7 +105,14 @@ def verify(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, train)
+    if gradients:
+        from dlc.cli.verify_gradients import Asked, verify_gradients
+
+        _refuse({"--expected": expected, "--model": model}, "gradients are compared with differences")
+        asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
+        return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir), asked)
+    _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
     source = None if Path(subject).is_dir() else Path(subject)
     if expected and (reference != "auto" or model):
         raise error(
@@ -92,6 +126,13 @@ def verify(
 
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        graph = None if expected or source is None else _differentiated(opened, chosen)
+        if graph is not None:
+            from dlc.training.step import initial_values
+
+            starts = {name: array for name, array in initial_values(graph).items() if name in random}
+            feeds, random = feeds | starts, tuple(name for name in random if name not in starts)
+            kind = "numpy" if reference == "auto" else kind
         tell_random(terminal, random, seed)
         if expected:
             from dlc.feeds import read_feeds
@@ -100,9 +141,16 @@ def verify(
         else:
             with terminal.progress() as progress:
                 progress.at(f"reference: {kind}")
-                want = _reference(kind, opened, model or source, chosen).evaluate(feeds)
+                want = _reference(kind, opened, model or source, chosen, graph).evaluate(feeds)
         found = call(opened.program, feeds)
     return _judge(kind, found, want, rtol, atol)
+
+
+def _refuse(given: dict[str, object], reason: str) -> None:
+    """Raises DlcError (USAGE): a flag says nothing here."""
+    for flag, value in given.items():
+        if value:
+            raise error("no-effect", f"{flag}: {reason}", help="leave it out", exit_code=ExitCode.USAGE)
 
 
 def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
@@ -134,7 +182,13 @@ def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
     return choose("numpy" if chosen.by else kinds[reference], model)
 
 
-def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choice) -> Reference:
+def _differentiated(opened: Opened, chosen: flags.Choice) -> Graph | None:
+    """What the pipeline makes of the model, where it is something else, as a training step; None where it is not."""
+    steps = opened.space.prepare(chosen).recipe.steps
+    return opened.space.meaning(chosen) if any(step.stage.computes_other for step in steps) else None
+
+
+def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choice, graph: Graph | None) -> Reference:
     from dlc.reference import Reference, onnxruntime
 
     assert model is not None
@@ -142,8 +196,8 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
         return onnxruntime(model)
     from dlc.graph.evaluate import evaluate
 
-    graph = opened.space.graph(replace(chosen, model=str(model)))
-    return Reference("numpy", lambda feeds: evaluate(graph, feeds))
+    found = opened.space.graph(replace(chosen, model=str(model))) if graph is None else graph
+    return Reference("numpy", lambda feeds: evaluate(found, feeds))
 
 
 def _judge(

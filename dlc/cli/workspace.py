@@ -131,6 +131,20 @@ class Workspace:
         (step,) = resolve_steps(self.registry, (gradient_spec(choice.by),), settings=own)
         return step.stage.run(graph, Report())
 
+    def meaning(self, choice: Choice) -> Graph:
+        """What a build of the choice computes: the model's graph, or what its pipeline makes of it by differentiating.
+
+        Nothing is cached: it is to be interpreted.
+        """
+        from dlc.report import Report
+
+        prepared, report = self.prepare(choice), Report()
+        state: Any = prepared.frontend.parse(prepared.source, report)
+        stages = [step.stage for step in prepared.recipe.steps]
+        for stage in stages[: 1 + max((k for k, s in enumerate(stages) if s.computes_other), default=-1)]:
+            state = stage.run(state, report)
+        return state
+
     def prepare(self, choice: Choice) -> Prepared:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
         source = self.source(choice.model)

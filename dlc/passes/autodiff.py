@@ -8,10 +8,10 @@ is not trained stays constant and takes part in no derivative. A step takes the 
 weights, the optimizer's state WEIGHT.NAME, and `step`, the number of steps so far. It gives `loss`, then the new
 weights and states under the names of the old ones.
 
-The pipeline of inference after it compiles the step: `autodiff{loss=cross-entropy optimizer=adam},infer`. With `give` it
-makes another function of a training program: `predict` and `evaluate` as at inference, with the weights and the running
-statistics as inputs; `gradients`, which gives WEIGHT.gradient, and `update`, which reads it. `dlc build --train` makes
-one program of these. For gradients alone, of inputs too, there is the pass gradient.
+The pipeline of inference after it compiles the step: `autodiff{loss=cross-entropy optimizer=adam},infer`. With `give`
+it makes another function of a training program: `predict` and `evaluate` as at inference, with the weights and the
+running statistics as inputs; `gradients`, which gives WEIGHT.gradient, and `update`, which reads it.
+`dlc build --train` makes one program of these. For gradients alone, of inputs too, there is the pass gradient.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Autodiff(Pass[Graph, Graph]):
     name: ClassVar[str] = "autodiff"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    computes_other: ClassVar[bool] = True
     loss: Spec = option(
         Spec("cross-entropy"), "how outputs are compared with labels: cross-entropy, nll, mse, l1, huber, bce or sum"
     )

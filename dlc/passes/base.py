@@ -39,6 +39,9 @@ class Pass(Configurable, ABC, Generic[S, T]):
     idempotent: ClassVar[bool] = False
     """Whether a second run right after the first changes nothing; tests hold it to that."""
 
+    computes_other: ClassVar[bool] = False
+    """Whether what leaves computes something else than what came, as gradients do: a reference has to follow."""
+
     @abstractmethod
     def run(self, state: S, report: Report) -> T:
         """The rewritten state: a pure function of the fields and `state`. `report` only collects what happened."""

@@ -35,6 +35,7 @@ class Gradient(Pass[Graph, Graph]):
     name: ClassVar[str] = "gradient"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    computes_other: ClassVar[bool] = True
     of: tuple[str, ...] = option((), "outputs to differentiate; () means all that are floats")
     wrt: tuple[str, ...] = option((), "inputs to differentiate by; () means all that are floats")
 

@@ -27,6 +27,7 @@ class Jvp(Pass[Graph, Graph]):
     name: ClassVar[str] = "jvp"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
+    computes_other: ClassVar[bool] = True
     of: tuple[str, ...] = option((), "outputs to differentiate; () means all that are floats")
     wrt: tuple[str, ...] = option((), "inputs to differentiate by; () means all that are floats")
 
