@@ -24,7 +24,7 @@ from dlc.session import Handle, Session, Stage, StepResult
 from dlc.training.bundle import Bundle, digest_of
 from dlc.training.bundling import make_bundle, memory_of, regions_of
 from dlc.training.functions import IGNORED
-from dlc.training.names import LEARNING, FunctionName
+from dlc.training.names import FunctionName
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
@@ -72,9 +72,7 @@ def compile_training(
     stage = _autodiff(recipe.training)
     if stop_after == "parse":
         return Build(tuple(done))
-    # What may be refused comes first: the function that differentiates.
-    order = sorted(recipe.functions, key=lambda name: name not in LEARNING)
-    found = {name: compiled(name, recipe.training) for name in order}
+    found = {name: compiled(name, recipe.training) for name in recipe.order}
     ends: Plans = {name: found[name] for name in recipe.functions}
     if stop_after in ("", "emit", "build"):
         bundle = joined(ends, parsed, stage, source, frontend)

@@ -12,7 +12,7 @@ from dlc.interfaces import Backend
 from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
-from dlc.training.names import FUNCTIONS, FunctionName
+from dlc.training.names import FUNCTIONS, LEARNING, FunctionName
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Recipe:
             return ()
         updates = self.training.stage.to_spec().get("updates")
         return FUNCTIONS["immediate" if updates == "immediate" else "final"]
+
+    @property
+    def order(self) -> tuple[FunctionName, ...]:
+        """`functions` as they are compiled: what may be refused, the one that differentiates, comes first."""
+        return tuple(sorted(self.functions, key=lambda name: name not in LEARNING))
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""

@@ -145,21 +145,35 @@ def explain(follow: Follow, recipe: Recipe, store: Store) -> tuple[Finding, ...]
     cache = Watching(store, "ro")
     past = Past(cache)
     steps: list[StepResult[Any]] = []
-    names = ["parse", *(str(s.stage) for s in recipe.steps), f"emit {recipe.backend}", f"build {recipe.backend}"]
+    names = ["parse", *_between(recipe), f"emit {recipe.backend}", f"build {recipe.backend}"]
     missing: Key | None = None
     try:
         follow(cache, steps.append)
     except _Missed as missed:
         missing = missed.key
     own = {step.key.text for step in steps}  # a pass may stand in a pipeline twice
-    findings = [past.finding(step.spec, step.key, own=own) for step in steps]
+    findings = [past.finding(_of(step.function, step.spec), step.key, own=own) for step in steps]
     if missing is None:
         return tuple(findings)
-    findings.append(past.finding(missing.value("step"), missing, own=own))
+    # Steps between parse and emit tell which function they belong to; their names begin with it.
+    function = names[len(steps)].partition(": ")[0] if recipe.training and 0 < len(steps) < len(names) - 2 else ""
+    findings.append(past.finding(_of(function, missing.value("step")), missing, own=own))
     if len(steps) == len(names) - 1:
         findings += _kernels(recipe, steps[-1].handle, cache, past)
     findings += [Finding(name, "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
     return tuple(findings)
+
+
+def _between(recipe: Recipe) -> list[str]:
+    """Names of the steps between parse and emit, in the order of a build."""
+    texts = [str(step.stage) for step in recipe.steps]
+    if recipe.training is None:
+        return texts
+    return [_of(name, text) for name in recipe.order for text in ("autodiff", *texts)]
+
+
+def _of(function: str, text: str) -> str:
+    return f"{function}: {text}" if function else text
 
 
 def _kernels(recipe: Recipe, artifact: Handle[Artifact], cache: Cache, past: Past) -> Iterable[Finding]:

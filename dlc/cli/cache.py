@@ -79,6 +79,7 @@ def why(
     without: flags.Without = None,
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
+    train: flags.Train = None,
     cache_dir: flags.CacheDir = None,
     json: flags.Json = False,
 ) -> Outcome:
@@ -88,7 +89,7 @@ def why(
 
     terminal: Terminal = ctx.obj
     space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir))
-    prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad))
+    prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train))
     with opened_cache(terminal, space.config, may_be_absent=True) as cache:
         found = explain(
             lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store

@@ -132,3 +132,16 @@ def test_explanations_and_counts_are_those_of_functions(dlc: Dlc) -> None:
         assert f"function {name}\nkernel " in out
     assert "gradients: autodiff" in Path("out/report.html").read_text()
     assert set(build(dlc, "--stats", "-o", "out")["stats"]) == set(FUNCTIONS)
+
+
+def test_why_a_build_would_miss(dlc: Dlc) -> None:
+    def states(train: str) -> list[tuple[str, str]]:
+        found = dlc("cache", "why", "small.onnx", *TARGET, "--train", train, "--json").document["findings"]
+        return [(f["step"].partition("{")[0], f["state"]) for f in found]
+
+    build(dlc, "-o", "out")
+    assert {state for _, state in states(TRAIN[1])} == {"hit"}
+    told = states("loss=cross-entropy,optimizer=adam{lr=2e-3}")
+    assert [step for step, state in told if state == "miss"] == ["update: autodiff"]
+    assert [step for step, state in told if state == "unknown"][-3:] == ["update: plan-memory", "emit c", "build c"]
+    assert ("predict: plan-memory", "hit") in told
