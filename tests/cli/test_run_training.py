@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import onnxruntime as ort
+import onnxruntime as ort  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from dlc import DlcError, load
@@ -54,7 +54,7 @@ def test_what_it_learnt_is_a_model_again() -> None:
     losses = [program.train_step(x, y) for _ in range(20)]
     assert losses[-1] < losses[0]
     program.save_onnx("learnt.onnx")
-    (scores,) = program(x).values()
+    (scores,) = program(x=x).values()
     np.testing.assert_allclose(predicted("learnt.onnx", x), scores, rtol=1e-5, atol=1e-6)
     assert not np.allclose(predicted("small.onnx", x), scores, rtol=1e-3)
 
