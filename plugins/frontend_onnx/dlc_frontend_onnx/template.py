@@ -17,7 +17,7 @@ from dlc.diagnostics import ExitCode, Location, did_you_mean, error, quote
 from dlc.types import Array, Type, dtype_of_numpy
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.parameters import repeated
-from dlc_frontend_onnx.tensors import DTYPES, Storage, type_of
+from dlc_frontend_onnx.tensors import Storage, code_of, type_of
 from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place
 
@@ -130,7 +130,7 @@ def _of_inputs(graph: onnx.GraphProto, names: Collection[str], inputs: Mapping[s
     """Initializers of inputs that are parameters: the inputs stay, and what is stored is their default."""
     stored = {t.name for t in graph.initializer}
     given = (name for name in names if name in inputs and name not in stored)
-    return [onnx.TensorProto(name=n, dims=inputs[n].shape, data_type=_code(inputs[n])) for n in given]
+    return [onnx.TensorProto(name=n, dims=inputs[n].shape, data_type=code_of(inputs[n].dtype)) for n in given]
 
 
 def _of_norms(graph: onnx.GraphProto, names: Collection[str], known: Mapping[str, str]) -> list[onnx.TensorProto]:
@@ -176,7 +176,3 @@ def _has_data(t: onnx.TensorProto) -> bool:
 def _clear(t: onnx.TensorProto) -> None:
     for field in _FIELDS:
         t.ClearField(field)
-
-
-def _code(of: Type) -> int:
-    return next(code for code, dtype in DTYPES.items() if dtype == of.dtype)

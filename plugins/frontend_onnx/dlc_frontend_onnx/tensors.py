@@ -56,6 +56,11 @@ def dtype_of(code: int) -> DType:
     return DTYPES[code]
 
 
+def code_of(dtype: DType) -> int:
+    """The ONNX type code of an element type."""
+    return next(code for code, known in DTYPES.items() if known == dtype)
+
+
 def type_of(proto: onnx.TensorProto) -> Type:
     """Element type and shape of a tensor; raises Unsupported or DlcError."""
     dims = tuple(proto.dims)
