@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from dlc import Report, Source
 from dlc.training.step import initial_values
 from tests.models.building import Bench
-from tests.training.agreement import Agreement, InPlace, Learner, Trained, compare
-from tests.training.nets import Training, step_of
+from tests.training.agreement import Agreement, InPlace, Interpreted, Learner, Trained, compare
+from tests.training.nets import step_of
 from tests.training.torch_networks import NARROW, NETWORKS, Network
 
 OPTIMIZERS = (
@@ -50,16 +50,6 @@ BATCHES = {"resnet18": 4}
 """Samples in a step where fewer than usual will do."""
 DISTINCT = 10
 """Batches that are taken in turn."""
-
-
-class Interpreted(Training):
-    """The step in the interpreter."""
-
-    def step(self, x: Any, y: Any) -> float:
-        return self(x, y)
-
-    def weights(self) -> Any:
-        return self.held
 
 
 def learner(source: Path, place: Path, network: Network, optimizer: str, through: str) -> Learner:

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from dlc.graph import Graph
 from dlc.types import Array
+from tests.training.nets import Training
 from tests.training.torch_networks import Batch, torch_step
 from tests.training.torch_optimizers import torch_optimizer
 
@@ -160,3 +162,16 @@ class Trained:
 
     def weights(self) -> Mapping[str, Array]:
         return self.program.parameters()
+
+
+class Interpreted:
+    """A training step in the interpreter."""
+
+    def __init__(self, step: Graph) -> None:
+        self.training = Training(step)
+
+    def step(self, x: Array, y: Array) -> float:
+        return self.training(x, y)
+
+    def weights(self) -> Mapping[str, Array]:
+        return self.training.held
