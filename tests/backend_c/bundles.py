@@ -19,7 +19,7 @@ from dlc.passes.simplify import Simplify
 from dlc.plan import Plan
 from dlc.training.bundle import Bundle, FunctionName
 from dlc.training.bundling import make_bundle
-from dlc.training.functions import FUNCTIONS
+from dlc.training.names import FUNCTIONS
 from tests.backend_c.models import Bench
 
 
