@@ -224,7 +224,7 @@ def _steps(program: TrainingProgram, course: Course, state: State, watcher: Watc
                 raise
             loss = math.nan
         if not math.isfinite(loss):
-            raise _not_finite(f"the loss is not finite in {_at(course, state, 1)}", index)
+            raise _not_finite(f"the loss is not finite in {_at(course, state, 1)}", index, _uncounted(program, feeds))
         state.step += 1
         state.sum += loss
         state.seconds += time.perf_counter() - begin
@@ -238,10 +238,18 @@ def _at(course: Course, state: State, more: int = 0) -> str:
     return f"epoch {state.epoch + 1}, step {state.step + more} of {course.steps_per_epoch}"
 
 
-def _not_finite(message: str, rows: Array | tuple[()]) -> DlcError:
+def _uncounted(program: TrainingProgram, feeds: Mapping[str, Array]) -> tuple[str, ...]:
+    """A note if no label of a batch counts: its loss is then 0 / 0."""
+    ignore = program.classes.ignore if program.classes else None
+    if ignore is None or (feeds[program.arguments[-1].name] != ignore).any():
+        return ()
+    return (f"all labels of the batch are {ignore}, which does not count: leave such rows out, or make batches larger",)
+
+
+def _not_finite(message: str, rows: Array | tuple[()], more: tuple[str, ...] = ()) -> DlcError:
     told = ", ".join(str(int(k)) for k in rows[:_ROWS_TOLD])
     notes = [f"rows of the batch: {told}{', …' if len(rows) > _ROWS_TOLD else ''}"] if len(rows) else []
     help = (
         "try a lower learning rate, clip gradients (--train '… clip=1'), or look for values in the data that are huge"
     )
-    return error("not-finite", message, notes=notes, help=help)
+    return error("not-finite", message, notes=(*notes, *more), help=help)

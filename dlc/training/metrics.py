@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlc.diagnostics import DlcError
+from dlc.diagnostics import DlcError, error
 from dlc.types import Array
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def evaluate(
         None if it was stopped.
 
     Raises:
-        DlcError: as `TrainingProgram.evaluate` does.
+        DlcError: no label counts (`no-labels`); or as `TrainingProgram.evaluate` does.
     """
     kind, label = loss_of(program), program.arguments[-1].name
     measure, ignore = measure_of(program, kind), program.classes.ignore if program.classes else None
@@ -94,11 +94,13 @@ def evaluate(
             terms = measure.terms(prediction[: valid * (len(prediction) // size)], labels[: valid * per])
             count += terms[0]
             sums = [s + t for s, t in zip(sums, terms[1:], strict=True)]
+    if not weight:
+        raise error("no-labels", f"none of the {data.rows:,} rows to judge by counts: their labels are {ignore}")
     over = data.rows / size if is_sum else weight
     means = [s / count if count else math.nan for s in sums]
     named = dict(zip(measure.names, means, strict=True)) if measure else {}
     figures = {name: math.sqrt(x) if name == "rmse" else x for name, x in named.items()}
-    return Score(total / over if over else math.nan, figures)
+    return Score(total / over, figures)
 
 
 def loss_of(program: TrainingProgram) -> Single | None:
