@@ -23,8 +23,7 @@ from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult
 from dlc.training.bundle import Bundle, digest_of
 from dlc.training.bundling import make_bundle, memory_of, regions_of
-from dlc.training.functions import IGNORED
-from dlc.training.names import FunctionName
+from dlc.training.names import IGNORED, FunctionName
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph

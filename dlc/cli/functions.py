@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from dlc.cli.terminal import size
 from dlc.diagnostics import escape
-from dlc.training.names import LEARNING
+from dlc.training.names import IGNORED, LEARNING, FunctionName
 
 if TYPE_CHECKING:
     from dlc.session import StepResult
@@ -26,6 +26,17 @@ def by_function(steps: Steps) -> Mapping[str, Steps]:
     first = [step for step in steps if not step.function]
     names = dict.fromkeys(step.function for step in steps if step.function)
     return {n: [*first[:1], *(s for s in steps if s.function == n)] for n in names} or {"": steps}
+
+
+def spec_of(step: StepResult[Any]) -> str:
+    """The spec of a step; of the one that makes a function without the options that this function ignores."""
+    if not step.function or not step.spec.startswith("autodiff{"):
+        return step.spec
+    from dlc.spec import Spec
+
+    spec = Spec.parse(step.spec)
+    left_out = {key.replace("_", "-") for key in IGNORED[cast("FunctionName", step.function)]}
+    return str(Spec(spec.name, tuple((key, value) for key, value in spec.options if key not in left_out)))
 
 
 def headed(texts: Mapping[str, str], mark: str = "") -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.cli.functions import spec_of
 from dlc.cli.terminal import columns
 from dlc.diagnostics import ExitCode, did_you_mean, error, escape
 
@@ -34,7 +35,7 @@ def step_table(steps: Steps) -> str:
         nodes = step.counts.get("nodes")
         if step.function != function:
             function, before = step.function, steps[0].counts.get("nodes")
-        rows.append((_short(step.spec), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)))
+        rows.append((_short(spec_of(step)), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)))
         before = nodes if nodes is not None else before
     if not function and not any(step.function for step in steps):
         return columns(rows, right=(1,))
@@ -67,7 +68,8 @@ def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
         for step in steps:
             if not name or _title(step, steps) != name:
                 continue
-            lines.append(f"{step.function}: {escape(step.spec)}" if step.function else escape(step.spec))
+            text = escape(spec_of(step))
+            lines.append(f"{step.function}: {text}" if step.function else text)
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
             lines += [f"  {escape(note)}" for note in step.notes]
             lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in dict.fromkeys(step.misses)]

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from dlc.graph import Graph, Op
 from dlc.ops.elementwise import Add
@@ -23,15 +22,6 @@ from dlc.training.recipe import LOSS, STEP, Recipe
 from dlc.training.step import Step, training_step
 from dlc.training.trained import assembled, compared, differentiated, trained_model, weight_inputs
 from dlc.types import i64
-
-IGNORED: Final[Mapping[FunctionName, frozenset[str]]] = {
-    "predict": frozenset(("loss", "optimizer", "label", "clip", "accumulate", "updates", "outputs", "momentum")),
-    "evaluate": frozenset(("optimizer", "clip", "accumulate", "updates", "outputs", "momentum")),
-    "gradients": frozenset(("optimizer", "clip", "updates", "outputs")),
-    "update": frozenset(("loss", "label", "updates", "outputs", "momentum", "stored_norms")),
-    "step": frozenset(("updates", "outputs")),
-}
-"""What a function does not depend on, so that it stays as it is when that changes: fields of the pass `autodiff`."""
 
 
 def training_function(

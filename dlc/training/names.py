@@ -14,3 +14,12 @@ FUNCTIONS: Final[Mapping[Updates, tuple[FunctionName, ...]]] = {
 
 LEARNING: Final[frozenset[FunctionName]] = frozenset(("gradients", "step"))
 """Functions that differentiate the model: one of them in every program."""
+
+IGNORED: Final[Mapping[FunctionName, frozenset[str]]] = {
+    "predict": frozenset(("loss", "optimizer", "label", "clip", "accumulate", "updates", "outputs", "momentum")),
+    "evaluate": frozenset(("optimizer", "clip", "accumulate", "updates", "outputs", "momentum")),
+    "gradients": frozenset(("optimizer", "clip", "updates", "outputs")),
+    "update": frozenset(("loss", "label", "updates", "outputs", "momentum", "stored_norms")),
+    "step": frozenset(("updates", "outputs")),
+}
+"""What a function does not depend on, so that it stays as it is when that changes: fields of the pass `autodiff`."""

@@ -21,9 +21,8 @@ from dlc.plan import Plan
 from dlc.spec import Spec
 from dlc.training.bundle import ALIGN, Bundle, Classes, Place
 from dlc.training.bundling import make_bundle, memory_of
-from dlc.training.functions import IGNORED
 from dlc.training.losses import parse_loss
-from dlc.training.names import FUNCTIONS, FunctionName
+from dlc.training.names import FUNCTIONS, IGNORED, FunctionName
 from dlc.types import Type, f32, i64
 from tests.training.test_functions import BATCH, CLASSES, model
 
