@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -143,16 +144,18 @@ def train(
         raise _usage("no-effect", "--validation has no effect beside --validation-data", "leave one of the two out")
     if validation is not None and not 0 < validation < 1:
         raise _usage("bad-option", f"--validation {validation:g} is no part of the rows", "a number between 0 and 1")
-    _check_files((export, log, html, checkpoint))
     from dlc.cli.trained import tell_start
     from dlc.training.checkpoint import read_checkpoint
     from dlc.training.run import Outputs, Run
 
     path = checkpoint or program / "checkpoint.dlc"
     found = _program(terminal, program)
+    _check_files((export, log, html, path))
     held = read_checkpoint(path) if resume else None
     if held is None and path.exists() and not terminal.quiet:
-        terminal.tell(*_replaced(path))
+        told = f"{path} of an earlier run is replaced after the first epoch"
+        help = "--resume goes on from it instead; --checkpoint names another"
+        terminal.tell(Diagnostic("replaced", told, "note", help=help))
     until = _EPOCHS if epochs is None and steps is None else epochs
     course = replace(
         _course(terminal, found, data, validation, validation_data or (), int(_setting(held, "seed", seed, 0))),
@@ -219,16 +222,12 @@ def _program(terminal: Terminal, directory: Path) -> TrainingProgram:
     from dlc import loading
     from dlc.cli.workspace import Workspace
 
+    help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
     if not directory.is_dir():
-        help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
         raise _usage("not-an-artifact", f"{directory} is no directory with a program", help)
     found: Any = loading.load(directory, Workspace.open(terminal).registry)
     if not hasattr(found, "train_step"):
-        raise _usage(
-            "no-training",
-            f"{directory} holds a program that does not learn",
-            f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}",
-        )
+        raise _usage("no-training", f"{directory} holds a program that does not learn", help)
     return found
 
 
@@ -287,15 +286,10 @@ def _check_files(paths: Sequence[Path | None]) -> None:
     for path in paths:
         if path is None:
             continue
-        if path.is_dir() or not path.parent.is_dir():
-            reason = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            reason = f"there is no directory {path.parent}" if not path.parent.is_dir() else "permission denied"
+            reason = "it is a directory" if path.is_dir() else reason
             raise _usage("cannot-write", f"{path} cannot be written: {reason}", "choose another place")
-
-
-def _replaced(path: Path) -> tuple[Diagnostic, ...]:
-    """What a run that starts anew says about an older checkpoint."""
-    told = f"{path} of an earlier run is replaced after the first epoch"
-    return (Diagnostic("replaced", told, "note", help="--resume goes on from it instead; --checkpoint names another"),)
 
 
 def _noted(diagnostic: Diagnostic, note: str) -> Diagnostic:

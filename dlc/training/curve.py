@@ -6,7 +6,7 @@ The page has no scripts and needs no network; text passes through the template's
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +20,8 @@ WIDTH, HEIGHT = 1000, 320
 """Of a drawing, in its own units; the page scales it."""
 _COLUMNS: Final = ("row", "epoch", "step", "loss", "validation_loss")
 """Of every log; figures of the validation follow."""
+_LOGARITHMIC: Final = 50
+"""Ratio of the largest to the smallest value from which on a scale is logarithmic."""
 _UNWRITTEN: Final = 1000
 """Rows at most that are not in the file yet."""
 
@@ -115,8 +117,8 @@ class Chart:
 
     title: str
     lines: tuple[Line, ...]
-    low: str
-    high: str
+    range: str
+    """From bottom to top."""
     marks: tuple[tuple[float, str], ...]
     """(x, number) of epochs."""
 
@@ -157,7 +159,7 @@ def _charts(epochs: Sequence[Epoch], state: State, names: Sequence[str], per_epo
     means = [(x, e.loss) for x, e in zip(ends, epochs, strict=True)]
     losses = [("steps", trace, "#9bb7d4", False), ("mean of the epoch", means, "#1f5fa8", True)]
     losses += [("validation", judged, "#c0392b", True)] if judged else []
-    found = [_chart("loss", losses, last)] if trace else []
+    found = [_chart("loss", losses, last)] if trace or epochs else []
     for name in names:
         scored = [(x, e.validation.figures[name]) for x, e in zip(ends, epochs, strict=True) if e.validation]
         found.append(_chart(f"{name} on validation data", [(name, scored, "#2e7d32", True)], last))
@@ -167,10 +169,12 @@ def _charts(epochs: Sequence[Epoch], state: State, names: Sequence[str], per_epo
 def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]], str, bool]], last: float) -> Chart:
     values = [y for _, points, _, _ in lines for _, y in points if math.isfinite(y)] or [0.0]
     low, high = min(values), max(values)
-    height = (high - low) or 1.0
+    is_log = low > 0 and high > _LOGARITHMIC * low
+    scale: Callable[[float], float] = math.log if is_log else float
+    height = (scale(high) - scale(low)) or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return x * WIDTH / last, HEIGHT - (y - low) * HEIGHT / height
+        return x * WIDTH / last, HEIGHT - (scale(y) - scale(low)) * HEIGHT / height
 
     drawn: list[Line] = []
     for label, points, colour, dotted in lines:
@@ -180,7 +184,7 @@ def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]],
         drawn.append(Line(label, path, colour, dots))
     whole = max(1, math.ceil(last))
     marks = tuple((n * WIDTH / last, str(n)) for n in range(0, whole + 1, max(1, -(-whole // 10))) if n <= last)
-    return Chart(title, tuple(drawn), f"{low:.4g}", f"{high:.4g}", marks)
+    return Chart(title, tuple(drawn), f"{low:.4g} to {high:.4g}{', logarithmic' if is_log else ''}", marks)
 
 
 def _cells(epoch: Epoch, names: Sequence[str]) -> tuple[str, ...]:

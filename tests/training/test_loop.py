@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Port
 from dlc.training.checkpoint import read_checkpoint, write_checkpoint
+from dlc.training.curve import curve_html
 from dlc.training.data import DataSet
 from dlc.training.data import read_data as read_files
-from dlc.training.loop import Course, Ending, State
+from dlc.training.loop import Course, Ending, Epoch, State
 from dlc.training.metrics import evaluate, loss_of, measure_of
 from dlc.training.run import Outputs, Run
 from dlc.training.trace import LIMIT, Trace
@@ -467,6 +468,19 @@ def test_the_page(start: Start, tmp_path: Path) -> None:
     assert len(re.findall(r"<circle", page)) == 9
     assert "accuracy on validation data" in page
     assert not re.search(r"nan|inf\b", page)
+
+
+def test_a_logarithmic_scale(start: Start, tmp_path: Path) -> None:
+    run = start(epochs=1)
+    run.state.history = [Epoch(k + 1, 7, 10.0**-k, None, 1.0) for k in range(3)]
+    run.state.epoch = 3
+    page = curve_html("t", [], run.state, None, 7)
+    assert "0.01 to 1, logarithmic" in page
+    assert re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', page) == [
+        ("333.3", "0.0"),
+        ("666.7", "160.0"),
+        ("1000.0", "320.0"),
+    ]
 
 
 def test_the_page_of_a_run_that_did_nothing(start: Start, tmp_path: Path) -> None:
