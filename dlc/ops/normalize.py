@@ -45,7 +45,8 @@ def _standardized(x: Op, axes: Sequence[int], epsilon: float) -> Op:
 class BatchNorm(Op):
     """y = x·a + b with a = scale / √(var + epsilon), b = bias - mean·a, per channel of x[N, C, D…].
 
-    Inference form of ONNX BatchNormalization 15; Ioffe and Szegedy 2015.
+    Inference form of ONNX BatchNormalization 15; Ioffe and Szegedy 2015. `momentum` is no part of y: it is how much of
+    mean and var stays in a step when the layer is trained.
     """
 
     x: Op
@@ -54,6 +55,7 @@ class BatchNorm(Op):
     mean: Op
     var: Op
     epsilon: float = 1e-5
+    momentum: float = 0.9
 
     def expand(self) -> Op:
         # On channel vectors first: with constant statistics both factors fold to constants.
@@ -120,7 +122,11 @@ class BatchNormTraining(Op):
 
     def expand(self) -> Op:
         # x is read three times: for each of the statistics, and here.
-        return CentredScale(self.x, batch_mean(self.x), Mul(self.scale, self._inverse()), self.bias)
+        mean = batch_mean(self.x)
+        for name, given in (("scale", self.scale), ("bias", self.bias)):
+            if given.type != mean.type:
+                raise ShapeError(f"{name} is {given.type}, not {mean.type} as the channels of {self.x.type}")
+        return CentredScale(self.x, mean, Mul(self.scale, self._inverse()), self.bias)
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         # dx = scale·inv · (g - mean g - (x - mean)·inv²·mean(g·(x - mean))): two sums over x and g, then one map.

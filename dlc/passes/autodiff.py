@@ -54,7 +54,9 @@ class Autodiff(Pass[Graph, Graph]):
     accumulate: int = option(1, "steps whose gradients are averaged for one update of the weights", low=1)
     outputs: bool = option(False, "give the model's own outputs too")
     stored_norms: bool = option(False, "let batch normalisations keep the statistics they have, as at inference")
-    momentum: float = option(0.9, "how much of running statistics stays in a step", low=0, high=1)
+    momentum: float | None = option(
+        None, "how much of running statistics stays in a step; by default what each layer says", low=0, high=1
+    )
     init: Spec = option(
         Spec("stored"),
         "what trained weights start with, vectors aside: stored, xavier-uniform, xavier-normal, kaiming-uniform, "

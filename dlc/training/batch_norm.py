@@ -42,7 +42,7 @@ class TrainingBatchNorms:
 
 
 def training_batch_norms(
-    graph: Graph, frozen: Collection[str] = (), momentum: float = 0.9, *, by_batch: bool = True
+    graph: Graph, frozen: Collection[str] = (), momentum: float | None = None, *, by_batch: bool = True
 ) -> TrainingBatchNorms:
     """The model with each `BatchNorm` of stored statistics in training mode; folded ones are trained as they are.
 
@@ -50,13 +50,14 @@ def training_batch_norms(
         graph: A graph of ops in which parameters have their names, at the level of the pass `autodiff`.
         frozen: Names of parameters that are not trained: where scale and bias have names and all are among these, the
             layer is frozen and keeps the statistics it has.
-        momentum: How much of the running statistics stays, in [0, 1]; ONNX's default, 1 minus that of PyTorch.
+        momentum: How much of the running statistics stays, in [0, 1]: 1 minus what PyTorch calls so. None: what each
+            layer says.
         by_batch: False gives the same model at inference: the same statistics are inputs, which it only reads.
 
     Raises:
         ValueError: momentum outside [0, 1].
     """
-    if not 0.0 <= momentum <= 1.0:
+    if momentum is not None and not 0.0 <= momentum <= 1.0:
         raise ValueError(f"momentum must be in [0, 1], not {momentum}")
     # A rewrite visits each op once, in this order, with the new operands that its origins and names are not found by.
     sources = iter([op for op in graph.ops if isinstance(op, BatchNorm)])
@@ -82,7 +83,7 @@ def training_batch_norms(
 class _Work:
     """The state of one rewrite."""
 
-    def __init__(self, graph: Graph, frozen: frozenset[str], momentum: float, by_batch: bool) -> None:
+    def __init__(self, graph: Graph, frozen: frozenset[str], momentum: float | None, by_batch: bool) -> None:
         self._graph, self._frozen, self._momentum, self._by_batch = graph, frozen, momentum, by_batch
         self._taken = {i.name for i in graph.inputs} | set(graph.names)
         self.states: dict[str, tuple[Input, Op]] = {}
@@ -105,19 +106,22 @@ class _Work:
             place = stored.digest if isinstance(stored, Constant) and stored.name else f"{self.replaced}.{key}"
             before = self.states.get(place)
             state = before[0] if before else self._state(stored, f"{node}.{key}")
-            value = running_statistic(before[1] if before else state, batch, self._momentum)
+            kept = source.momentum if self._momentum is None else self._momentum
+            value = running_statistic(before[1] if before else state, batch, kept)
             self.states[place] = state, value
             read.append(state)
             if names:
                 self.origins[value.digest] = names
         if not self._by_batch:
             mean, var = read
-            return BatchNorm(op.x, op.scale, op.bias, mean, var, op.epsilon)
+            return BatchNorm(op.x, op.scale, op.bias, mean, var, op.epsilon, op.momentum)
         return BatchNormTraining(op.x, op.scale, op.bias, op.epsilon)
 
     def _refusal(self, op: BatchNorm) -> str:
         if not isinstance(op.mean, Constant | Splat) or not isinstance(op.var, Constant | Splat):
             return "its statistics are no constants"
+        if self._momentum is None and not 0.0 <= op.momentum <= 1.0:
+            return f"its momentum is {op.momentum}, not in [0, 1]"
         parameters = [p.name for p in (op.scale, op.bias) if isinstance(p, Constant | Input) and p.name]
         return "it is frozen" if parameters and self._frozen.issuperset(parameters) else ""
 

@@ -35,8 +35,8 @@ class Recipe:
     """Whether the step gives the model's own outputs too."""
     stored_norms: bool = False
     """Whether batch normalisations keep the statistics they have, as at inference."""
-    momentum: float = 0.9
-    """How much of their running statistics stays in a step."""
+    momentum: float | None = None
+    """How much of their running statistics stays in a step; None: what each of them says."""
 
 
 def wide(dtype: DType) -> DType:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 import torch
 from building import parse, runtime
 from dlc_frontend_onnx.frontend import Onnx
@@ -14,6 +15,7 @@ from torch import nn
 
 from dlc import Report, Source
 from dlc.graph import Constant
+from dlc.passes.autodiff import Autodiff
 from dlc.passes.fold_constants import FoldConstants
 from dlc.training.weights import parameters
 from tests.training.nets import Training, relative_error, step_of
@@ -78,3 +80,32 @@ def test_each_learns_on_its_own_and_the_file_that_is_written_has_them() -> None:
     x, _ = NETWORK.data(1, seed=9)[0]
     want = module.eval()(torch.tensor(x)).detach().numpy()
     np.testing.assert_allclose(runtime(written, ["scores"], {"x": x})[0], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["", " momentum=0.5"])
+def test_each_layer_has_the_momentum_of_its_module(option: str) -> None:
+    module, _ = fresh()
+    untyped: Any = module
+    norms = {name: part for name, part in untyped.named_modules() if isinstance(part, nn.BatchNorm2d)}
+    for k, part in enumerate(norms.values()):
+        part.momentum = 0.5 if option else 0.1 + 0.2 * k
+    model = onnx.load_from_string(NETWORK.onnx(module))
+    training = Training(step_of(parse(model), f"optimizer=sgd{{lr=0.1}}{option}"))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for x, y in NETWORK.data(2):
+        training(x, y)
+        torch_step(module, optimizer, x, y)
+    for name, part in norms.items():
+        assert part.running_mean is not None
+        assert relative_error(training.held[f"{name}.running_mean"], part.running_mean.numpy()) < 1e-4
+
+
+@pytest.mark.parametrize("momentum", [7.0, -0.5, float("nan"), float("inf")])
+def test_a_momentum_that_is_none_keeps_statistics_from_moving(momentum: float) -> None:
+    _, model = fresh()
+    node = next(n for n in model.graph.node if n.op_type == "BatchNormalization")
+    next(a for a in node.attribute if a.name == "momentum").f = momentum
+    report = Report()
+    step = Autodiff().run(parse(model), report)
+    assert sum(i.name.endswith("running_mean") for i in step.inputs) == 4
+    assert "by their batch: 4, with the statistics they have: 1" in "".join(report.notes)

@@ -139,8 +139,8 @@ def factor_into_layer(op: Mul | Div, scene: Scene) -> Op | None:
     if (layer := absorbs(op.a, scene)) is not None:
         return scaled(layer, c, None)
     match op.a:
-        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var, epsilon=epsilon) if scene.single(op.a):
-            return BatchNorm(x, Mul(scale, c), Mul(bias, c), mean, var, epsilon)
+        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) as layer if scene.single(op.a):
+            return BatchNorm(x, Mul(scale, c), Mul(bias, c), mean, var, layer.epsilon, layer.momentum)
         case _:
             return None
 
@@ -158,8 +158,8 @@ def offset_into_layer(op: Add, scene: Scene) -> Op | None:
     ):
         return scaled(layer, None, c)
     match layer:
-        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var, epsilon=epsilon) if scene.single(layer):
-            return BatchNorm(x, scale, Add(bias, c), mean, var, epsilon)
+        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) if scene.single(layer):
+            return BatchNorm(x, scale, Add(bias, c), mean, var, layer.epsilon, layer.momentum)
         case _:
             return None
 

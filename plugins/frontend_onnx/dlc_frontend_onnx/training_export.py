@@ -142,16 +142,15 @@ class _Step:
         self.graph.input.append(helper.make_tensor_value_info(name, code, shape))
         self._types[name] = code, tuple(shape)
 
-    def normalise_by_batch(self, momentum: float) -> None:
+    def normalise_by_batch(self, momentum: float | None) -> None:
         """Batch normalisations in training mode, with their new statistics as results."""
         made = {node.output[0]: node for node in self.graph.node if node.output}
         for result, names in self.norms.items():
             node = made[result]
-            kept = [a for a in node.attribute if a.name not in ("training_mode", "momentum")]
+            new_ones = {"training_mode": 1, **({} if momentum is None else {"momentum": momentum})}
+            kept = [a for a in node.attribute if a.name not in new_ones]
             del node.attribute[:]
-            node.attribute.extend(kept)
-            node.attribute.append(helper.make_attribute("training_mode", 1))
-            node.attribute.append(helper.make_attribute("momentum", momentum))
+            node.attribute.extend([*kept, *(helper.make_attribute(key, value) for key, value in new_ones.items())])
             new = [f"{name}.{NEW}" for name in names]
             self._take(*new)
             node.output[:] = [node.output[0], *new]

@@ -10,6 +10,7 @@ from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
 from dlc.ops.shape import Reshape
 from dlc.ops.window import window_size
+from dlc.types import f32, shortest
 from dlc_frontend_onnx.node import Node, cast, cut_axis, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -176,14 +177,15 @@ def batch_norm_by_mode(node: Node) -> Op | tuple[Op, ...]:
 @onnx("BatchNormalization")
 def batch_norm(node: Node) -> Op:
     """Normalisation by stored statistics."""
-    node.ignore("momentum", "consumed_inputs")
+    node.ignore("consumed_inputs")
     if node.version < 7 and not node.flag("is_test"):
         raise Unsupported("batch normalisation in training mode", "export the model in inference mode (model.eval())")
     if not node.flag("spatial", True):
         raise Unsupported("batch normalisation per activation (spatial=0)")
     for k in range(1, node.outputs):
         node.refuse_output(k, "of the statistics")
-    return normalize.BatchNorm(*(node.x(k) for k in range(5)), epsilon=node.float("epsilon", 1e-5))
+    momentum = shortest(node.float("momentum", 0.9), f32)  # 0.9 in single precision is 0.9, the default
+    return normalize.BatchNorm(*(node.x(k) for k in range(5)), epsilon=node.float("epsilon", 1e-5), momentum=momentum)
 
 
 @onnx("InstanceNormalization")
