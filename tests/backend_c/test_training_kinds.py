@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from dlc import DlcError, load
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Tanh
 from dlc.ops.linear import Gemm
@@ -19,6 +22,13 @@ from tests.training.nets import NETS, module_of
 
 MLP = NETS["mlp"]
 BATCHES = MLP.batches(8)
+
+
+@pytest.fixture(scope="module")
+def built(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("built")
+    trainer(bundle_of(MLP.graph(module_of(MLP)), "optimizer=sgd"), place, bench)
+    return place
 
 
 @pytest.mark.parametrize("spec", ["weights=map", "weights=text arena=static", "weights=map arena=static"])
@@ -99,3 +109,22 @@ def test_weights_of_every_float_type_are_trained(dtype: DType, tolerance: float,
     with pytest.raises(Exception, match="the loss is nan; no weight has moved"):
         program.train_step(x, y)
     np.testing.assert_array_equal(program.parameters()["w"], before)
+
+
+def test_a_manifest_that_makes_no_sense_is_refused(built: Path, tmp_path: Path) -> None:
+    place = tmp_path / "net"
+    shutil.copytree(built, place)
+    text = (place / "manifest.json").read_text()
+    nonsense: list[object] = [None, "x", [3], {"parameters": {"bytes": 1, "tensors": [{}]}}]
+    for key in ("regions", "functions", "accumulate", "facts"):
+        for value in nonsense[: 3 if key == "facts" else 4]:
+            told = json.loads(text)
+            told["training"][key] = value
+            (place / "manifest.json").write_text(json.dumps(told))
+            with pytest.raises(DlcError, match=r"cannot-load.*manifest.json makes no sense"):
+                load(place)
+    told = json.loads(text)
+    told["training"]["regions"]["parameters"]["tensors"][0]["offset"] = 1 << 40
+    (place / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(DlcError, match="cannot-load"):
+        load(place)

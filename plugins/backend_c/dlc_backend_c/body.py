@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dlc import ExitCode
 from dlc.diagnostics import error
@@ -38,7 +39,7 @@ class Body:
         """Bytes of the arena that the plan placed values in; scratch memory of kernels begins behind them."""
         return -(-self.plan.regions.get("arena", 0) // ALIGN) * ALIGN
 
-    @property
+    @cached_property
     def scratch(self) -> int:
         """Bytes that the neediest kernel works in."""
         return max((-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.steps), default=0)
@@ -48,17 +49,21 @@ class Body:
         """Bytes of working memory."""
         return self.planned + self.scratch
 
-    @property
+    @cached_property
     def reads_weights(self) -> bool:
         """Whether a step reads `w`."""
         return any(x.digest in self.offsets for step in self.plan.steps for x in step.args)
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """Statements: copies of the inputs that are read when an output may have been written over them, then calls."""
-        number = {i: k for k, i in enumerate(self.plan.graph.inputs)}
-        kept = [f"    memcpy({self._write(i)}, {self.inputs[number[i]]}, {i.type.nbytes});" for i in self.plan.kept]
+        kept = [f"    memcpy({self._write(i)}, {self._given[i.digest]}, {i.type.nbytes});" for i in self.plan.kept]
         return kept + [line for step in self.plan.steps for line in self._call(step)]
+
+    @cached_property
+    def _given(self) -> Mapping[str, str]:
+        """Digest of an input → its text."""
+        return {i.digest: text for i, text in zip(self.plan.graph.inputs, self.inputs, strict=True)}
 
     def _function(self, step: Call) -> CFunction:
         return self.functions[step.body.digest, in_place(self.plan, step)]
@@ -75,7 +80,7 @@ class Body:
 
     def _read(self, value: Op) -> str:
         if isinstance(value, Input) and value.digest not in self.plan.slots:
-            return self.inputs[self.plan.graph.inputs.index(value)]
+            return self._given[value.digest]
         if value.digest in self.offsets:
             return f"(const void *)(w + {self.offsets[value.digest]})"
         # What an earlier step wrote is only read here.

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlc import Port, Signature
+from dlc.manifest import NAME
 from dlc.types import Array
-from dlc_backend_c.library import Library, aligned, opened, succeed
+from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
 
 if TYPE_CHECKING:
     from dlc_backend_c.training_runtime import TrainingModel
@@ -97,7 +98,10 @@ def load(directory: Path) -> Model | TrainingModel:
         return Model(library)
     from dlc_backend_c.training_runtime import TrainingModel
 
-    return TrainingModel.of(library)
+    try:
+        return TrainingModel.of(library)
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as problem:
+        raise damaged(library.directory, f"{NAME} makes no sense: {type(problem).__name__} {problem}") from None
 
 
 def _arguments(ports: tuple[Port, ...]) -> tuple[Argument, ...]:

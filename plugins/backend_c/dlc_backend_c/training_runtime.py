@@ -68,6 +68,8 @@ class TrainingModel:
         facts = {**told["facts"], "accumulate": int(told["accumulate"]), **memory}
         signatures = _signature(step), _signature(functions["evaluate"])
         model = cls(library.signature, facts, classes, library, *signatures, regions)
+        for region in regions:
+            model._views(region)
         model.reset()
         return model
 
