@@ -16,8 +16,8 @@ LEARNING: Final[frozenset[FunctionName]] = frozenset(("gradients", "step"))
 """Functions that differentiate the model: one of them in every program."""
 
 IGNORED: Final[Mapping[FunctionName, frozenset[str]]] = {
-    "predict": frozenset(("loss", "optimizer", "label", "clip", "accumulate", "updates", "outputs", "momentum")),
-    "evaluate": frozenset(("optimizer", "clip", "accumulate", "updates", "outputs", "momentum")),
+    "predict": frozenset(("loss", "optimizer", "label", "clip", "accumulate", "updates", "outputs")),
+    "evaluate": frozenset(("optimizer", "clip", "accumulate", "updates", "outputs")),
     "gradients": frozenset(("optimizer", "clip", "updates", "outputs")),
     "update": frozenset(("loss", "label", "updates", "outputs", "momentum", "stored_norms")),
     "step": frozenset(("updates", "outputs")),

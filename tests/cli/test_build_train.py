@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc import Report
+from dlc.diagnostics import DlcError, ExitCode
+from dlc.interfaces import Artifact, Backend
+from dlc.passes.autodiff import Autodiff
+from dlc.recipe import Step, check_training
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -145,3 +149,17 @@ def test_why_a_build_would_miss(dlc: Dlc) -> None:
     assert [step for step, state in told if state == "miss"] == ["update: autodiff"]
     assert [step for step, state in told if state == "unknown"][-3:] == ["update: plan-memory", "emit c", "build c"]
     assert ("predict: plan-memory", "hit") in told
+
+
+class Plain(Backend):
+    """A backend that says nothing of training."""
+
+    name = "plain"
+
+    def emit(self, state: Any, /, report: Report) -> Artifact:
+        raise NotImplementedError
+
+
+def test_a_backend_without_training_programs_refuses_at_once() -> None:
+    with pytest.raises(DlcError, match="the backend plain builds no training programs"):
+        check_training(Step(Autodiff(), "core", "dlc"), Plain())

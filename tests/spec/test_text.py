@@ -124,3 +124,44 @@ def test_with_option_replaces_in_place_or_appends() -> None:
     assert str(spec.with_option("d", ("1", "2"))) == "a{b=1 c=2 d=1,2}"
     assert spec.get("c") == "2"
     assert spec.get("z") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    {
+        "": "a",
+        "loss=mse,optimizer=adam{lr=1e-3}": "a{loss=mse optimizer=adam{lr=1e-3}}",
+        "loss=mse optimizer=adam{lr=1e-3}": "a{loss=mse optimizer=adam{lr=1e-3}}",
+        " loss = mse , clip = 1 ": "a{loss=mse clip=1}",
+        "wrt=w,b,loss=mse": "a{wrt=w,b loss=mse}",
+        "wrt=w,!b.*, loss=mse": "a{wrt=w,!b.* loss=mse}",
+        "wrt=(),loss=mse": "a{wrt=() loss=mse}",
+        "loss=sum{losses=mse{},l1{} weights=1,0.5},clip=1": "a{loss=sum{losses=mse{},l1{} weights=1,0.5} clip=1}",
+    }.items(),
+)
+def test_options_alone_may_have_commas_between_them(text: str, canonical: str) -> None:
+    assert str(Spec.parse_options("a", text, "--train")) == canonical
+
+
+@given(specs)
+def test_options_of_any_spec_parse_alone(spec: Spec) -> None:
+    inside = str(spec)[len(spec.name) + 1 : -1] if spec.options else ""
+    assert Spec.parse_options(spec.name, inside, "test") == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("loss=mse,", 10, "expected a value"),
+        ("loss", 5, "expected '=' after option loss"),
+        (",loss=mse", 1, "expected an option"),
+        ("loss=mse}", 9, "expected"),
+        ("x=1,x=2", 5, "option x is given twice"),
+    ],
+)
+def test_errors_in_options_point_at_the_place(text: str, column: int, message: str) -> None:
+    with pytest.raises(DlcError, match=message) as refused:
+        Spec.parse_options("a", text, "--train")
+    location = refused.value.diagnostics[0].location
+    assert location is not None
+    assert (location.source, location.column) == ("--train", column)
