@@ -119,7 +119,7 @@ class _Rewriter:
         if factors is not None:
             arguments = dict(zip((p.name for p in kernel.params), op.args, strict=True))
             for a, b in (factors, factors[::-1]):
-                if b.param in arguments and is_constant(arguments[b.param], self.constant):
+                if b.param in arguments and self._is_weight(arguments[b.param]):
                     columns = set(roles(nest, a, b).columns)
                     found = [d for d, i in enumerate(nest.index) if set(axes_in(i)) & columns]
                     if found:
@@ -129,7 +129,11 @@ class _Rewriter:
         still = [d for d, i in enumerate(nest.index) if axes_in(i) and not set(axes_in(i)) & spatial]
         return still[-1] if still else None
 
-    # ---- panels of constant factors ----
+    def _is_weight(self, value: Op) -> bool:
+        """Whether a factor is what a model learned or learns, not what a call is about."""
+        return (isinstance(value, Input) and value.role == "weight") or is_constant(value, self.constant)
+
+    # ---- panels of factors ----
     def _pack(self, kernel: Kernel, args: tuple[Op, ...]) -> Call:
         for k, nest in enumerate(kernel.nests):
             factors = product(nest)

@@ -31,7 +31,7 @@ def changing_plan(nest: Nest, a: Load, b: Load, type: Type) -> tuple[int, ...] |
     found = [d for d, i in enumerate(b.index) if column in axes_in(i)]
     if len(found) != 1 or b.index[found[0]] != column or column.extent != type.shape[found[0]]:
         return None
-    if found[0] == rank - 1 or not spatial_axes(nest):
+    if found[0] == rank - 1 or not (spatial_axes(nest) or len(r.rows) > 1):
         return None
     (first,) = found
     window = set(r.window) | spatial_axes(nest)

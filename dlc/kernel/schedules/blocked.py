@@ -37,6 +37,8 @@ LONG, FEW_ROWS = 2048, 4
 REUSED = 128
 # Columns in a multiple of this make whole panels, whatever the vectors.
 PANELS = 32
+# Of fewer columns most of a panel would be empty.
+NARROW = 16
 # Where followers keep the reduction whole, panels are long: each copy of one must serve as many rows as this.
 UNCUT_ROWS = 96
 
@@ -87,12 +89,12 @@ class _Axes:
         return math.prod(x.extent for x in self.run)
 
 
-def columns_of(group: Group, kernel: Kernel, machine: Machine) -> Axis | None:
-    """The axis that is contiguous along the columns of a product on copies; None where it does not run on copies."""
+def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
+    """The axes that the columns of a product on copies walk as one; none where it does not run on copies."""
     axes = _axes(group, kernel)
     if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where) is None:
-        return None
-    return axes.run[-1]
+        return ()
+    return axes.run
 
 
 def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
@@ -131,21 +133,13 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
         return None
     at = offset(last.index, kernel.tensors[last.out].shape)
     steps = {x: n for x in group.shared if (n := coefficient(at, x))}
-    near = _near(factors, steps, kernel)
+    near = _near(nest, factors, steps, kernel)
     a = tuple(x for x in factors if near not in axes_in(x))
     b = tuple(x for x in factors if near in axes_in(x))
     if near is None or not a or not b:
         return None
     in_a, in_b = (frozenset(axes_in(*x)) for x in (a, b))
-    run = [near]
-    while True:
-        stride = steps[near] * math.prod(x.extent for x in run)
-        wider = [x for x in group.shared if steps.get(x) == stride and x in in_b and x not in in_a]
-        if len(wider) != 1 or wider[0] in run:
-            break
-        if near.extent % PANELS == 0 and wider[0] in axes_in(*conjuncts(nest.where)):
-            break  # whole panels, for each of which the guard is the same
-        run.insert(0, wider[0])
+    run = _run(nest, factors, steps, near)
     rows = [x for x in group.shared if x in in_a and x not in in_b]
     if not rows or _in_panels(b, run):
         return None
@@ -158,18 +152,36 @@ def _axes(group: Group, kernel: Kernel) -> _Axes | None:
     return _Axes(a, b, row, tuple(run), outer, tuple(x for x in others if x not in in_a), reduced)
 
 
-def _near(factors: Sequence[Load], steps: Mapping[Axis, int], kernel: Kernel) -> Axis | None:
-    """The axis of the columns: contiguous in the output, or else in a factor that has more than a panel of them.
+def _run(nest: Nest, factors: Sequence[Load], steps: Mapping[Axis, int], near: Axis) -> list[Axis]:
+    """The output axes of one factor that columns walk as one, `near` last."""
+    run = [near]
+    while True:
+        stride = steps[near] * math.prod(x.extent for x in run)
+        mine = (
+            x for x in steps if steps[x] == stride and all((x in axes_in(f)) == (near in axes_in(f)) for f in factors)
+        )
+        wider = [x for x in mine if x not in run]
+        if len(wider) != 1:
+            return run
+        if near.extent % PANELS == 0 and wider[0] in axes_in(*conjuncts(nest.where)):
+            return run  # whole panels, for each of which the guard is the same
+        run.insert(0, wider[0])
+
+
+def _near(nest: Nest, factors: Sequence[Load], steps: Mapping[Axis, int], kernel: Kernel) -> Axis | None:
+    """The last axis of the columns: contiguous in the output, or else in a factor that has more than a panel of them.
 
     Panels are then copied by whole vectors, and sums that lie apart in the output are stored one by one at the end.
     """
     first = min(steps, key=lambda x: steps[x], default=None)
     places = [offset(x.index, kernel.tensors[x.param].shape) for x in factors]
     contiguous = [x for x in steps if sum(coefficient(p, x) == 1 for p in places) == 1 and _in_one(factors, x)]
-    if first is None or first in contiguous:
+    if first is None:
+        return None
+    columns = {x: math.prod(r.extent for r in _run(nest, factors, steps, x)) for x in (first, *contiguous)}
+    if first in contiguous and columns[first] >= NARROW:
         return first
-    # The rows' factor is contiguous too: of two, the one that is nearer in the output.
-    wide = [x for x in contiguous if x.extent >= PANELS]
+    wide = [x for x in contiguous if x.extent >= PANELS or columns[x] > columns[first] < NARROW]
     return min(wide, key=lambda x: steps[x], default=first)
 
 

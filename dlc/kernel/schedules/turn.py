@@ -27,16 +27,16 @@ def turn(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
     locals_ = list(kernel.locals)
     alone: set[str] = set()
     for nest in kernel.nests:
-        near = _near(nest, kernel, machine)
-        if near is None:
+        run = _run(nest, kernel, machine)
+        kept = tuple(i for i in nest.index if isinstance(i, Axis))
+        if not run:
             nests.append(nest)
-        elif nest.index[-1] == near:
+        elif kept[len(kept) - len(run) :] == run:
             nests.append(nest)
             alone.add(nest.out)
         else:
             target = kernel.tensors[nest.out]
-            axes = [i for i in nest.index if isinstance(i, Axis) and i != near]
-            index = (*axes, near)
+            index = (*(i for i in kept if i not in run), *run)
             name = f"{nest.out}turned{len(locals_)}"
             locals_.append(Param(name, Type(target.dtype, tuple(a.extent for a in index))))
             rest = tuple(a for a in nest.axes if a not in index)
@@ -46,18 +46,15 @@ def turn(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
     return replace(kernel, nests=tuple(nests), locals=tuple(locals_)), frozenset(alone)
 
 
-def _near(nest: Nest, kernel: Kernel, machine: Machine) -> Axis | None:
-    """The axis of the columns of a long sum on copies; None for any other nest."""
+def _run(nest: Nest, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
+    """The axes of the columns of a long sum on copies; none for any other nest."""
     out = kernel.tensors[nest.out]
     if not is_product(nest) or out.dtype not in (f32, f64) or not plain_write(nest, out.shape):
-        return None
+        return ()
     if math.prod(a.extent for a in nest.reduction_axes) <= LONG:
-        return None
+        return ()
     if sum(n.out == nest.out for n in kernel.nests) != 1:
-        return None
+        return ()
     group = single(nest)
-    column = columns_of(group, kernel, machine)
-    if column is None:
-        return None
     names = dict(zip((a.name for a in group.nests[0].axes), nest.axes, strict=True))
-    return names[column.name]
+    return tuple(names[x.name] for x in columns_of(group, kernel, machine))
