@@ -7,17 +7,17 @@ from pathlib import Path
 from dlc.diagnostics import Location, error
 
 
-def write_whole(path: Path, content: bytes, *, make_directory: bool = False) -> None:
+def write_whole(path: Path, content: bytes, *, make_directory: bool = False, durable: bool = False) -> None:
     """Write a file, whole or not at all; with `make_directory`, the directories above it as well.
 
-    Raises DlcError when that cannot be done.
+    With `durable` a power cut leaves it whole or as before, too. Raises DlcError when that cannot be done.
     """
     from dlc.cache.store import write_atomically
 
     try:
         if make_directory:
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, [content])
+        write_atomically(path, [content], durable=durable)
     except OSError as problem:
         raise error(
             "cannot-write",

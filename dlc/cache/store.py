@@ -93,15 +93,19 @@ class Store(Protocol):
         ...
 
 
-def write_atomically(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
+def write_atomically(target: Path, chunks: Iterable[bytes | memoryview], *, durable: bool = False) -> None:
     """Write `target` through a temporary file beside it, so that it is whole or as before. OSError as usual.
 
-    An exception from `chunks` leaves `target` untouched as well."""
+    With `durable` that holds after a power cut, too: the content is on the medium before it takes the name. An
+    exception from `chunks` leaves `target` untouched as well."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}-", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             for chunk in chunks:
                 file.write(chunk)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(name, 0o644)  # mkstemp gives 0600; the file is the user's product, not a secret
         os.replace(name, target)
     except BaseException:

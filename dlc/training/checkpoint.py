@@ -82,7 +82,7 @@ class Checkpoint:
 def write_checkpoint(
     path: Path, program: TrainingProgram, course: Course, state: State, best: bytes | None = None
 ) -> None:
-    """Write a checkpoint, whole or not at all. Raises DlcError when it cannot be written."""
+    """Write a checkpoint, whole or not at all, be there a power cut. Raises DlcError when it cannot be written."""
     parts = {"program": program.checkpoint()}
     if best is not None:
         parts["best"] = best
@@ -94,7 +94,7 @@ def write_checkpoint(
     }
     header = json.dumps(values).encode("ascii")
     content = b"".join([_MAGIC, _LENGTH.pack(len(header)), header, *parts.values()])
-    write_whole(path, content + hashlib.sha256(content).digest())
+    write_whole(path, content + hashlib.sha256(content).digest(), durable=True)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

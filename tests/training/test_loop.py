@@ -326,6 +326,16 @@ def test_headers_that_somebody_made(tmp_path: Path, text: bytes) -> None:
         read_checkpoint(tmp_path / "c")
 
 
+def test_a_checkpoint_is_on_the_medium_before_it_takes_the_name(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(epochs=1).go()
+    old, seen = (tmp_path / "c.dlc").read_bytes(), list[bytes]()
+    monkeypatch.setattr("os.fsync", lambda _: seen.append((tmp_path / "c.dlc").read_bytes()))  # pyright: ignore
+    start(epochs=1, seed=1).go()
+    assert seen == [old]
+
+
 def test_a_checkpoint_that_cannot_be_written(start: Start, tmp_path: Path) -> None:
     run = start(epochs=1)
     run.outputs = replace(run.outputs, checkpoint=tmp_path / "absent" / "c.dlc")
