@@ -17,6 +17,8 @@ from dlc.ops.elementwise import Add, Mul
 from dlc.ops.reduce import ReduceSum
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.gradient import chosen_floats
+from dlc.training.initial import begun
+from dlc.training.initializers import parse_initializer
 from dlc.training.trained import compared, differentiated, prediction_of, trained_model, weight_inputs
 from dlc.training.updates import step_input
 from dlc.training.weights import chosen
@@ -72,10 +74,13 @@ def of_loss(model: Graph, train: Autodiff) -> Question:
     recipe, wide = train.training(), in_double(model)
     at = prediction_of(model.names, [op.type for op in model.outputs], train.of)
     step = step_input()
-    trained = trained_model(wide, chosen(train.wrt, (wide.outputs[at],)), recipe, step)
+    wide, weights = begun(wide, at, train.wrt, parse_initializer(train.init), train.seed)
+    trained = trained_model(wide, weights, recipe, step)
     labels, value = compared(trained, at, recipe)
     found = differentiated(trained, at, recipe)
-    ports = (*_ports(model.inputs, trained.weights), Port(recipe.label, recipe.loss.labels(model.outputs[at].type)))
+    held = {name for name, w in trained.weights.items() if w.initial is not None}
+    given = tuple(Port(i.name, i.type) for i in model.inputs if i.name not in held)
+    ports = (*given, Port(recipe.label, recipe.loss.labels(model.outputs[at].type)))
     pairs = zip(trained.weights.items(), found.gradients, strict=True)
     inputs = (*trained.data, labels, *trained.running, step)
     return Question(f"{train.loss}", value, {name: (w, g) for (name, w), g in pairs}, ports, inputs)

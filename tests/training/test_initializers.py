@@ -20,6 +20,7 @@ from dlc.ops.normalize import BatchNorm, LayerNorm
 from dlc.ops.shape import Reshape, Slice, Transpose
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
+from dlc.training.checked import of_loss
 from dlc.training.fans import Fans, fans
 from dlc.training.initializers import INITIALIZERS, Draw, initial_value, parse_initializer
 from dlc.training.step import initial_values
@@ -224,6 +225,17 @@ def test_a_model_without_weights_is_trained_and_written_with_them() -> None:
     checker: Any = onnx.checker
     checker.check_model(back, full_check=True)
     assert [t.name for t in back.graph.initializer] == ["W", "B"]
+
+
+def test_gradients_of_a_model_without_weights_are_checked_where_it_begins() -> None:
+    *_, graph = parsed()
+    text = "autodiff{wrt=W,B init=xavier-uniform seed=3 label=labels}"
+    question = of_loss(graph, Autodiff.from_spec(Spec.parse(text)))
+    assert [p.name for p in question.ports] == ["x", "labels"]
+    start = initial_values(step_of(graph, "wrt=W,B init=xavier-uniform seed=3 label=labels"))
+    ((weight, _), _) = question.gradients.values()
+    assert isinstance(weight.initial, Tensor)
+    np.testing.assert_allclose(weight.initial.array(), start["W"], rtol=1e-6)
 
 
 def told(graph: Graph, options: str) -> str:
