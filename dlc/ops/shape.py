@@ -130,6 +130,8 @@ class Slice(Op):
             raise ShapeError(f"starts, sizes and steps must have one number for each dimension of {x.type}")
         for d, (start, size, step) in enumerate(zip(self.starts, self.sizes, steps, strict=True)):
             last = start + (size - 1) * step
+            if step == 0:
+                raise ShapeError(f"a step of 0 in dimension {d} of {x.type}")
             if size < 0 or (size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d])):
                 raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
         i = grid(self.sizes)
