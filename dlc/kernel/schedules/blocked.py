@@ -176,8 +176,8 @@ def _near(nest: Nest, factors: Sequence[Load], steps: Mapping[Axis, int], kernel
     first = min(steps, key=lambda x: steps[x], default=None)
     places = [offset(x.index, kernel.tensors[x.param].shape) for x in factors]
     contiguous = [x for x in steps if sum(coefficient(p, x) == 1 for p in places) == 1 and _in_one(factors, x)]
-    if first is None:
-        return None
+    if first is None or _in_panels(factors, [first]):
+        return first
     columns = {x: math.prod(r.extent for r in _run(nest, factors, steps, x)) for x in (first, *contiguous)}
     if first in contiguous and columns[first] >= NARROW:
         return first
