@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -144,13 +143,15 @@ def train(
         raise _usage("no-effect", "--validation has no effect beside --validation-data", "leave one of the two out")
     if validation is not None and not 0 < validation < 1:
         raise _usage("bad-option", f"--validation {validation:g} is no part of the rows", "a number between 0 and 1")
+    from dlc.cli.train_files import check_outputs
     from dlc.cli.trained import tell_start
     from dlc.training.checkpoint import read_checkpoint
     from dlc.training.run import Outputs, Run
 
     path = checkpoint or program / "checkpoint.dlc"
     found = _program(terminal, program)
-    _check_files((export, log, html, path))
+    files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
+    check_outputs(files, (*data, *(validation_data or ())))
     held = read_checkpoint(path) if resume else None
     if held is None and path.exists() and not terminal.quiet:
         told = f"{path} of an earlier run is replaced after the first epoch"
@@ -279,17 +280,6 @@ def _setting(held: Checkpoint | None, name: str, given: Any, default: Any) -> An
         return given
     value = held.identity.get(name, default) if held else default
     return value if type(value) is type(default) else default
-
-
-def _check_files(paths: Sequence[Path | None]) -> None:
-    """What would fail at the end is told at the start."""
-    for path in paths:
-        if path is None:
-            continue
-        if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-            reason = f"there is no directory {path.parent}" if not path.parent.is_dir() else "permission denied"
-            reason = "it is a directory" if path.is_dir() else reason
-            raise _usage("cannot-write", f"{path} cannot be written: {reason}", "choose another place")
 
 
 def _noted(diagnostic: Diagnostic, note: str) -> Diagnostic:
