@@ -47,10 +47,8 @@ OPTIMIZERS = (
     "rmsprop{lr=0.0001 momentum=0.9 centered=yes}",
     "lamb{lr=0.01}",
 )
-BATCHES = {"resnet18": 4}
-"""Samples in a step where fewer than usual will do."""
 RATES = {"resnet18": 0.1}
-"""What learning rates are multiplied by: with statistics of so few samples, steps of full size make PyTorch's own two
+"""What learning rates are multiplied by: by statistics of few samples, steps of full size make PyTorch's own two
 precisions part by several percent, and nothing could be compared."""
 
 
@@ -74,7 +72,7 @@ def slower(optimizer: str, factor: float) -> str:
 
 def row(name: str, network: Network, optimizer: str, place: Path, given: argparse.Namespace) -> dict[str, Any]:
     """One training, as it is printed."""
-    batch = given.batch or BATCHES.get(name, network.batch)
+    batch = given.batch or network.batch
     module, source = network.module(), place / f"{name}.onnx"
     source.write_bytes(network.onnx(module, batch))
     start = time.monotonic()
