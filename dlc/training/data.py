@@ -117,7 +117,7 @@ def _missing(
     return error(
         "missing-array",
         f"there is no array {quote(port.name)} of {port.type} batches in {', '.join(files)}",
-        help=did_you_mean(port.name, free, "arrays that are there")
+        help=did_you_mean(port.name, free, "other arrays that are there")
         + f"; numpy.savez(FILE, **{{{quote(port.name)}: array, …}}) names arrays",
     ).diagnostics
 
@@ -134,7 +134,8 @@ def _uneven(columns: Sequence[Column]) -> tuple[Diagnostic, ...]:
     """The complaint if columns have different numbers of rows, or none."""
     told = ", ".join(f"{quote(c.port.name)} has {c.rows:,}" for c in columns)
     if len({c.rows for c in columns}) > 1:
-        return error("different-rows", f"arrays have different numbers of rows: {told}").diagnostics
+        help = "row k of every array belongs to example k: leave out those that are not in all"
+        return error("different-rows", f"arrays have different numbers of rows: {told}", help=help).diagnostics
     if columns and not columns[0].rows:
         return error("no-rows", f"there are no rows: {told}").diagnostics
     return ()

@@ -72,7 +72,9 @@ def prediction_of(names: Sequence[str], types: Sequence[Type], of: str) -> int:
         return floats[0]
     known = [names[k] for k in floats]
     if not known:
-        raise _refused("the model has no output of a float type", "only floats have gradients")
+        found = ", ".join(f"{quote(n)} {t}" for n, t in zip(names, types, strict=True))
+        help = "only floats have gradients: export the model with what its outputs are chosen from, such as scores"
+        raise _refused(f"the model has no output of a float type: {found}", help)
     raise _refused(f"the model has no float output {quote(of)}", did_you_mean(of, known, "outputs"))
 
 

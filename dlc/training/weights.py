@@ -46,7 +46,8 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
         _check_inputs(patterns, outputs)
         raise _refused(
             "the model has no parameters that its output depends on",
-            "initializers of an ONNX file are some, until fold-constants drops their names: train before it",
+            "initializers of an ONNX file are some, until fold-constants drops their names: train before it; inputs "
+            "are, where wrt names them and init says what they start with: wrt=w*,init=kaiming-uniform",
         )
     default = _default(known, outputs)
     taken = set(default) if not patterns or patterns[0].startswith("!") else set[str]()
@@ -57,6 +58,11 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
             continue  # data is never trained
         if not fits:
             _check_inputs((name,), outputs)
+            if name == ALL:
+                raise _refused(
+                    f"all parameters that the output depends on are scalars: {_listed(known)}",
+                    "weights of integers, as in quantised models, are not trained; wrt=NAME trains a scalar",
+                )
             raise _refused(f"no parameter is named {quote(name)}", did_you_mean(name, known, "parameters"))
         taken = taken - fits if pattern.startswith("!") else taken | fits
     if not taken:
