@@ -6,6 +6,7 @@ a chain of digests and loads nothing but the artifact at its end.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from dlc import __version__
 from dlc.code_digest import code_digest
-from dlc.diagnostics import DlcError
+from dlc.diagnostics import DlcError, error
 from dlc.hashing import content_sha256
 from dlc.interfaces import Artifact, Job, StepDone
 from dlc.libraries import versions
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 @dataclass
@@ -169,6 +172,8 @@ class Session:
             raise
         # Anything else is a bug: it is re-raised with the input that reproduces it, for the reporter of bugs.
         except Exception as bug:
+            if isinstance(bug, OSError) and bug.errno in _FULL:
+                raise _no_space(stage.spec, bug) from None
             raise StepFailed(stage.spec, _readable(value)) from bug
 
     def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
@@ -265,6 +270,14 @@ class SessionWorkshop:
     def cached(self, jobs: Sequence[Job]) -> list[bytes]:
         """See `Workshop.cached`."""
         return self.session.run_jobs(jobs, self.report) if jobs else []
+
+
+def _no_space(spec: str, problem: OSError) -> DlcError:
+    return error(
+        "no-space",
+        f"{spec.partition('{')[0]}: its files cannot be written: {problem.strerror}",
+        help="make room where temporary files are (TMPDIR) and where the cache is (--cache-dir), or move them",
+    )
 
 
 def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
