@@ -115,11 +115,14 @@ class Binding:
             if dim.dim_value < 0:
                 raise error("bad-shape", f"dimension {k} of input {name} is {dim.dim_value}")
             if given not in (None, dim.dim_value):
-                raise _usage(f"--input gives dimension {k} of {name} as {given}, the model as {dim.dim_value}", "")
+                help = "export the model with this dimension open, such as dynamic_axes of torch.onnx.export leaves it"
+                raise _usage(f"--input gives dimension {k} of {name} as {given}, the model as {dim.dim_value}", help)
             return dim.dim_value
         bound = self.dims.get(dim.dim_param) if dim.dim_param else None
         if given is not None and bound not in (None, given):
-            raise _usage(f"--input gives dimension {k} of {name} as {given}, --dim {dim.dim_param} as {bound}", "")
+            raise _usage(
+                f"--input gives dimension {k} of {name} as {given}, --dim {dim.dim_param} as {bound}", "leave one out"
+            )
         return bound if given is None else given
 
 
