@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LAYERS = ("kernel", "graph", "ops", "training", "passes", "driver", "cli")
+LAYERS = ("kernel", "graph", "ops", "training", "passes", "checking", "driver", "cli")
 """Each may import those before it, none after it."""
 
 PLUGINS = ("dlc_frontend_", "dlc_backend_")

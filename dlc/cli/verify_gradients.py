@@ -14,9 +14,9 @@ from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 from dlc.diagnostics import DlcError, ExitCode, error, escape
 
 if TYPE_CHECKING:
-    from dlc.gradient_check import Checked, Direction, Subject
+    from dlc.checking.differences import Checked, Direction, Subject
+    from dlc.checking.question import Question
     from dlc.graph import Graph
-    from dlc.training.checked import Question
     from dlc.types import Array
 
 _REFERENCES = ("auto", "numpy", "torch")
@@ -36,7 +36,7 @@ class Asked:
 
 def verify_gradients(terminal: Terminal, chosen: Choice, cache: CacheFlags, asked: Asked) -> Outcome:
     """Gradients that dlc derives against differences, and against PyTorch's where it is there."""
-    from dlc import gradient_check as g
+    from dlc.checking import differences as g
     from dlc.cli.programs import tell_random
     from dlc.cli.workspace import Workspace
     from dlc.feeds import random_feeds, read_feeds
@@ -67,9 +67,9 @@ def verify_gradients(terminal: Terminal, chosen: Choice, cache: CacheFlags, aske
 
 
 def _question(model: Graph, chosen: Choice, seed: int) -> Question:
+    from dlc.checking.question import of_loss, of_outputs
     from dlc.passes.autodiff import Autodiff
     from dlc.spec import Spec
-    from dlc.training.checked import of_loss, of_outputs
 
     if chosen.train is not None:
         return of_loss(model, Autodiff.from_spec(Spec.parse_options("autodiff", chosen.train, "--train")))
@@ -118,7 +118,7 @@ def _torch(subject: Subject, reference: str) -> tuple[list[Array] | None, str]:
         return None, ""
     if not find_spec("torch"):
         return None, "PyTorch is not installed"
-    from dlc.torch_gradients import torch_gradients
+    from dlc.checking.autograd import torch_gradients
 
     try:
         return torch_gradients(subject.value, list(subject.gradients), subject.feeds), ""

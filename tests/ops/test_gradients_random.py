@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc.builtin import dlc_ops
-from dlc.gradient_check import RELATIVE, Differences, Subject
+from dlc.checking.differences import RELATIVE, Differences, Subject
 from dlc.graph import Constant, Input, Op, Splat, Tensor, toposort
 from dlc.graph.gradient import gradients
 from dlc.ops.elementwise import Mul

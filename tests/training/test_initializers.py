@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper
 
 from dlc import DlcError, Report, Source
+from dlc.checking.question import of_loss
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.ops.elementwise import Add, Cast, Mul
 from dlc.ops.index import Gather
@@ -20,7 +21,6 @@ from dlc.ops.normalize import BatchNorm, LayerNorm
 from dlc.ops.shape import Reshape, Slice, Transpose
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
-from dlc.training.checked import of_loss
 from dlc.training.fans import Fans, fans
 from dlc.training.initializers import INITIALIZERS, Draw, initial_value, parse_initializer
 from dlc.training.step import initial_values

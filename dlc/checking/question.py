@@ -8,10 +8,10 @@ from functools import reduce
 
 import numpy as np
 
-from dlc.gradient_check import Subject
+from dlc.checking.differences import Subject
+from dlc.checking.widen import in_double
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor
 from dlc.graph.gradient import sweep
-from dlc.graph.widen import in_double
 from dlc.interfaces import Port
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.reduce import ReduceSum
