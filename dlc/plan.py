@@ -101,6 +101,17 @@ class Plan:
         return out
 
     @cached_property
+    def last_uses(self) -> Mapping[str, int]:
+        """Digest of a value → the last step that reads it, be it through views, which are calls that are no steps."""
+        last = {x.digest: number for number, call in enumerate(self.steps) for x in call.operands}
+        computed = {call.digest for call in self.steps}
+        for op in reversed(self.graph.ops):
+            if isinstance(op, Call) and op.digest in last and op.digest not in computed:
+                for x in op.operands:
+                    last[x.digest] = max(last.get(x.digest, 0), last[op.digest])
+        return last
+
+    @cached_property
     def kept(self) -> tuple[Input, ...]:
         """The inputs that are copied to their slots before the first step."""
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)

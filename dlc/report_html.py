@@ -116,7 +116,7 @@ def report_html(
 def memory(plan: Plan) -> Memory:
     """Time by address: a rectangle per placed value, the bytes alive per step, the bound."""
     count = max(len(plan.steps), 1)
-    last = _last_uses(plan)
+    last = plan.last_uses
     values = {digest: (born, type) for digest, (born, type) in plan.values.items() if digest in plan.slots}
     arena = max(plan.regions.get("arena", 0), 1)
     owners = _owners(plan)
@@ -244,17 +244,6 @@ def _owners(plan: Plan) -> Mapping[str, str]:
         for number, call in enumerate(plan.steps)
         for v in results_of(call)
     }
-
-
-def _last_uses(plan: Plan) -> Mapping[str, int]:
-    """Digest of a value → the last step that reads it, be it through views, which are calls that are no steps."""
-    last = {x.digest: number for number, call in enumerate(plan.steps) for x in call.operands}
-    computed = {call.digest for call in plan.steps}
-    for op in reversed(plan.graph.ops):
-        if isinstance(op, Call) and op.digest in last and op.digest not in computed:
-            for x in op.operands:
-                last[x.digest] = max(last.get(x.digest, 0), last[op.digest])
-    return last
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

@@ -10,6 +10,7 @@ from dlc.graph import Call, Input, Op
 from dlc.plan import Plan, results_of
 from dlc_backend_c.function import CFunction, c_function
 from dlc_backend_c.names import c_comment
+from dlc_backend_c.scratch import scratch_offsets
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import ALIGN
 
@@ -36,18 +37,28 @@ class Body:
 
     @property
     def planned(self) -> int:
-        """Bytes of the arena that the plan placed values in; scratch memory of kernels begins behind them."""
+        """Bytes of the arena that the plan placed values in."""
         return -(-self.plan.regions.get("arena", 0) // ALIGN) * ALIGN
 
     @cached_property
-    def scratch(self) -> int:
-        """Bytes that the neediest kernel works in."""
-        return max((-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.steps), default=0)
+    def arena_bytes(self) -> int:
+        """Bytes of working memory: of values, and of kernels where no gap between values has room for them."""
+        ends = (at + n for at, n in zip(self._scratch_offsets, self._scratch_bytes, strict=True) if n)
+        return max(self.planned, *ends, 0)
 
     @property
-    def arena_bytes(self) -> int:
-        """Bytes of working memory."""
-        return self.planned + self.scratch
+    def scratch(self) -> int:
+        """Bytes behind the plan that kernels work in."""
+        return self.arena_bytes - self.planned
+
+    @cached_property
+    def _scratch_bytes(self) -> tuple[int, ...]:
+        """What each step works in."""
+        return tuple(-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.steps)
+
+    @cached_property
+    def _scratch_offsets(self) -> tuple[int, ...]:
+        return scratch_offsets(self.plan, self._scratch_bytes)
 
     @cached_property
     def reads_weights(self) -> bool:
@@ -58,7 +69,7 @@ class Body:
     def lines(self) -> list[str]:
         """Statements: copies of the inputs that are read when an output may have been written over them, then calls."""
         kept = [f"    memcpy({self._write(i)}, {self._given[i.digest]}, {i.type.nbytes});" for i in self.plan.kept]
-        return kept + [line for step in self.plan.steps for line in self._call(step)]
+        return kept + [line for k in range(len(self.plan.steps)) for line in self._call(k)]
 
     @cached_property
     def _given(self) -> Mapping[str, str]:
@@ -68,12 +79,13 @@ class Body:
     def _function(self, step: Call) -> CFunction:
         return self.functions[step.body.digest, in_place(self.plan, step)]
 
-    def _call(self, step: Call) -> list[str]:
+    def _call(self, number: int) -> list[str]:
+        step = self.plan.steps[number]
         function = self._function(step)
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
         values = [*(self._read(x) for x in step.args), *(self._write(r) for r in results_of(step))]
         if function.scratch:
-            values.append(f"a + {self.planned}")
+            values.append(f"a + {self._scratch_offsets[number]}")
         names = self.plan.graph.origin(step)
         comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
         return [*comment, f"    {function.name}({', '.join(values)});"]
