@@ -20,7 +20,7 @@ from torch import nn
 from dlc.graph import Graph
 from dlc.types import Array
 from tests.training.nets import Training
-from tests.training.torch_networks import Batch, torch_step
+from tests.training.torch_networks import Batch, in_precision_of, torch_step
 from tests.training.torch_optimizers import torch_optimizer
 
 WEIGHTS = 1e-4
@@ -93,7 +93,7 @@ def compare(
 
     Args:
         learner: What dlc made of the module.
-        module: The network.
+        module: The network, in single or in double precision; both train in that.
         optimizer: Spec of dlc; `torch_optimizers` finds PyTorch's for it.
         batches: Taken in turn.
         steps: How many.
@@ -108,9 +108,10 @@ def compare(
     everywhere, unknown, total = 0.0, 0, 0
     for k in range(steps):
         x, y = batches[k % len(batches)]
+        x = in_precision_of(single, x)
         losses.append((learner.step(x, y), torch_step(single, moves[0], x, y)))
         if double or k == 0:
-            exact.append(torch_step(precise, moves[1], x.astype(np.float64) if x.dtype.kind == "f" else x, y))
+            exact.append(torch_step(precise, moves[1], in_precision_of(precise, x), y))
         if k == 0:
             found = learner.weights()
             better = dict(precise.named_parameters())

@@ -20,6 +20,12 @@ Batch = tuple[Array, Array]
 Batches = Callable[[int, np.random.Generator], Batch]
 
 
+def in_precision_of(module: nn.Module, x: Array) -> Array:
+    """Floats in the type of a module's parameters; integers as they are."""
+    first = next(module.parameters()).detach().numpy()
+    return x.astype(first.dtype) if x.dtype.kind == "f" else x
+
+
 @dataclass(frozen=True)
 class Network:
     """A network and what it learns."""
@@ -53,8 +59,12 @@ class Network:
         return [self.batches(batch or self.batch, rng) for _ in range(count)]
 
     def onnx(self, module: nn.Module, batch: int = 0) -> bytes:
-        """The module as an ONNX file: input `x`, output `scores`, initializers named like the parameters."""
+        """The module as an ONNX file: input `x`, output `scores`, initializers named like the parameters.
+
+        In the precision that the module has.
+        """
         ((x, _),) = self.data(1, batch)
+        x = in_precision_of(module, x)
         file = io.BytesIO()
         options: dict[str, Any] = {
             "dynamo": False,
