@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dlc.backend import Backend
     from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+    from dlc.frontend import Frontend
     from dlc.graph import Graph, Op, make_graph
     from dlc.graph.gradient import gradients
     from dlc.hookspecs import hookimpl
     from dlc.interfaces import (
         Artifact,
-        Backend,
-        Frontend,
         Job,
         Level,
         Port,
@@ -83,14 +83,14 @@ __all__ = [
 _EXPORTS = {
     "ArrayProgram": "dlc.program:ArrayProgram",
     "Artifact": "dlc.interfaces:Artifact",
-    "Backend": "dlc.interfaces:Backend",
+    "Backend": "dlc.backend:Backend",
     "Bytes": "dlc.spec:Bytes",
     "Configurable": "dlc.spec:Configurable",
     "DType": "dlc.types:DType",
     "Diagnostic": "dlc.diagnostics:Diagnostic",
     "DlcError": "dlc.diagnostics:DlcError",
     "ExitCode": "dlc.diagnostics:ExitCode",
-    "Frontend": "dlc.interfaces:Frontend",
+    "Frontend": "dlc.frontend:Frontend",
     "Graph": "dlc.graph:Graph",
     "Job": "dlc.interfaces:Job",
     "Lazy": "dlc.lazy:Lazy",

@@ -8,9 +8,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.backend import Backend
 from dlc.code_digest import code_digest
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
-from dlc.interfaces import Artifact, Backend, Frontend, Source
+from dlc.frontend import Frontend
+from dlc.interfaces import Artifact, Source
 from dlc.libraries import versions
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult

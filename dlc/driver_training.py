@@ -15,9 +15,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.backend import Backend
 from dlc.diagnostics import DlcError
 from dlc.driver import Build, apply, check_stop, compile_artifact, parse, passes
-from dlc.interfaces import Artifact, Backend, Frontend, Source
+from dlc.frontend import Frontend
+from dlc.interfaces import Artifact, Source
 from dlc.passes.autodiff import Autodiff
 from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult

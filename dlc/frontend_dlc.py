@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlc.diagnostics import Location, error
-from dlc.interfaces import Frontend, Source
+from dlc.frontend import Frontend
+from dlc.interfaces import Source
 from dlc.report import Report
 from dlc.spec import option
 

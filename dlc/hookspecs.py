@@ -13,8 +13,10 @@ from pluggy import HookimplMarker, HookspecMarker
 if TYPE_CHECKING:
     import typer
 
+    from dlc.backend import Backend
+    from dlc.frontend import Frontend
     from dlc.graph import Op
-    from dlc.interfaces import Backend, Frontend, StepDone
+    from dlc.interfaces import StepDone
     from dlc.lazy import Lazy
     from dlc.passes.base import AnyPass
     from dlc.passes.rules.rule import Rule

@@ -1,26 +1,22 @@
-"""Everything that crosses a plugin boundary: sources in, artifacts out, and the two classes a plugin extends."""
+"""Everything that crosses a plugin boundary: sources in, artifacts out, and what is said about both."""
 
 import hashlib
 import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from dlc.diagnostics import ExitCode, Location, error
+from dlc.diagnostics import Location, error
 from dlc.hashing import file_sha256
-from dlc.spec import Configurable, Spec
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from dlc.graph import Graph, Op
     from dlc.report import Report
-    from dlc.training.bundle import Bundle
-    from dlc.types import Array, Type
+    from dlc.types import Type
 
 Level = Literal["ops", "kernels", "plan"]
 """What a state is: a graph of named ops, a graph of kernel calls, or an ordered and placed plan."""
@@ -161,7 +157,11 @@ class Program(Protocol):
 
 
 class Workshop(Protocol):
-    """What the driver lends to `Backend.build`: cached sub-steps that may run in parallel."""
+    """What the driver lends to a backend: cached sub-steps that may run in parallel.
+
+    To the key of a sub-step of `emit` it adds the code of dlc and of the backend's package, which make the text; the
+    results of `build` depend on text and tools only.
+    """
 
     @property
     def report(self) -> "Report":
@@ -182,135 +182,9 @@ class Job:
     subject: str
     """What it works on, for people: a kernel's name."""
     key: tuple[tuple[str, str], ...]
-    """(label, value) of everything the result depends on, apart from the code of dlc and the plugin."""
+    """(label, value) of everything the result depends on, apart from code (see `Workshop`)."""
     make: Callable[[], bytes]
     """Does the work; may run in another thread."""
-
-
-class Frontend(Configurable, ABC):
-    """A reader of one model format: bytes → Graph."""
-
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    """File extensions it reads, with the dot, in lower case."""
-    libraries: ClassVar[tuple[str, ...]] = ()
-    """Installed libraries, as pip calls them, whose versions decide what `parse` gives: part of the cache key."""
-
-    def sniff(self, source: Source) -> bool:
-        """Whether the content looks like this format; asked when no suffix decides. Must not raise."""
-        return False
-
-    def companions(self, source: Source) -> tuple[Source, ...]:
-        """Other files that `parse` reads (external weights): part of the cache key."""
-        return ()
-
-    def with_frontends(self, find: "Callable[[Spec], Frontend]") -> "Frontend":
-        """The frontend with a way to ask others, for models with parts in their formats; itself when there are none.
-
-        `find` gives the configured frontend that a spec selects, or raises DlcError.
-        """
-        del find
-        return self
-
-    def packages(self, source: Source) -> tuple[str, ...]:
-        """Top-level packages of the frontends that `parse` asks: their code is part of the cache key."""
-        return ()
-
-    def template(self, source: Source, names: Collection[str]) -> bytes:
-        """The model without the values of the parameters `names`: all that `filled` needs, one file's content.
-
-        Names are those of the graph that `parse` gives: of its constants, of its inputs with the role of weights, and
-        of the running statistics that training makes of its batch normalisations.
-
-        Raises:
-            DlcError: the format cannot be written, a name is no parameter, or the model is too large for one file.
-        """
-        del names
-        raise self._not_written(source.name)
-
-    def filled(self, template: bytes, values: "Mapping[str, Array]") -> bytes:
-        """The content of a model file: `template` with these values of its parameters.
-
-        Args:
-            template: What `template` gave.
-            values: The value of every parameter that was left out, with its element type and shape.
-
-        Raises:
-            DlcError: `template` is none, or a value is missing, unknown, or of another type or shape.
-        """
-        del template, values
-        raise self._not_written("the model")
-
-    def _not_written(self, what: str) -> Exception:
-        message = f"{what} cannot be written back: the frontend {self.name} only reads its format"
-        help = "build from an ONNX model, or keep the parameters as a checkpoint"
-        return error("cannot-write", message, help=help, exit_code=ExitCode.USAGE)
-
-    @classmethod
-    def supported(cls) -> Iterable[tuple[str, str]]:
-        """(operator of the format, versions or conditions) of all that `parse` reads; `dlc list NAME` shows it."""
-        return ()
-
-    @abstractmethod
-    def parse(self, source: Source, report: "Report") -> "Graph":
-        """The model as a graph of ops. Raises DlcError with everything that is unsupported, at once."""
-
-
-class Backend(Configurable, ABC):
-    """A writer of programs: what the pipeline leaves → Artifact. The least backend is `name` and `emit`."""
-
-    consumes: ClassVar[Level] = "plan"
-    """What the pipeline must leave behind, and `emit` gets: a Graph of ops, a Graph of kernel calls, or a Plan."""
-    pipeline: ClassVar[str] = "infer"
-    """Default pipeline: a name or spec text."""
-
-    def accepts(self, op: "Op") -> bool | Reason:
-        """Whether the target runs `op`; a Reason says why not and what would help.
-
-        Asked about every op that depends on an input, just before ops become kernels, or before `emit` when the backend
-        consumes ops. All refused ops are reported at once. True by default: what has a kernel can be built.
-        """
-        return True
-
-    def regions(self) -> Mapping[str, Region]:
-        """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
-        return {"arena": Region()}
-
-    def for_model(self, title: str) -> "Backend":
-        """The backend with options that it derives from a model's title, such as a prefix of names."""
-        return self
-
-    def toolchain(self) -> str:
-        """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
-        return ""
-
-    @abstractmethod
-    def emit(self, state: Any, /, report: "Report") -> Artifact:
-        """The program as text and data; `state` is a Graph or a Plan, as `consumes` says. Must not touch the disk."""
-
-    def emit_training(self, bundle: "Bundle", report: "Report") -> Artifact:
-        """The functions of a training program as one program; must not touch the disk.
-
-        Raises:
-            DlcError: (USAGE) by default: the target has no training programs.
-        """
-        del bundle, report
-        raise error(
-            "no-training",
-            f"{self.name} does not build training programs",
-            help="build for another target, or leave --train out",
-            exit_code=ExitCode.USAGE,
-        )
-
-    def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
-        """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""
-        return artifact
-
-    def load(self, directory: Path) -> Program:
-        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here.
-
-        `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
-        """
-        raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dlc.backend import Backend
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
 from dlc.graph.evaluate import is_constant
 from dlc.graph.structure import Input
-from dlc.interfaces import Backend, Reason
+from dlc.interfaces import Reason
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph

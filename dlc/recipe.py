@@ -6,9 +6,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dlc.backend import Backend
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
-from dlc.interfaces import Backend
 from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting

@@ -8,8 +8,10 @@ from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.lazy import Lazy
 
 if TYPE_CHECKING:
+    from dlc.backend import Backend
     from dlc.declared import Declaration
-    from dlc.interfaces import Backend, Frontend, Source, StepDone
+    from dlc.frontend import Frontend
+    from dlc.interfaces import Source, StepDone
     from dlc.passes.base import AnyPass
     from dlc.plugins import Plugin
     from dlc.spec import Configurable, Spec
@@ -145,14 +147,14 @@ class Registry:
 
     def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""
-        from dlc.interfaces import Frontend
+        from dlc.frontend import Frontend
 
         found: Frontend = self._create("frontends", spec, Frontend)
         return found.with_frontends(self.frontend)
 
     def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""
-        from dlc.interfaces import Backend
+        from dlc.backend import Backend
 
         return self._create("backends", spec, Backend)
 

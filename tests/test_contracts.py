@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from dlc import Configurable, hookspecs
-from dlc.interfaces import Backend, Frontend
+from dlc.backend import Backend
+from dlc.frontend import Frontend
 from dlc.passes.base import Pass
 from dlc.plugins import KINDS, list_plugins, load_registry
 from dlc.registry import Entry, Kind, Registry

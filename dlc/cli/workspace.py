@@ -17,7 +17,8 @@ from dlc.cli.terminal import Terminal
 from dlc.config import Config
 from dlc.config_file import load_config
 from dlc.diagnostics import ExitCode, error
-from dlc.interfaces import Artifact, Frontend, Source
+from dlc.frontend import Frontend
+from dlc.interfaces import Artifact, Source
 from dlc.plugins import load_registry
 from dlc.recipe import Recipe, gradient_spec, resolve, resolve_steps
 from dlc.registry import Registry

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from dlc import Report
+from dlc.backend import Backend
 from dlc.diagnostics import DlcError, ExitCode
-from dlc.interfaces import Artifact, Backend
+from dlc.interfaces import Artifact
 from dlc.passes.autodiff import Autodiff
 from dlc.recipe import Step, check_training
 from tests.cli.conftest import Dlc

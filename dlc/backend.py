@@ -1,0 +1,81 @@
+"""The class that a plugin extends to write programs for a target."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlc.diagnostics import ExitCode, error
+from dlc.interfaces import Artifact, Level, Program, Reason, Region, Workshop
+from dlc.spec import Configurable
+
+if TYPE_CHECKING:
+    from dlc.graph import Op
+    from dlc.report import Report
+    from dlc.training.bundle import Bundle
+
+
+class Backend(Configurable, ABC):
+    """A writer of programs: what the pipeline leaves → Artifact. The least backend is `name` and `emit`."""
+
+    consumes: ClassVar[Level] = "plan"
+    """What the pipeline must leave behind, and `emit` gets: a Graph of ops, a Graph of kernel calls, or a Plan."""
+    pipeline: ClassVar[str] = "infer"
+    """Default pipeline: a name or spec text."""
+
+    def accepts(self, op: "Op") -> bool | Reason:
+        """Whether the target runs `op`; a Reason says why not and what would help.
+
+        Asked about every op that depends on an input, just before ops become kernels, or before `emit` when the backend
+        consumes ops. All refused ops are reported at once. True by default: what has a kernel can be built.
+        """
+        return True
+
+    def regions(self) -> Mapping[str, Region]:
+        """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
+        return {"arena": Region()}
+
+    def for_model(self, title: str) -> "Backend":
+        """The backend with options that it derives from a model's title, such as a prefix of names."""
+        return self
+
+    def with_workshop(self, workshop: Workshop) -> "Backend":
+        """The backend with cached sub-steps for `emit` and `emit_training`; itself when it needs none.
+
+        For text that takes long and depends on little, such as a kernel's, while the program around it changes.
+        """
+        del workshop
+        return self
+
+    def toolchain(self) -> str:
+        """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
+        return ""
+
+    @abstractmethod
+    def emit(self, state: Any, /, report: "Report") -> Artifact:
+        """The program as text and data; `state` is a Graph or a Plan, as `consumes` says. Must not touch the disk."""
+
+    def emit_training(self, bundle: "Bundle", report: "Report") -> Artifact:
+        """The functions of a training program as one program; must not touch the disk.
+
+        Raises:
+            DlcError: (USAGE) by default: the target has no training programs.
+        """
+        del bundle, report
+        raise error(
+            "no-training",
+            f"{self.name} does not build training programs",
+            help="build for another target, or leave --train out",
+            exit_code=ExitCode.USAGE,
+        )
+
+    def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
+        """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""
+        return artifact
+
+    def load(self, directory: Path) -> Program:
+        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here.
+
+        `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
+        """
+        raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
