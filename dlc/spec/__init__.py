@@ -8,7 +8,8 @@
 """
 
 from dlc.spec.configurable import Bytes, Configurable, OptionDoc, format_bytes, option, parse_bytes
-from dlc.spec.text import Span, Spec, Value, fault, parse_setting
+from dlc.spec.span import Span, fault
+from dlc.spec.text import Spec, Value, parse_setting
 
 __all__ = [
     "Bytes",

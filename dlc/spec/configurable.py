@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
 
 from dlc.diagnostics import DlcError, Location, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
-from dlc.spec.text import Spec, fault
+from dlc.spec.span import fault
+from dlc.spec.text import Spec
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
 
