@@ -16,15 +16,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, both, loads, walk
+from dlc.kernel.expr import Apply, Axis, Expr, axes_in, both, loads
 from dlc.kernel.loops import Stmt
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
-from dlc.kernel.schedules.pack import Block, halo, is_bare
+from dlc.kernel.schedules.pack import Block, halo
+from dlc.kernel.schedules.product_axes import ProductAxes, product_axes
 from dlc.kernel.schedules.tiles import row_limit, split_rows
 from dlc.kernel.simplify import conjuncts, simplify_guard
 
@@ -35,10 +36,6 @@ ROWS, REDUCTION = 16, 32
 LONG, FEW_ROWS = 2048, 4
 # Rows that so many columns read are copied even if they lie in order: in a block they lie close together.
 REUSED = 128
-# Columns in a multiple of this make whole panels, whatever the vectors.
-PANELS = 32
-# Of fewer columns most of a panel would be empty.
-NARROW = 16
 # Where followers keep the reduction whole, panels are long: each copy of one must serve as many rows as this.
 UNCUT_ROWS = 96
 
@@ -71,27 +68,9 @@ class Blocked:
         return Axis(self.run[-1].name, math.prod(x.extent for x in self.run))
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """Which axis does what, for `a` with the rows and `b` with the columns."""
-
-    a: tuple[Load, ...]
-    b: tuple[Load, ...]
-    row: Axis
-    run: tuple[Axis, ...]
-    outer: tuple[Axis, ...]
-    around: tuple[Axis, ...]
-    reduced: tuple[Axis, ...]
-
-    @property
-    def columns(self) -> int:
-        """How many columns there are."""
-        return math.prod(x.extent for x in self.run)
-
-
 def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
     """The axes that the columns of a product on copies walk as one; none where it does not run on copies."""
-    axes = _axes(group, kernel)
+    axes = product_axes(group, kernel)
     if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where) is None:
         return ()
     return axes.run
@@ -99,7 +78,7 @@ def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ..
 
 def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     """The group's product on copies; None when that is impossible or does not pay."""
-    axes = _axes(group, kernel)
+    axes = product_axes(group, kernel)
     if axes is None or not _pays(axes, group, kernel, machine):
         return None
     guards = _guards(axes, group.nests[0].where)
@@ -119,98 +98,14 @@ def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     return _copied(group, axes, a, b, before, buffers, machine)
 
 
-def _whole_vectors(axes: _Axes, b: Source) -> bool:
+def _whole_vectors(axes: ProductAxes, b: Source) -> bool:
     """Whether the guard is the same for all columns, which lie next to each other."""
     load = b.alone
     near = len(axes.run) == 1 and load is not None and coefficient(load.index[0], axes.run[0]) == 1
     return near and not set(axes.run) & set(axes_in(*conjuncts(b.where)))
 
 
-def _axes(group: Group, kernel: Kernel) -> _Axes | None:
-    nest, last = group.nests[0], group.nests[-1]
-    factors = _factors(nest)
-    if len(factors) < 2 or any(n.where is not None for n in group.nests[1:]):
-        return None
-    at = offset(last.index, kernel.tensors[last.out].shape)
-    steps = {x: n for x in group.shared if (n := coefficient(at, x))}
-    near = _near(nest, factors, steps, kernel)
-    a = tuple(x for x in factors if near not in axes_in(x))
-    b = tuple(x for x in factors if near in axes_in(x))
-    if near is None or not a or not b:
-        return None
-    in_a, in_b = (frozenset(axes_in(*x)) for x in (a, b))
-    run = _run(nest, factors, steps, near)
-    rows = [x for x in group.shared if x in in_a and x not in in_b]
-    if not rows or _in_panels(b, run):
-        return None
-    row = max(rows, key=lambda x: x.extent)
-    others = [x for x in group.shared if x != row and x not in run]
-    place = offset(a[0].index, kernel.tensors[a[0].param].shape)
-    strides = {x: abs(coefficient(place, x) or 0) for x in nest.axes if x in nest.reduction_axes}
-    reduced = tuple(sorted(strides, key=lambda x: -strides[x]))
-    outer = tuple(x for x in others if x in in_a)
-    return _Axes(a, b, row, tuple(run), outer, tuple(x for x in others if x not in in_a), reduced)
-
-
-def _run(nest: Nest, factors: Sequence[Load], steps: Mapping[Axis, int], near: Axis) -> list[Axis]:
-    """The output axes of one factor that columns walk as one, `near` last."""
-    run = [near]
-    while True:
-        stride = steps[near] * math.prod(x.extent for x in run)
-        mine = (
-            x for x in steps if steps[x] == stride and all((x in axes_in(f)) == (near in axes_in(f)) for f in factors)
-        )
-        wider = [x for x in mine if x not in run]
-        if len(wider) != 1:
-            return run
-        if near.extent % PANELS == 0 and wider[0] in axes_in(*conjuncts(nest.where)):
-            return run  # whole panels, for each of which the guard is the same
-        run.insert(0, wider[0])
-
-
-def _near(nest: Nest, factors: Sequence[Load], steps: Mapping[Axis, int], kernel: Kernel) -> Axis | None:
-    """The last axis of the columns: contiguous in the output, or else in a factor that has more than a panel of them.
-
-    Panels are then copied by whole vectors, and sums that lie apart in the output are stored one by one at the end.
-    """
-    first = min(steps, key=lambda x: steps[x], default=None)
-    places = [offset(x.index, kernel.tensors[x.param].shape) for x in factors]
-    contiguous = [x for x in steps if sum(coefficient(p, x) == 1 for p in places) == 1 and _in_one(factors, x)]
-    if first is None or _in_panels(factors, [first]):
-        return first
-    columns = {x: math.prod(r.extent for r in _run(nest, factors, steps, x)) for x in (first, *contiguous)}
-    if first in contiguous and columns[first] >= NARROW:
-        return first
-    wide = [x for x in contiguous if x.extent >= PANELS or columns[x] > columns[first] < NARROW]
-    return min(wide, key=lambda x: steps[x], default=first)
-
-
-def _in_one(factors: Sequence[Load], axis: Axis) -> bool:
-    return sum(axis in axes_in(x) for x in factors) == 1
-
-
-def _factors(nest: Nest) -> tuple[Load, ...]:
-    """The loads whose product a nest adds up; none for any other nest."""
-    found: list[Load] = []
-    stack = [nest.body] if nest.reduce == "add" else []
-    while stack:
-        match stack.pop():
-            case Apply("mul", (x, y)):
-                stack += (y, x)
-            case Load() as load if is_bare(load) and load.param != nest.out:
-                found.append(load)
-            case _:
-                return ()
-    return tuple(found)
-
-
-def _in_panels(b: Sequence[Load], run: Sequence[Axis]) -> bool:
-    """Whether `b` has been stored in panels already: subscripts `j // 16` and `j % 16`."""
-    parts = (e for x in b for i in x.index for e in walk(i) if isinstance(e, Apply) and e.fn in ("floordiv", "mod"))
-    return any(e.args[0] in run for e in parts)
-
-
-def _pays(axes: _Axes, group: Group, kernel: Kernel, machine: Machine) -> bool:
+def _pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machine) -> bool:
     """Whether every element is used often, and the operands are more than the second-level cache holds."""
     item = kernel.tensors[group.nests[0].out].dtype.itemsize
     width = VECTORS * machine.lanes(item)
@@ -221,7 +116,7 @@ def _pays(axes: _Axes, group: Group, kernel: Kernel, machine: Machine) -> bool:
     return enough and size > machine.l2 and machine.registers // 2 > VECTORS
 
 
-def _guards(axes: _Axes, where: Expr | None) -> tuple[Expr | None, Expr | None] | None:
+def _guards(axes: ProductAxes, where: Expr | None) -> tuple[Expr | None, Expr | None] | None:
     """The guard's parts by the operand whose copy can hold them; None when a part needs rows and columns."""
     found: list[Expr | None] = [None, None]
     for part in conjuncts(simplify_guard(where)):
@@ -257,7 +152,7 @@ def _cut(reduced: Sequence[Axis], fitting: int) -> tuple[tuple[Axis, ...], tuple
 
 def _copied(
     group: Group,
-    axes: _Axes,
+    axes: ProductAxes,
     a: Source,
     b: Source,
     before: tuple[Stmt, ...],
