@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from dlc.graph.op import Op
-from dlc.kernel.define import Comp, ShapeError, comp, grid, same
-from dlc.kernel.expr import Axis
-from dlc.kernel.nest import Param
-from dlc.ops.elementwise import Add, Div, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub
+from dlc.kernel.define import ShapeError, same
+from dlc.ops.elementwise import Add, Div, Exp, Log, Mul, Pow, Sqrt, Sub
 from dlc.ops.pointwise import normalized, scalar
 from dlc.ops.pool import SumPool
 from dlc.ops.reduce import ReduceMax, ReduceMean, ReduceSum
 from dlc.ops.shape import Reshape
+from dlc.ops.standardize import (
+    CentredScale,
+    CentredSum,
+    StandardizedScale,
+    inverse_deviation,
+    standardized_gradient,
+    statistics,
+    summed,
+)
 
 
 def _per_channel(v: Op, x: Op) -> Op:
@@ -29,17 +35,6 @@ def _channelled(x: Op) -> tuple[int, ...]:
     if len(x.shape) < 2:
         raise ShapeError(f"x must have channels: {x.type}")
     return x.shape
-
-
-def _inverse_deviation(variance: Op, epsilon: float) -> Op:
-    return Reciprocal(Sqrt(Add(variance, scalar(epsilon, variance.dtype))))
-
-
-def _standardized(x: Op, axes: Sequence[int], epsilon: float) -> Op:
-    """(x - mean) / √(variance + epsilon) over `axes`."""
-    centred = Sub(x, ReduceMean(x, axes=tuple(axes), keep=True))
-    variance = ReduceMean(Mul(centred, centred), axes=tuple(axes), keep=True)
-    return Mul(centred, _inverse_deviation(variance, epsilon))
 
 
 class BatchNorm(Op):
@@ -62,50 +57,6 @@ class BatchNorm(Op):
         a = Div(self.scale, Sqrt(Add(self.var, scalar(self.epsilon, self.var.dtype))))
         b = Sub(self.bias, Mul(self.mean, a))
         return Add(Mul(self.x, _per_channel(a, self.x)), _per_channel(b, self.x))
-
-
-class CentredScale(Op):
-    """y = (x - centre) · factor + offset, per channel of x[N, C, D…]; the others are [C].
-
-    One op, so that x - centre is computed again where it is read again: it takes less time than memory does.
-    """
-
-    x: Op
-    centre: Op
-    factor: Op
-    offset: Op
-
-    def define(self, *params: Any) -> Comp:
-        x, *vectors = params
-        i = _channel_grid(x, vectors)
-        centre, factor, offset = (v[i[1]] for v in vectors)
-        return comp(i, (x[i] - centre) * factor + offset)
-
-
-class CentredSum(Op):
-    """y = Σ (x - centre) · a over all axes of x[N, C, D…] but the channels: [C]; without a, it is x - centre too."""
-
-    x: Op
-    centre: Op
-    a: Op | None = None
-
-    def define(self, *params: Any) -> Comp:
-        x, centre, a = params
-        i = _channel_grid(x, [centre])
-        if a is not None and a.shape != x.shape:
-            raise ShapeError(f"the factors must be of the shape of x: {a.type} and {x.type}")
-        centred = x[i] - centre[i[1]]
-        return comp((i[1],), centred * (centred if a is None else a[i]), sum=(i[0], *i[2:]))
-
-
-def _channel_grid(x: Param, vectors: Sequence[Param]) -> tuple[Axis, ...]:
-    """The axes of x[N, C, D…], of whose channels each of the vectors has an element."""
-    if len(x.shape) < 2:
-        raise ShapeError(f"x must have channels: {x.type}")
-    for v in vectors:
-        if v.shape != x.shape[1:2]:
-            raise ShapeError(f"{x.type} takes a vector of {x.shape[1]} elements, one for each channel, not {v.type}")
-    return grid(x.shape)
 
 
 class BatchNormTraining(Op):
@@ -142,7 +93,7 @@ class BatchNormTraining(Op):
         return [dx, scaled, sum_g]
 
     def _inverse(self) -> Op:
-        return _inverse_deviation(batch_variance(self.x), self.epsilon)
+        return inverse_deviation(batch_variance(self.x), self.epsilon)
 
 
 def batch_mean(x: Op) -> Op:
@@ -184,9 +135,22 @@ class LayerNorm(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
-        rank = len(self.x.shape)
-        y = Mul(_standardized(self.x, range(normalized(self.axis, rank), rank), self.epsilon), self.scale)
+        y = StandardizedScale(self.x, *statistics(self.x, self._axes, self.epsilon), self.scale)
         return y if self.bias is None else Add(y, self.bias)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        (g,) = seeds
+        given = [self.scale] if self.bias is None else [self.scale, self.bias]
+        if g is None or any(v.shape != self.x.shape[self._axes[0] :] for v in given):
+            return None
+        dx, again = standardized_gradient(self.x, self._axes, self.epsilon, Mul(g, self.scale))
+        terms = zip((Mul(g, again), g), given, strict=False)
+        return [dx, *(summed(term, self._axes, v) for term, v in terms)]
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        rank = len(self.x.shape)
+        return tuple(range(normalized(self.axis, rank), rank))
 
 
 class RmsNorm(Op):
@@ -198,10 +162,26 @@ class RmsNorm(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
+        return Mul(Mul(self.x, self._inverse()), self.scale)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # dx = inverse · g·scale - x · inverse³ · mean(x·g·scale): x / √… is not read again, so it is not kept.
+        (g,) = seeds
+        if g is None or self.scale.shape != self.x.shape[self._axes[0] :]:
+            return None
+        inverse, scaled = self._inverse(), Mul(g, self.scale)
+        mean = ReduceMean(Mul(scaled, self.x), axes=self._axes, keep=True)
+        through_square = Mul(Mul(Mul(inverse, inverse), inverse), mean)
+        dx = Sub(Mul(scaled, inverse), Mul(self.x, through_square))
+        return [dx, summed(Mul(Mul(g, inverse), self.x), self._axes, self.scale)]
+
+    def _inverse(self) -> Op:
+        return inverse_deviation(ReduceMean(Mul(self.x, self.x), axes=self._axes, keep=True), self.epsilon)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
         rank = len(self.x.shape)
-        axes = tuple(range(normalized(self.axis, rank), rank))
-        square = ReduceMean(Mul(self.x, self.x), axes=axes, keep=True)
-        return Mul(Mul(self.x, _inverse_deviation(square, self.epsilon)), self.scale)
+        return tuple(range(normalized(self.axis, rank), rank))
 
 
 class InstanceNorm(Op):
@@ -216,8 +196,17 @@ class InstanceNorm(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
-        y = _standardized(self.x, range(2, len(self.x.shape)), self.epsilon)
-        return Add(Mul(y, _per_channel(self.scale, self.x)), _per_channel(self.bias, self.x))
+        mean, inverse = statistics(self.x, range(2, len(self.x.shape)), self.epsilon)
+        y = StandardizedScale(self.x, mean, inverse, _per_channel(self.scale, self.x))
+        return Add(y, _per_channel(self.bias, self.x))
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        (g,) = seeds
+        if g is None:
+            return None
+        scaled = Mul(g, _per_channel(self.scale, self.x))
+        dx, again = standardized_gradient(self.x, range(2, len(self.x.shape)), self.epsilon, scaled)
+        return [dx, summed(Mul(g, again), (1,), self.scale), summed(g, (1,), self.bias)]
 
 
 class GroupNorm(Op):
@@ -233,12 +222,32 @@ class GroupNorm(Op):
     epsilon: float = 1e-5
 
     def expand(self) -> Op:
+        mean, inverse = statistics(self._grouped, (2, 3), self.epsilon)
+        y = StandardizedScale(self._grouped, mean, inverse, self._per_group(self.scale))
+        return Reshape(Add(y, self._per_group(self.bias)), to=self.x.shape)
+
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        (g,) = seeds
+        if g is None:
+            return None
+        g = Reshape(g, to=self._grouped.shape)
+        dx, again = standardized_gradient(self._grouped, (2, 3), self.epsilon, Mul(g, self._per_group(self.scale)))
+        dscale, dbias = summed(Mul(g, again), (1, 2), self.scale), summed(g, (1, 2), self.bias)
+        return [Reshape(dx, to=self.x.shape), dscale, dbias]
+
+    @property
+    def _grouped(self) -> Op:
+        """x as [N, groups, channels of a group, elements of a channel]."""
         n, c, *spatial = _channelled(self.x)
         if self.groups < 1 or c % self.groups:
             raise ShapeError(f"{c} channels do not divide into {self.groups} groups")
-        grouped = Reshape(self.x, to=(n, self.groups, c // self.groups * math.prod(spatial)))
-        y = Reshape(_standardized(grouped, (2,), self.epsilon), to=self.x.shape)
-        return Add(Mul(y, _per_channel(self.scale, self.x)), _per_channel(self.bias, self.x))
+        return Reshape(self.x, to=(n, self.groups, c // self.groups, math.prod(spatial)))
+
+    def _per_group(self, v: Op) -> Op:
+        """A vector over the channels of x, shaped to broadcast with groups."""
+        _, groups, channels, _ = self._grouped.shape
+        same(v.type.size, groups * channels, "sizes of the vector and of the channel dimension")
+        return Reshape(v, to=(groups, channels, 1))
 
 
 class Lrn(Op):

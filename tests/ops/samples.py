@@ -19,6 +19,7 @@ from dlc.ops import pool as pl
 from dlc.ops import random as ra
 from dlc.ops import reduce as rd
 from dlc.ops import shape as sh
+from dlc.ops import standardize as st
 from dlc.types import DType, Type, bool_, f32, f64, i32, i64, u8
 
 _number = count()
@@ -152,11 +153,17 @@ def normalisations() -> Iterator[Op]:
     yield nm.CentredSum(x(4, 2), x(2))
     yield nm.BatchNormTraining(x(2, 3, 4, 4), x(3), x(3), epsilon=1e-3)
     yield nm.BatchNormTraining(x(5, 2), x(2), x(2))
+    yield st.SquaredDifference(x(2, 3), x(2, 1))
+    yield st.Standardized(x(2, 3), x(2, 1), x(2, 1))
+    yield st.StandardizedScale(x(2, 3), x(2, 1), x(2, 1), x(3))
     yield nm.LayerNorm(x(2, 3, 4), x(4), x(4))
+    yield nm.LayerNorm(x(2, 3, 4), x(1), axis=1)
     yield nm.LayerNorm(x(2, 3, 4), x(3, 4), axis=1)
     yield nm.RmsNorm(x(2, 3, 4), x(4))
+    yield nm.RmsNorm(x(2, 3, 4), x(1), axis=1)
     yield nm.InstanceNorm(x(2, 3, 5), x(3), x(3))
     yield nm.GroupNorm(x(2, 4, 5), x(4), x(4), groups=2)
+    yield nm.GroupNorm(x(2, 6, 2, 2), x(6), x(6), groups=3)
     yield nm.Lrn(x(1, 6, 2, 2), size=4, alpha=0.5)
     yield nm.Softmax(x(2, 3, 4), axis=1)
     yield nm.LogSoftmax(x(2, 3))
