@@ -14,6 +14,12 @@ def write_whole(path: Path, content: bytes, *, make_directory: bool = False, dur
     """
     from dlc.cache.store import write_atomically
 
+    if path.exists() and not path.is_file():
+        # It would be replaced by a file: a device would be gone for every program on the machine.
+        what = "a directory" if path.is_dir() else "a device or pipe"
+        raise error(
+            "cannot-write", f"{path} is {what}", location=Location(str(path)), help="give the name of a file to make"
+        )
     try:
         if make_directory:
             path.parent.mkdir(parents=True, exist_ok=True)
