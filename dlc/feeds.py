@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, ExitCode, Location, did_you_mean, error, quote
+from dlc.array_files import named_file, readable
+from dlc.diagnostics import ExitCode, Location, did_you_mean, error, quote
 from dlc.interfaces import Port
 from dlc.tensor_proto import read_tensor
 from dlc.types import DTYPES, Array, Type
@@ -47,7 +46,7 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
     found: dict[str, Array] = {}
     unnamed: list[tuple[str, Array]] = []
     for text in files:
-        name, path = _split(text)
+        name, path = named_file(text)
         for held, array in _read(path):
             if name or held in known or (path.suffix == ".npz" and not _NUMBERED.fullmatch(held)):
                 _add(found, name or held, array, str(path), known, what)
@@ -80,17 +79,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     write_whole(path, content.getvalue())
 
 
-def _split(text: str) -> tuple[str, Path]:
-    """`name=file` → (name, file); a file that exists under the whole text wins."""
-    if Path(text).exists() or "=" not in text:
-        return "", Path(text)
-    name, _, path = text.rpartition("=")
-    return name, Path(path)
-
-
 def _read(path: Path) -> list[tuple[str, Array]]:
     """(name or "", array) of everything in one file."""
-    try:
+    with readable(path, "numpy.save and numpy.savez write"):
         match path.suffix:
             case ".npy":
                 with path.open("rb") as file:
@@ -100,20 +91,14 @@ def _read(path: Path) -> list[tuple[str, Array]]:
             case ".pb":
                 return [read_tensor(path.read_bytes())]
             case _:
-                raise error(
-                    "unknown-format",
-                    f"{path}: arrays are read from .npy, .npz and .pb files",
-                    location=Location(str(path)),
-                    help="numpy.save(path, array) writes an .npy",
-                    exit_code=ExitCode.USAGE,
-                )
-    except OSError as problem:
-        raise _unreadable(path, problem.strerror or str(problem)) from None
-    # The header of an .npy is a Python literal; numpy lets everything through that can go wrong in reading one.
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, SyntaxError, TokenError, RecursionError) as problem:
-        raise _unreadable(path, str(problem)) from None
-    except MemoryError:
-        raise _unreadable(path, "it says that it holds more than there is memory") from None
+                pass
+    raise error(
+        "unknown-format",
+        f"{path}: arrays are read from .npy, .npz and .pb files",
+        location=Location(str(path)),
+        help="numpy.save(path, array) writes an .npy",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def _read_npy(file: IO[bytes]) -> Array:
@@ -161,15 +146,3 @@ def _remedy(array: Array, wanted: Type) -> str:
     if array.size == wanted.size:
         return f"it has as many elements: reshape it to {list(wanted.shape)}"
     return "a program has the shapes it was built with; dlc build takes others with --dim and --input"
-
-
-def _unreadable(path: Path, reason: str) -> DlcError:
-    return error(
-        "unreadable-file",
-        f"{path} cannot be read: {reason}",
-        location=Location(str(path)),
-        help="check the path and its permissions"
-        if not path.is_file()
-        else "numpy.save and numpy.savez write such files",
-        exit_code=ExitCode.USAGE,
-    )

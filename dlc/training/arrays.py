@@ -10,25 +10,22 @@ import math
 import os
 import struct
 import zipfile
-import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Final
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, ExitCode, Location, error, quote
+from dlc.array_files import named_file, readable, unreadable
+from dlc.diagnostics import ExitCode, Location, error, quote
 from dlc.types import Array
 
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 """Of a member of a zip file: signature, bytes of its name, bytes of its extra field."""
 _HEADER_LIMIT: Final = 10_000
 """Characters of an .npy header, as numpy has it."""
-_UNREADABLE: Final = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, SyntaxError, TokenError, RecursionError)
-"""What reading a damaged file raises. The header of an .npy is a Python literal, so anything can go wrong in it."""
+_WRITER: Final = "numpy.savez(file, x=…, y=…) writes"
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def stored_arrays(files: Sequence[str], expected: Sequence[str]) -> dict[str, St
     """
     found: dict[str, Stored] = {}
     for text in files:
-        name, path = _split(text)
+        name, path = named_file(text)
         for member, array in _opened(name, path, expected):
             if member in found:
                 raise error(
@@ -75,17 +72,9 @@ def stored_arrays(files: Sequence[str], expected: Sequence[str]) -> dict[str, St
     return found
 
 
-def _split(text: str) -> tuple[str, Path]:
-    """`name=file` → (name, file); a file that exists under the whole text wins."""
-    if Path(text).exists() or "=" not in text:
-        return "", Path(text)
-    name, _, path = text.rpartition("=")
-    return name, Path(path)
-
-
 def _opened(name: str, path: Path, expected: Sequence[str]) -> list[tuple[str, Stored]]:
     """(name, array) of everything in one file."""
-    with _readable(path):
+    with readable(path, _WRITER):
         if path.suffix == ".npy" and name:
             return [(name, _npy(path))]
         if path.suffix == ".npz" and not name:
@@ -139,14 +128,14 @@ def _loader(
     """How one member is read: in place if it is stored as it is, else unpacked."""
 
     def mapped() -> Array:
-        with _readable(path), zipfile.ZipFile(path) as archive, archive.open(info) as content:
+        with readable(path, _WRITER), zipfile.ZipFile(path) as archive, archive.open(info) as content:
             while content.read(1 << 22):
                 pass  # reaching the end has the checksum compared
-        with _readable(path), path.open("rb") as file:
+        with readable(path, _WRITER), path.open("rb") as file:
             file.seek(info.header_offset)
             signature, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
             if signature != b"PK\3\4":
-                raise _unreadable(path, f"{quote(info.filename)} does not begin where the directory says")
+                raise unreadable(path, f"{quote(info.filename)} does not begin where the directory says", _WRITER)
             offset = info.header_offset + _LOCAL_HEADER.size + name + extra + start
             return _mapped(path, dtype, offset, shape, fortran)
 
@@ -160,7 +149,7 @@ def _loader(
                 help="numpy.savez writes it uncompressed; such files are mapped and take no memory",
                 exit_code=ExitCode.LIMIT,
             )
-        with _readable(path), zipfile.ZipFile(path) as archive, archive.open(info) as file:
+        with readable(path, _WRITER), zipfile.ZipFile(path) as archive, archive.open(info) as file:
             file.read(start)
             whole = np.empty(math.prod(shape), dtype)
             content, at = whole.view(np.uint8).data, 0
@@ -178,7 +167,7 @@ def _loader(
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """(shape, whether columns are contiguous, element type) of an .npy. Raises what `_UNREADABLE` lists."""
+    """(shape, whether columns are contiguous, element type) of an .npy. Raises what `readable` is for."""
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
@@ -202,7 +191,7 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[np.generic], found: int)
 def _mapped(path: Path, dtype: np.dtype[np.generic], offset: int, shape: tuple[int, ...], fortran: bool) -> Array:
     if not math.prod(shape):
         return np.empty(shape, dtype)  # nothing cannot be mapped
-    with _readable(path):
+    with readable(path, _WRITER):
         found = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
         return np.asarray(found)
 
@@ -214,28 +203,3 @@ def _memory() -> int:
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")) * 1024
     except (OSError, StopIteration, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-@contextmanager
-def _readable(path: Path) -> Generator[None]:
-    """Whatever goes wrong in reading a file becomes one error about it."""
-    try:
-        yield
-    except OSError as problem:
-        raise _unreadable(path, problem.strerror or str(problem)) from None
-    except MemoryError:
-        raise _unreadable(path, "it says that it holds more than there is memory") from None
-    except (*_UNREADABLE, NotImplementedError, RuntimeError, struct.error, OverflowError, TypeError) as problem:
-        raise _unreadable(path, str(problem)) from None
-
-
-def _unreadable(path: Path, reason: str) -> DlcError:
-    return error(
-        "unreadable-file",
-        f"{path} cannot be read: {reason}",
-        location=Location(str(path)),
-        help="check the path and its permissions"
-        if not path.is_file()
-        else "numpy.savez(file, x=…, y=…) writes such files",
-        exit_code=ExitCode.USAGE,
-    )
