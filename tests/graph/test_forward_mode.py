@@ -19,6 +19,7 @@ from dlc.ops.normalize import LayerNorm, Softmax
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Reshape
 from dlc.types import Type, f64, i64
+from tests.graph.opaque import Opaque
 from tests.ops.gradient_checks import IDS, SAMPLES, arguments, floats
 
 Array = Any
@@ -104,11 +105,5 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_an_op_without_a_derivative_is_told() -> None:
-    class Opaque(Op):
-        x: Op
-
-        def derive_types(self) -> tuple[Type, ...]:
-            return self.x.types
-
     with pytest.raises(DlcError, match="opaque, 1 node"):
         jvp((Opaque(X),), (X,), (X,))

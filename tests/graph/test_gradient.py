@@ -20,6 +20,7 @@ from dlc.ops.normalize import BatchNorm, GroupNorm, LayerNorm, LogSoftmax, RmsNo
 from dlc.ops.reduce import ReduceSum
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc.types import Array, Type, f32, f64, i64
+from tests.graph.opaque import Opaque
 
 X = Input("x", Type(f64, (3, 4)))
 Y = Input("y", Type(f64, (3, 4)))
@@ -249,18 +250,6 @@ def test_a_gradient_that_does_not_fit_is_told(count: int, reason: str) -> None:
     with pytest.raises(DlcError, match="wrong, 1 node: its vjp gives") as refused:
         gradients((Wrong(X, count),), (Splat(1.0, X.type),), (X,))
     assert reason in str(refused.value)
-
-
-class Opaque(Op):
-    """y = x, known to numpy only."""
-
-    x: Op
-
-    def derive_types(self) -> tuple[Type, ...]:
-        return self.x.types
-
-    def evaluate(self, *args: Array) -> Any:
-        return args[0]
 
 
 def test_everything_without_a_gradient_is_told_at_once() -> None:

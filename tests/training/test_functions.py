@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dlc import DlcError
-from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
+from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.graph.evaluate import evaluate
 from dlc.graph.verify import verify
 from dlc.ops.elementwise import Add, Mul, Relu
@@ -19,6 +19,7 @@ from dlc.ops.normalize import BatchNorm
 from dlc.ops.random import Dropout
 from dlc.training.step import initial_values
 from dlc.types import Array, Type, f16, f32, i64
+from tests.graph.opaque import Opaque
 from tests.training.nets import NETS, module_of, step_of
 
 BATCH, CLASSES = 6, 4
@@ -156,18 +157,6 @@ def test_predict_and_evaluate_are_inference() -> None:
     told = evaluate(assess, {**feeds, **held})
     assert float(told["loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
     assert all(told[name].tobytes() == value.tobytes() for name, value in got.items())
-
-
-class Opaque(Op):
-    """y = x, known to numpy only."""
-
-    x: Op
-
-    def derive_types(self) -> tuple[Type, ...]:
-        return self.x.types
-
-    def evaluate(self, *args: Array) -> Any:
-        return args[0]
 
 
 @pytest.mark.parametrize("give", ["step", "gradients"])
