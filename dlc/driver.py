@@ -15,7 +15,7 @@ from dlc.frontend import Frontend
 from dlc.interfaces import Artifact, Source
 from dlc.libraries import versions
 from dlc.report import Report
-from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult
+from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult, code_lines
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
@@ -72,10 +72,15 @@ def emit(backend: Backend, package: str, given: Handle[Any], session: Session, t
 
         if backend.consumes == "plan":
             check_regions(state, backend)
-        return backend.for_model(title).emit(state, report)
+        return equipped(backend, package, session, title, report).emit(state, report)
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
     return session.step(Stage(f"emit {backend}", package, run, extra), given)
+
+
+def equipped(backend: Backend, package: str, session: Session, title: str, report: Report) -> Backend:
+    """The backend as it emits: named after the model, with sub-steps whose keys hold the code that makes text."""
+    return backend.for_model(title).with_workshop(SessionWorkshop(session, report, code_lines(package)))
 
 
 def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepResult[Artifact]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.backend import Backend
 from dlc.diagnostics import DlcError
-from dlc.driver import Build, apply, check_stop, compile_artifact, parse, passes
+from dlc.driver import Build, apply, check_stop, compile_artifact, equipped, parse, passes
 from dlc.frontend import Frontend
 from dlc.interfaces import Artifact, Source
 from dlc.passes.autodiff import Autodiff
@@ -121,7 +121,7 @@ def emit_training(
             check_regions(plan, backend)
         if not bundle.template[1]:
             report.note("the model cannot be written back with its new parameters: a checkpoint holds them")
-        artifact = backend.for_model(title).emit_training(bundle, report)
+        artifact = equipped(backend, package, session, title, report).emit_training(bundle, report)
         return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
 
     extra = (("title", title), ("toolchain", backend.toolchain()))

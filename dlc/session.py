@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
+Lines = tuple[tuple[str, str], ...]
+"""(label, value) pairs of a key."""
+
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
@@ -127,11 +130,7 @@ class Session:
         """The key of a step on an input `kind digest`."""
         from dlc.cache import Key
 
-        lines = [("step", spec), ("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
-        packages = dict.fromkeys((package, *self.acting))
-        lines += [("code", f"{p} {code_digest(p)[:32]}") for p in packages if p != "dlc"]
-        lines.append(("library", versions(("numpy",))))
-        return Key((*lines, *extra, ("input", given)))
+        return Key((("step", spec), *code_lines(package, *self.acting), *extra, ("input", given)))
 
     def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
         """The stage's result on an input, from the cache if its key is known there."""
@@ -216,13 +215,14 @@ class Session:
         return StepResult(spec, handle, cached, ms, report.counts, tuple(report.misses), tuple(report.notes), key)
 
     # ---- sub-steps: what backends build in parallel ----
-    def run_jobs(self, jobs: Sequence[Job], report: Report) -> list[bytes]:
-        """The results of jobs, from the cache or made, several at once, in the order given."""
+    def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:
+        """The results of jobs, from the cache or made, several at once, in the order given; `code` as in `job_key`."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
             titles = [f"{job.step} {k} of {len(jobs)}: {job.subject}" for k, job in enumerate(jobs, 1)]
-            futures = [pool.submit(self._job, job, title) for job, title in zip(jobs, titles, strict=True)]
+            keys = [job_key(job, code) for job in jobs]
+            futures = [pool.submit(self._job, *each) for each in zip(jobs, keys, titles, strict=True)]
             try:
                 found = [f.result() for f in futures]
             except BaseException:
@@ -233,8 +233,7 @@ class Session:
             report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
         return [content for content, _ in found]
 
-    def _job(self, job: Job, title: str) -> tuple[bytes, bool]:
-        key = job_key(job)
+    def _job(self, job: Job, key: Key, title: str) -> tuple[bytes, bool]:
         with self.cache.flight(key):
             record = self.cache.lookup(key)
             for _, digest in record.outputs if record is not None else ():
@@ -249,27 +248,37 @@ class Session:
             return made, False
 
 
-def job_key(job: Job) -> Key:
+def code_lines(*packages: str) -> Lines:
+    """Key lines for what depends on the code of dlc and of these packages."""
+    others = [p for p in dict.fromkeys(packages) if p != "dlc"]
+    lines = [("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
+    lines += [("code", f"{p} {code_digest(p)[:32]}") for p in others]
+    return (*lines, ("library", versions(("numpy",))))
+
+
+def job_key(job: Job, code: Lines = ()) -> Key:
     """The key of a sub-step.
 
-    The code of dlc is no part of it: the text that the job works on is, so an unrelated change to the compiler leaves
-    every compiled kernel valid.
+    Compiling has no lines of code: the text that it works on is part of the key, so an unrelated change to the compiler
+    leaves every compiled kernel valid. What makes that text has those of dlc and the backend.
     """
     from dlc.cache import Key
 
-    return Key((("step", job.step), *job.key))
+    return Key((("step", job.step), *code, *job.key))
 
 
 @dataclass(frozen=True)
 class SessionWorkshop:
-    """The `Workshop` that a session lends to `Backend.build`."""
+    """The `Workshop` that a session lends to a backend."""
 
     session: Session
     report: Report
+    code: Lines = ()
+    """Key lines for the code that the results depend on; none where they depend on text and tools only."""
 
     def cached(self, jobs: Sequence[Job]) -> list[bytes]:
         """See `Workshop.cached`."""
-        return self.session.run_jobs(jobs, self.report) if jobs else []
+        return self.session.run_jobs(jobs, self.report, self.code) if jobs else []
 
 
 def _no_space(spec: str, problem: OSError) -> DlcError:

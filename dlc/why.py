@@ -117,8 +117,8 @@ class _Enough(Exception):
     """Some sub-step is missing, so nothing behind it can be known."""
 
 
-class _Missed(Exception):
-    """The key of a step that the cache lacks."""
+class _Missed(BaseException):
+    """The key of a step that the cache lacks. Not an Exception: a step on the way would report it as a bug."""
 
     def __init__(self, key: Key) -> None:
         super().__init__(key.digest)
@@ -180,7 +180,7 @@ def _kernels(recipe: Recipe, artifact: Handle[Artifact], cache: Cache, past: Pas
     """What the last step would compile."""
     asking = _Asking(past, cache, Report(), [])
     # Damaged: the text was evicted. DlcError: a tool that cannot work on what is there. What was asked for is noted.
-    with suppress(_Enough, Damaged, DlcError):
+    with suppress(_Enough, Damaged, DlcError, _Missed):
         recipe.backend.build(artifact.value, asking)
     return asking.findings
 

@@ -107,6 +107,11 @@ def compiled(document: Mapping[str, Any]) -> int:
     return sum(0 if s["cached"] else int(s["counts"].get("compile runs", 0)) for s in document["steps"])
 
 
+def generated(document: Mapping[str, Any]) -> int:
+    """For how many kernels a build generated text."""
+    return sum(0 if s["cached"] else int(s["counts"].get("generate runs", 0)) for s in document["steps"])
+
+
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}

@@ -2,6 +2,8 @@
 ResNet-50, with the bound of 5 %."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +14,18 @@ from typing import Any
 
 import pytest
 
-from tests.session.building import build, compiled, contents, conv_net, dlc, environment, save
+from tests.session.building import (
+    ROOT,
+    SOURCES,
+    build,
+    compiled,
+    contents,
+    conv_net,
+    dlc,
+    environment,
+    generated,
+    save,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
 
 def test_a_cold_build_compiles_every_kernel(built: Built) -> None:
     assert compiled(built.document) == built.document["memory"]["kernels"] + 1
+    assert generated(built.document) == built.document["memory"]["kernels"]
     assert not any(step["cached"] for step in built.document["steps"])
 
 
@@ -109,6 +123,8 @@ def test_other_weights_compile_nothing(built: Built) -> None:
     document = built.again("weights/net.onnx", "w")
     print(f"other weights: {compiled(document)} compilers")
     assert compiled(document) == 0 and not document["steps"][-1]["cached"]
+    assert generated(document) == 0 and not document["steps"][-2]["cached"]
+    assert document["steps"][-2]["counts"]["generate hits"] == document["memory"]["kernels"]
     assert (built.place / "w" / "net.c").read_bytes() == (built.place / "out" / "net.c").read_bytes()
     why = built.why("weights/net.onnx")
     assert "input: source" in why and "weights: " in why and "names: " not in why
@@ -120,6 +136,32 @@ def test_other_names_compile_nothing(built: Built) -> None:
     assert compiled(document) == 0 and not document["steps"][-1]["cached"]
     why = built.why("names/net.onnx")
     assert "input: source" in why and "names: " in why
+
+
+@pytest.mark.parametrize("changed", ["dlc/kernel/simplify.py", "plugins/backend_c/dlc_backend_c/spelling.py"])
+def test_a_changed_generator_generates_every_kernel_again(tmp_path: Path, changed: str) -> None:
+    """The text of a kernel depends on code, what is compiled on the text only."""
+    package = (ROOT / changed).relative_to(next(s for s in reversed(SOURCES) if (ROOT / changed).is_relative_to(s)))
+    name = package.parts[0]
+    source = ROOT / changed.partition(name)[0] / name
+    shutil.copytree(source, tmp_path / "changed" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    save(conv_net(()), tmp_path / "net.onnx")
+    ordinary = environment()
+    other = environment(PYTHONPATH=f"{tmp_path / 'changed'}{os.pathsep}{ordinary['PYTHONPATH']}")
+
+    def again(env: dict[str, str]) -> dict[str, Any]:
+        return build("net.onnx", "-o", "out", "--cache-dir", "cache", cwd=tmp_path, env=env)
+
+    first = again(ordinary)
+    kernels = first["memory"]["kernels"]
+    assert generated(first) == kernels > 0
+    same = again(other)  # a copy is the same code
+    assert all(step["cached"] for step in same["steps"])
+    with (tmp_path / "changed" / package).open("a") as file:
+        file.write("# another generator\n")
+    second = again(other)
+    assert generated(second) == kernels and compiled(second) == 0
+    assert second["files"] == first["files"]
 
 
 def test_names_of_nodes_alone_are_not_taken_from_another_model(tmp_path: Path) -> None:

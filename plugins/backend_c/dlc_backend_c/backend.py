@@ -1,6 +1,7 @@
 """`C`: options, and the three things a backend does: emit, build, load."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,10 +22,17 @@ class C(Options, Backend):
     """C99 sources with a header, and a shared or static library made of them."""
 
     name: ClassVar[str] = "c"
+    workshop: ClassVar[Workshop | None] = None
 
     def for_model(self, title: str) -> "C":
         """The backend with its prefix taken from a model's title, unless the user chose one."""
         return self if self.prefix else replace(self, prefix=default_prefix(title))
+
+    def with_workshop(self, workshop: Workshop) -> "C":
+        """The backend that keeps the text of kernels."""
+        new = copy(self)
+        object.__setattr__(new, "workshop", workshop)
+        return new
 
     def regions(self) -> Mapping[str, Region]:
         """One arena."""
@@ -42,13 +50,13 @@ class C(Options, Backend):
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""
         from dlc_backend_c.emit import emit
 
-        return emit(plan, self, report)
+        return emit(plan, self, report, self.workshop)
 
     def emit_training(self, bundle: "Bundle", report: Report) -> Artifact:
         """As `emit`, of all functions of a training program: one library, one header."""
         from dlc_backend_c.training import emit_training
 
-        return emit_training(bundle, self, report)
+        return emit_training(bundle, self, report, self.workshop)
 
     def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
         """`artifact` with its library; raises DlcError (TOOL)."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dlc import ExitCode
+from dlc import ExitCode, Workshop
 from dlc.diagnostics import error
 from dlc.graph import Call, Input, Op
 from dlc.plan import Plan, results_of
-from dlc_backend_c.function import CFunction, c_function
+from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.scratch import scratch_offsets
 from dlc_backend_c.target import CTarget
@@ -125,16 +125,17 @@ def constants_of(plan: Plan) -> list[Op]:
     return [c for c in plan.constants if c.digest not in plan.slots]
 
 
-def functions_of(plans: Sequence[Plan], target: CTarget) -> Functions:
+def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | None = None) -> Functions:
     """One function per distinct kernel, named after its content so that objects can be shared between models."""
     kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.steps}
     digests = {digest for digest, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
-    return {
-        # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
-        (digest, shares): c_function(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", target, disjoint=not shares)
+    # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
+    wanted = [
+        Wanted(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", not shares)
         for (digest, shares), kernel in kernels.items()
-    }
+    ]
+    return dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
 
 
 def in_place(plan: Plan, step: Call) -> bool:

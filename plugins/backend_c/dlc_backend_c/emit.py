@@ -1,6 +1,6 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
-from dlc import Artifact, Report
+from dlc import Artifact, Report, Workshop
 from dlc.manifest import NAME
 from dlc.plan import Plan
 from dlc_backend_c import manifest
@@ -14,12 +14,12 @@ from dlc_backend_c.target import target_for
 from dlc_backend_c.weights import write_weights
 
 
-def emit(plan: Plan, options: Options, report: Report) -> Artifact:
+def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
     """The program as files; raises DlcError (USAGE) when the plan has no places for its values."""
     constants = constants_of(plan)
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions, blob = functions_of([plan], target), write_weights(constants, f"{prefix}_weights.bin")
+    functions, blob = functions_of([plan], target, workshop), write_weights(constants, f"{prefix}_weights.bin")
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     body = Body(plan, functions, blob.offsets, read, written)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc import Job, Workshop
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import schedule
 from dlc_backend_c.loops_to_c import function_text
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
 
-__all__ = ["CFunction", "c_function", "prelude"]
+__all__ = ["CFunction", "Wanted", "c_function", "c_functions", "prelude"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,46 @@ class CFunction:
     name: str
     text: str
     scratch: int
+
+    def to_bytes(self) -> bytes:
+        """For the cache."""
+        return json.dumps([self.name, self.scratch, self.text]).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> CFunction:
+        """The inverse of `to_bytes`."""
+        name, scratch, text = json.loads(content)
+        return cls(name, text, scratch)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A function to be generated: the arguments of `c_function`."""
+
+    kernel: Kernel
+    name: str
+    disjoint: bool
+
+    def job(self, target: CTarget) -> Job:
+        """Generating it: all that the text depends on is the kernel, its name, the machine, and what may overlap."""
+        key = (
+            ("kernel", self.kernel.digest),
+            ("name", self.name),
+            ("buffers", "disjoint" if self.disjoint else "shared"),
+            ("machine", str(target.machine)),
+        )
+        return Job("generate", self.name, key, lambda: self.function(target).to_bytes())
+
+    def function(self, target: CTarget) -> CFunction:
+        """The function itself."""
+        return c_function(self.kernel, self.name, target, disjoint=self.disjoint)
+
+
+def c_functions(wanted: Sequence[Wanted], target: CTarget, workshop: Workshop | None = None) -> list[CFunction]:
+    """The functions in the order given; a workshop keeps their text, because schedules take long to find."""
+    if workshop is None:
+        return [w.function(target) for w in wanted]
+    return [CFunction.from_bytes(made) for made in workshop.cached([w.job(target) for w in wanted])]
 
 
 def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True) -> CFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc import Artifact, Port, Report, Signature
+from dlc import Artifact, Port, Report, Signature, Workshop
 from dlc.graph import Constant, Tensor
 from dlc.manifest import NAME
 from dlc.training.bundle import Bundle, Function, FunctionName, Place
@@ -23,7 +23,7 @@ from dlc_backend_c.training_values import constant_value
 from dlc_backend_c.weights import Blob, write_weights
 
 
-def emit_training(bundle: Bundle, options: Options, report: Report) -> Artifact:
+def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
     """The program as files; raises DlcError (USAGE) when a plan has no places for its values."""
     plans = [f.plan for f in bundle.functions.values()]
     initial = {p: Constant(p.initial) for r in bundle.regions.values() for p in r if isinstance(p.initial, Tensor)}
@@ -32,7 +32,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report) -> Artifact:
     constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions = functions_of(plans, target)
+    functions = functions_of(plans, target, workshop)
     blob = write_weights(constants.values(), f"{prefix}_weights.bin")
     parts: dict[FunctionName, Part] = {
         name: _part(f, functions, blob, prefix.upper()) for name, f in bundle.functions.items()
