@@ -116,7 +116,8 @@ def loss_of(program: TrainingProgram) -> Single | None:
 
 def measure_of(program: TrainingProgram, kind: Single | None) -> Measure | None:
     """What besides the loss tells how good the predictions of a program are; None: nothing that makes sense."""
-    from dlc.training.losses import Bce, CrossEntropy, Nll
+    from dlc.training.class_losses import CrossEntropy, Nll
+    from dlc.training.difference_losses import Bce
 
     labels = program.arguments[-1].type
     outputs = [p for p in program.signature.outputs if p.type.dtype.is_float]

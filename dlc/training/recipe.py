@@ -10,7 +10,7 @@ from dlc.ops.elementwise import Cast
 from dlc.types import DType, f32
 
 if TYPE_CHECKING:
-    from dlc.training.losses import Loss
+    from dlc.training.loss import Loss
     from dlc.training.optimizer import Optimizer
 
 LOSS: Final = "loss"

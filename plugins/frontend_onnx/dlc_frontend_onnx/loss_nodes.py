@@ -13,7 +13,9 @@ from dlc import DlcError
 from dlc.diagnostics import ExitCode, error
 from dlc.graph import Op
 from dlc.ops.normalize import Softmax
-from dlc.training.losses import CrossEntropy, Loss, Mse, Nll
+from dlc.training.class_losses import CrossEntropy, Nll
+from dlc.training.difference_losses import Mse
+from dlc.training.loss import Loss
 from dlc.training.recipe import LOSS
 
 _LEAST: Final = 12
