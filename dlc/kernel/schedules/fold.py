@@ -8,14 +8,16 @@ vector form of its own (exp and the like) is first evaluated into a short buffer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.loops import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
+from dlc.kernel.loops import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Nest, identity
-from dlc.kernel.schedules.flat import at, coefficient, positions
+from dlc.kernel.schedules.flat import at, coefficient, flat_simplify, positions
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
+from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
 from dlc.types import DType, f32, f64
@@ -69,9 +71,9 @@ def folded(
             continue
         row = Row(nest, axis, tuple(a for a in reduced if a != axis), sum, lanes, dtypes)
         if all(row.vector(axis + k * lanes) is not None for k in range(PARTIAL)):
-            return _with_partials(row, _by_vectors(row))
+            return _in_levels(row, _by_vectors)
         if _stageable(row):
-            return _with_partials(row, _by_chunks(row))
+            return _in_levels(row, _by_chunks)
     return None
 
 
@@ -91,6 +93,22 @@ def _stageable(row: Row) -> bool:
 def _partials(row: Row) -> list[Local]:
     count = min(PARTIAL, row.axis.extent // row.lanes)
     return [Local(f"{row.sum.name}_{k}", row.sum.dtype, row.lanes) for k in range(count)]
+
+
+def _in_levels(row: Row, loops: Callable[[Row], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    """The loops with partial results around them; long sums in two levels."""
+    wide = len(_partials(row)) * row.lanes
+    unit = math.lcm(wide, CHUNK)
+    cut = levels((*row.outer, row.axis), LONG * wide, unit) if row.fn == "add" else None
+    if cut is None:
+        return _with_partials(row, loops(row))
+    out: list[Stmt] = []
+    for piece in cut.pieces:
+        body = flat_simplify(substitute(row.nest.body, {cut.axis: piece.value}))
+        *outer, axis = piece.inner
+        part = replace(row, nest=replace(row.nest, body=body), axis=axis, outer=tuple(outer))
+        out += wrap(piece.blocks, _with_partials(part, loops(part)))
+    return wrap(cut.outer, tuple(out))
 
 
 def _with_partials(row: Row, inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

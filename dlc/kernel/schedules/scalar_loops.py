@@ -3,18 +3,20 @@
     reductions:  for out axes: a = start; for reduced axes: a = a r body; out = a
     the rest:    for axes: out = body
 
-Reductions add up in the order of their axes. Groups share their outer loops (see groups.py).
+Reductions add up in the order of their axes, long ones part by part. Groups share their outer loops (see groups.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
 from dlc.kernel.loops import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.clip import guarded
+from dlc.kernel.schedules.flat import flat_simplify
 from dlc.kernel.schedules.fold import folded
+from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
@@ -73,15 +75,25 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
     dtypes = {p.name: p.dtype for p in scope.tensors.values()}
     fast = folded(nest, reduced, sum, machine, dtypes)
-    total = fast if fast is not None else reduction(nest, reduced, sum)
+    total = fast if fast is not None else reduction(nest, reduced, sum, machine)
     return wrap(outer, (*before, *total, *after))
 
 
-def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local) -> tuple[Stmt, ...]:
-    """sum = sum r body over the reduced axes, one after another."""
+def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine) -> tuple[Stmt, ...]:
+    """sum = sum r body over the reduced axes, one after another; long sums of floats in two levels."""
     assert nest.reduce is not None
     (nest,), reduced = merge_run((nest,), reduced)
-    return guarded(reduced, nest.where, (Set(sum, apply(nest.reduce or "add", sum, nest.body)),))
+    long = nest.reduce == "add" and nest.where is None and sum.dtype.is_float and not machine.strict
+    cut = levels(reduced) if long else None
+    if cut is None:
+        return guarded(reduced, nest.where, (Set(sum, apply(nest.reduce or "add", sum, nest.body)),))
+    part = replace(sum, name=f"{sum.name}_part")
+    out: list[Stmt] = []
+    for piece in cut.pieces:
+        term = flat_simplify(substitute(nest.body, {cut.axis: piece.value}))
+        inner = wrap(piece.inner, (Set(part, part + term),))
+        out += wrap(piece.blocks, (Block((Let(part, Const(0.0)), *inner, Set(sum, sum + part))),))
+    return wrap(cut.outer, tuple(out))
 
 
 def fill(name: str, size: int, value: bool | int | float) -> tuple[For, ...]:

@@ -8,15 +8,16 @@ c00 = … = 0;  for k: b0, b1 = Lanes(b);  a = a[r,k];  c_r0 += a·b0; …;  out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.loops import For, Lanes, Let, Local, Set, Stmt, Store, loop
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
+from dlc.kernel.loops import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
-from dlc.kernel.schedules.flat import at, axis_inside
+from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
+from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
 from dlc.types import DType
 
@@ -136,6 +137,28 @@ def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt,
         step = _step(t, s, sums, {}, 0)
         guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
         return None if step is None else guarded(t.reduced, guard, step)
+    # Tiles of one row wait for memory, so that a second level costs nothing.
+    cut = levels(t.reduced, unit=UNROLL) if t.row is None and t.product.reduce == "add" else None
+    return _running(t, s, sums) if cut is None else _in_two_levels(t, s, sums, cut)
+
+
+def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Levels) -> tuple[Stmt, ...] | None:
+    """Parts of the reduction summed by themselves and then added: rounding grows with the terms of one sum."""
+    parts = [[replace(x, name=f"{x.name}_part") for x in row] for row in sums]
+    start = tuple(Let(x, Const(0.0)) for row in parts for x in row)
+    add = tuple(Set(x, x + y) for a, b in zip(sums, parts, strict=True) for x, y in zip(a, b, strict=True))
+    out: list[Stmt] = []
+    for piece in cut.pieces:
+        body = flat_simplify(substitute(t.product.body, {cut.axis: piece.value}))
+        inner = _running(replace(t, product=replace(t.product, body=body), reduced=piece.inner), s, parts)
+        if inner is None:
+            return None
+        out += wrap(piece.blocks, (Block((*start, *inner, *add)),))
+    return wrap(cut.outer, tuple(out))
+
+
+def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+    """Every term added to the sums, one after another."""
     *outer, k = t.reduced
     main = k.extent - k.extent % UNROLL
     body: list[Stmt] = []
