@@ -216,22 +216,29 @@ class Session:
 
     # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:
-        """The results of jobs, from the cache or made, several at once, in the order given; `code` as in `job_key`."""
+        """The results of jobs, from the cache or made, in the order given; `code` as in `job_key`.
+
+        Jobs that call tools run several at once; those that depend on code are computed in this thread, because Python
+        would only take turns.
+        """
+        titles = [f"{job.step} {k} of {len(jobs)}: {job.subject}" for k, job in enumerate(jobs, 1)]
+        work = [(job, job_key(job, code), title) for job, title in zip(jobs, titles, strict=True)]
+        found = [self._job(*each) for each in work] if code else self._at_once(work)
+        for _, cached in found:
+            report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
+        return [content for content, _ in found]
+
+    def _at_once(self, work: Sequence[tuple[Job, Key, str]]) -> list[tuple[bytes, bool]]:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
-            titles = [f"{job.step} {k} of {len(jobs)}: {job.subject}" for k, job in enumerate(jobs, 1)]
-            keys = [job_key(job, code) for job in jobs]
-            futures = [pool.submit(self._job, *each) for each in zip(jobs, keys, titles, strict=True)]
+            futures = [pool.submit(self._job, *each) for each in work]
             try:
-                found = [f.result() for f in futures]
+                return [f.result() for f in futures]
             except BaseException:
                 for f in futures:
                     f.cancel()
                 raise
-        for _, cached in found:
-            report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
-        return [content for content, _ in found]
 
     def _job(self, job: Job, key: Key, title: str) -> tuple[bytes, bool]:
         with self.cache.flight(key):
