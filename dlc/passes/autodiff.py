@@ -42,7 +42,8 @@ class Autodiff(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
     loss: Spec = option(
-        Spec("cross-entropy"), "how outputs are compared with labels: cross-entropy, nll, mse, l1, huber, bce or sum"
+        Spec("cross-entropy"),
+        "how outputs are compared with labels: cross-entropy, nll, mse, l1, huber, bce, ctc or sum",
     )
     optimizer: Spec = option(
         Spec("sgd"), "how weights follow gradients, with rate and schedule: sgd, adam, adamw, adagrad, rmsprop or lamb"

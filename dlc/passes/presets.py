@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
-# Composites reach `lower` whole and become one kernel each. Batch normalisation is the exception: expanded, most of it
-# is a constant expression that is evaluated when the weights are written.
+# Composites reach `lower` whole and become one kernel each, with two exceptions. Most of a batch normalisation,
+# expanded, is a constant expression that is evaluated when the weights are written. Connectionist temporal
+# classification is written out in time: that is too much for one kernel, and its gradient shares the steps.
+_EXPAND = "expand{only=batch_norm,ctc,ctc_rows}"
 PIPELINES: Mapping[str, str] = {
-    "infer": "fold-constants,simplify,expand{only=batch_norm},fold-constants,lower,layout,fuse,schedule,plan-memory",
+    "infer": f"fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,schedule,plan-memory",
 }

@@ -22,9 +22,10 @@ from dlc.training.class_losses import CrossEntropy, Nll
 from dlc.training.difference_losses import L1, Bce, Huber, Mse
 from dlc.training.loss import Loss
 from dlc.training.selection import selected
+from dlc.training.sequence_losses import Ctc
 from dlc.types import Type
 
-Single = CrossEntropy | Nll | Mse | L1 | Huber | Bce
+Single = CrossEntropy | Nll | Mse | L1 | Huber | Bce | Ctc
 """A loss that is no sum of others."""
 
 
@@ -75,7 +76,9 @@ def _bad(message: str) -> DlcError:
 
 AnyLoss = Single | Sum
 """What an option that chooses a loss takes."""
-LOSSES: Final[Mapping[str, type[AnyLoss]]] = {kind.name: kind for kind in (CrossEntropy, Nll, Mse, L1, Huber, Bce, Sum)}
+LOSSES: Final[Mapping[str, type[AnyLoss]]] = {
+    kind.name: kind for kind in (CrossEntropy, Nll, Mse, L1, Huber, Bce, Ctc, Sum)
+}
 """Name in a spec → class."""
 
 

@@ -242,6 +242,11 @@ def losses() -> Iterator[Op]:
     for difference in (ls.MeanSquaredError, ls.MeanAbsoluteError, ls.Huber, ls.BinaryCrossEntropyWithLogits):
         yield difference(x(2, 3, 4), x(2, 3, 4))
         yield difference(x(5), x(5), reduction="none")
+    for back in (False, True):
+        yield ls.CtcStep(x(2, 1, 5), x(2, 1, 5, dtype=bool_), back=back)
+    yield ls.CtcStep(x(3, 1, 1), x(3, 1, 1, dtype=bool_))
+    yield ls.CtcRows(x(2, 3, 4), labels(2, 2))
+    yield ls.Ctc(x(3, 2, 4), labels(3, 1, dtype=i32), blank=3, zero_infinity=True)
     yield ls.Huber(x(3, 4), x(3, 4), delta=0.5, reduction="sum")
     yield ls.BinaryCrossEntropyWithLogits(x(3, 4), x(3, 4, name="positive"), x(4, name="positive"), reduction="sum")
 

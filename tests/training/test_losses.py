@@ -14,6 +14,7 @@ from dlc.graph import Input, Op, evaluate_ops
 from dlc.ops.elementwise import Sigmoid
 from dlc.ops.normalize import Softmax
 from dlc.spec import Spec
+from dlc.training.bundle import Classes
 from dlc.training.losses import L1, LOSSES, CrossEntropy, Huber, Mse, Sum, parse_loss
 from dlc.types import Type, f32, f64, i32, i64
 
@@ -25,6 +26,7 @@ TEXTS = [
     "nll{ignore=0 weights=1,2,3}",
     "huber{delta=0.5}",
     "bce{pos-weight=2,3}",
+    "ctc{length=3 blank=2 time=0 zero-infinity=yes reduction=sum}",
     "sum{losses=mse{},l1{} weights=1,0.5}",
     "sum{losses=cross-entropy{smoothing=0.1},nll{reduction=sum}}",
 ]
@@ -52,7 +54,7 @@ def test_options_reach_the_fields() -> None:
 
 REFUSED = [
     ("crossentropy", 'there is no loss "crossentropy"', "did you mean cross-entropy?"),
-    ("hinge", 'there is no loss "hinge"', "losses: bce, cross-entropy, huber, l1, mse, nll, sum"),
+    ("hinge", 'there is no loss "hinge"', "losses: bce, cross-entropy, ctc, huber, l1, mse, nll, sum"),
     ("cross-entropy{smoothng=0.1}", "cross-entropy has no option smoothng", "did you mean smoothing?"),
     ("cross-entropy{smoothing=1.5}", "1.5 is above the greatest value, 1", ""),
     ("cross-entropy{weights=1,-2}", "-2.0 is below the least value, 0", ""),
@@ -86,6 +88,9 @@ LABELS = [
     ("nll", Type(f32, (5, 10)), Type(i64, (5,))),
     *((name, Type(f32, (5, 2)), Type(f32, (5, 2))) for name in ("mse", "l1", "huber", "bce")),
     ("sum{losses=mse,l1}", Type(f32, ()), Type(f32, ())),
+    ("ctc", Type(f32, (2, 4, 3)), Type(i64, (2, 4))),
+    ("ctc{length=3}", Type(f32, (2, 4, 3)), Type(i64, (2, 3))),
+    ("ctc{length=2 time=0}", Type(f32, (4, 2, 3)), Type(i64, (2, 2))),
 ]
 
 
@@ -109,6 +114,10 @@ MISFITS = [
     ("mse", Type(f32, (4,)), Type(f32, (4, 1)), "must be of the type of the predictions"),
     ("l1", Type(i32, (4,)), None, "predictions must be floats"),
     ("bce{pos-weight=1,2}", Type(f32, (4, 3)), Type(f32, (4, 3)), "shapes do not broadcast"),
+    ("ctc", Type(f32, (2, 3)), None, "scores must be floats for rows, times and classes"),
+    ("ctc{length=5}", Type(f32, (2, 4, 3)), None, "5 labels never fit into the 4 times"),
+    ("ctc{length=2}", Type(f32, (2, 4, 3)), Type(i64, (2, 4)), "labels are i64[2,4], not i64[2,2]"),
+    ("ctc{length=2 blank=3}", Type(f32, (2, 4, 3)), Type(i64, (2, 2)), "blank 3 is none of the 3 classes"),
     ("sum{losses=mse,nll}", SCORES, None, "mse takes labels f64[4,3,2], nll takes i64[4,2]"),
 ]
 
@@ -151,6 +160,20 @@ def test_values_are_those_of_torch() -> None:
         given = Input("y", loss.labels(SCORES))
         (got,) = evaluate_ops((loss.value(prediction, given),), {prediction: scores, given: labels})
         np.testing.assert_allclose(got, float(value), rtol=1e-12, err_msg=text)
+
+
+@pytest.mark.parametrize("time", [0, 1])
+@pytest.mark.parametrize("softmax", [False, True])
+def test_ctc_reads_time_where_it_is(time: int, softmax: bool) -> None:
+    scores = np.random.default_rng(2).standard_normal((5, 2, 3))
+    numbers, lengths = np.array([[1, 2], [1, 0]]), torch.tensor([2, 1])
+    expected = F.ctc_loss(F.log_softmax(torch.tensor(scores), 2), torch.tensor(numbers), torch.tensor([5, 5]), lengths)
+    given = scores if time == 0 else scores.transpose(1, 0, 2)
+    loss, x = parse_loss(f"ctc{{length=2 time={time}}}"), Input("p", Type(f64, given.shape))
+    y = Input("y", loss.labels(x.type))
+    (got,) = evaluate_ops((loss.value(Softmax(x, axis=-1) if softmax else x, y),), {x: given, y: numbers})
+    np.testing.assert_allclose(got, float(expected), rtol=1e-12)
+    assert loss.classes(x.type) == Classes(3)
 
 
 def test_of_a_network_that_ends_in_softmax_or_sigmoid_the_loss_reads_the_scores() -> None:

@@ -9,6 +9,7 @@ outside a tensor. Its row has no part in the gradient. A mean over nothing is Na
 """
 
 from dlc.ops.loss.classes import CrossEntropy, NegativeLogLikelihood
+from dlc.ops.loss.ctc import Ctc, CtcRows, CtcStep
 from dlc.ops.loss.differences import BinaryCrossEntropyWithLogits, Huber, MeanAbsoluteError, MeanSquaredError
 from dlc.ops.loss.labels import LabelMask, PickLabel, label_type
 from dlc.ops.loss.reduction import REDUCTIONS
@@ -18,6 +19,9 @@ __all__ = [
     "REDUCTIONS",
     "BinaryCrossEntropyWithLogits",
     "CrossEntropy",
+    "Ctc",
+    "CtcRows",
+    "CtcStep",
     "Huber",
     "LabelCrossEntropy",
     "LabelMask",
