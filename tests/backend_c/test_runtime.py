@@ -35,7 +35,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(directory: Path) -> Model:
-    return C().load(directory)
+    return loaded(directory)
+
+
+def loaded(directory: Path) -> Model:
+    found = C().load(directory)
+    assert isinstance(found, Model)
+    return found
 
 
 A, B = numbers(2, 3, seed=1), numbers(2, 3, seed=2)
@@ -198,7 +204,7 @@ def test_what_was_built_again_into_one_directory_is_loaded_anew(compile_model: C
     given, models = np.arange(4, dtype=np.float32), list[Model]()
     for y in (Add(x, x), Add(Add(x, x), x), Add(x, x)):
         compile_model(make_graph((x,), {"y": y}), "c{}", tmp_path)
-        models.append(C().load(tmp_path))
+        models.append(loaded(tmp_path))
     for m, times in zip(models, (2, 3, 2), strict=True):
         np.testing.assert_array_equal(m(given)["y"], times * given)
 
@@ -209,7 +215,7 @@ def test_programs_of_one_library_keep_weights_of_their_own(compile_model: Compil
     for seed in (1, 2):
         graph = make_graph((x,), {"y": MatMul(x, constant(8, 3, seed=seed))})
         compile_model(graph, "c{weights=map}", tmp_path)
-        models.append(C().load(tmp_path))
+        models.append(loaded(tmp_path))
         wanted.append(evaluate(graph, {"x": numbers(2, 8)})["y"])
     assert not np.allclose(wanted[0], wanted[1])
     for m, want in zip(models, wanted, strict=True):
