@@ -22,11 +22,11 @@ from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block
 from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.heights import row_limit, split_rows
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.pack import Block, halo
 from dlc.kernel.schedules.product_axes import ProductAxes, product_axes
-from dlc.kernel.schedules.tiles import row_limit, split_rows
 from dlc.kernel.simplify import conjuncts, simplify_guard
 
 VECTORS = 2

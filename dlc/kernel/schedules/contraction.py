@@ -18,12 +18,13 @@ from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.heights import row_limit, split_rows
 from dlc.kernel.schedules.loop_plan import Plan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.tiles import Parts, Spot, row_limit, split_rows, tile
+from dlc.kernel.schedules.tiles import Parts, Spot, tile
 from dlc.types import f32, f64
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from dlc.kernel.expr import Apply, Axis, Load, substitute
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
+from dlc.kernel.schedules.heights import cycles, row_limit, split_rows
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
-from dlc.kernel.schedules.tiles import Tile, cycles, row_limit, split_rows
+from dlc.kernel.schedules.tiles import Tile
 
 
 @dataclass(frozen=True)

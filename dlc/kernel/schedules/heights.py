@@ -1,0 +1,37 @@
+"""How many rows register tiles have: as registers allow, and as covers all rows fastest."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+# Two multiply-adds per cycle with a latency of four: fewer than eight accumulators leave the units waiting.
+LATENCY = 4.0
+
+
+def row_limit(vectors: int, registers: int) -> int:
+    """Most rows whose accumulators, one scalar and the column vectors fit the registers."""
+    if vectors * 2 > registers // 2 - 1:
+        return 1
+    return max(1, (registers - 1 - vectors) // vectors)
+
+
+def cycles(rows: int, vectors: int) -> float:
+    """Cycles per step of the reduction: multiply-adds, their latency, or loads, whichever is longest.
+
+    Scalars of the rows come from the nearest cache, two in a cycle; vectors of a panel from the second level.
+    """
+    return max(rows * vectors * 0.5, LATENCY, rows * 0.5 + vectors)
+
+
+@lru_cache(maxsize=1024)
+def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
+    """Tile heights that cover `rows` fastest, tallest first; at most the last few differ from `limit`."""
+    tall = max(0, (rows - 4 * limit) // limit)
+    rest = rows - tall * limit
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for n in range(1, rest + 1):
+        options = [
+            (best[n - h][0] + cycles(h, vectors) + 0.01, (*best[n - h][1], h)) for h in range(1, min(limit, n) + 1)
+        ]
+        best.append(min(options))
+    return (*([limit] * tall), *sorted(best[rest][1], reverse=True))
