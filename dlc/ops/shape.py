@@ -145,6 +145,14 @@ class Slice(Op):
             parts.append(slice(start, None if stop < 0 else stop, step))
         return args[0][tuple(parts)].reshape(self.sizes)
 
+    def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
+        # A map over the operand, which is never in memory where it is added to others; with steps it has holes.
+        if any(step != 1 for step in self.steps):
+            return None
+        behind = (e - a - n for e, a, n in zip(self.x.shape, self.starts, self.sizes, strict=True))
+        pads = (*self.starts, *behind)
+        return [None if g is None else Pad(g, pads=pads) for g in seeds]
+
 
 class Pad(Op):
     """x with pads[d] elements before and pads[rank + d] behind dimension d; negative pads crop.
