@@ -77,8 +77,9 @@ def _typer(arguments: list[str]) -> int:
             found: Any = root().main(arguments, prog_name="dlc", standalone_mode=False, obj=terminal)
         except typer.Exit as request:
             found = request.exit_code
-        except typer.Abort:
-            raise KeyboardInterrupt from None
+        except typer.Abort as end:
+            # typer takes the end of any file for the end of the user's input.
+            raise end.__cause__ or KeyboardInterrupt from None
         except Exception as problem:
             told = _usage(problem, arguments)
             if told is None:

@@ -191,7 +191,8 @@ def child(arguments: list[str], before: Callable[[], None] | None = None) -> sub
         text=True,
         check=False,
         preexec_fn=before,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        # Limits on files would cut off compiled modules too, for whoever imports them next.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
     )
 
 

@@ -1,5 +1,6 @@
 """A disk that is full is told as that, not as an error of dlc."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -22,6 +23,8 @@ def test_weights_that_find_no_room(tmp_path: Path, train: tuple[str, ...]) -> No
     done = subprocess.run(
         [*line, "--cache", "off", "-t", "c{lib=none}", *train],
         cwd=tmp_path,
+        # Compiled modules would be cut off too, and stay so for whoever imports them next.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
