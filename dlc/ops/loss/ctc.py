@@ -45,8 +45,8 @@ class CtcStep(Op):
 
     def define(self, *params: Any) -> Comp:
         x, skip = params
-        if len(x.shape) != 3 or self.skip.type != Type(bool_, x.shape):
-            raise ShapeError(f"x {x.type} and skip {self.skip.type} must be [N, 1, L], skip of bool")
+        if len(x.shape) != 3 or not x.dtype.is_float or self.skip.type != Type(bool_, x.shape):
+            raise ShapeError(f"x {x.type} and skip {self.skip.type} must be [N, 1, L], x of floats and skip of bool")
         i = grid(x.shape)
         n, t, s = i
         none = literal(-math.inf, x.dtype)
