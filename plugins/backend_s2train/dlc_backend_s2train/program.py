@@ -1,0 +1,293 @@
+"""`Program`: all that a `.s2t` file holds, as values. Every other module of the plugin reads or makes parts of it.
+
+Instructions name tensors by number; a tensor is a dense row-major view into a storage; a storage is a range of bytes of
+the device's memory with a lifetime. Geometries and hyper-parameters are tables that instructions point into.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, IntFlag
+from types import MappingProxyType
+from typing import Literal
+
+
+class Element(Enum):
+    """How an element of a tensor is stored: its code in files, its bits."""
+
+    FP16 = (0, 16)
+    FP32 = (1, 32)
+    BIT = (2, 1)
+    """One bit of a relu's or dropout's mask, least significant bit of a byte first."""
+    PTR2 = (3, 2)
+    """Place of the maximum in a window of 2 x 2, row-major; four to a byte, lowest bits first."""
+    PTR4 = (4, 4)
+    """The same in a window of 4 x 4; two to a byte."""
+    INT32 = (5, 32)
+    """Labels."""
+
+    @property
+    def code(self) -> int:
+        return self.value[0]
+
+    @property
+    def bits(self) -> int:
+        return self.value[1]
+
+
+class Role(Enum):
+    """What a tensor is to the program; the value is its code in files."""
+
+    INPUT = 0
+    LABEL = 1
+    OUTPUT = 2
+    LOSS = 3
+    WEIGHT = 4
+    NORM = 5
+    """Parameters or statistics of a batch normalisation, [4, C]: mean, 1/std, scale, shift."""
+    STATE = 6
+    """What an optimizer keeps: velocity, master weights."""
+    ACTIVATION = 7
+    MASK = 8
+    POINTER = 9
+    FEATURE_GRADIENT = 10
+    WEIGHT_GRADIENT = 11
+    PARTIAL = 12
+    """Sums of products that are not complete yet, fp32."""
+
+
+class Arena(Enum):
+    """A class of storages; the value is its code in files."""
+
+    HOST = 0
+    """Written or read by the host: inputs, labels, outputs."""
+    WEIGHTS = 1
+    """Weights, norms and states: they stay from one run to the next."""
+    FEATURES = 2
+    """Activations, masks, pointers."""
+    FEATURE_GRADIENTS = 3
+    WEIGHT_GRADIENTS = 4
+
+
+@dataclass(frozen=True)
+class Storage:
+    """`size` bytes at `address`, in use from instruction `begin` to before `end` (numbers in `Program.instructions`)."""
+
+    arena: Arena
+    address: int
+    size: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A dense row-major view of a storage."""
+
+    name: str
+    storage: int
+    """Number in `Program.storages`."""
+    shape: tuple[int, ...]
+    element: Element
+    role: Role
+    offset: int = 0
+    """Bytes from the storage's begin."""
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, the last one filled up with zero bits."""
+        return (self.count * self.element.bits + 7) // 8
+
+
+class Opcode(IntEnum):
+    """What an instruction does; the value is its code in words of version 2."""
+
+    NOP = 0x00
+    CONV = 0x01
+    LINEAR = 0x02
+    ELTWISE = 0x03
+    """The post-processing unit alone, on src0."""
+    POOL = 0x04
+    """An average pool or an overlapping max-pool, on the host's side of the array (no PPU stage fits)."""
+    COPY = 0x05
+    """src0 to dst0, element by element; shapes may differ."""
+    UPDATE = 0x06
+    LOSS = 0x07
+    FILL = 0x08
+    """Zeros into dst0."""
+    FRAME = 0x80
+    STORE = 0x81
+    BARRIER = 0x82
+    END = 0xFF
+
+
+class Stage(IntEnum):
+    """Which of the four computations of training; the value is its code in both versions of the ISA."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    WEIGHT_GRADIENT = 2
+    WEIGHT_UPDATE = 3
+
+
+class Flag(IntFlag):
+    """Stages of the post-processing unit and their ways; bits 0 to 15 of bytes 2 and 3 of a version 2 word."""
+
+    RELU = 1 << 0
+    MASK_WRITE = 1 << 1
+    MASK_READ = 1 << 2
+    ADD = 1 << 3
+    ADD_SINGLE = 1 << 4
+    """The addend is multiplied by the std of `bn1` before it is added: it was stored behind that norm's backward."""
+    BN_FORWARD = 1 << 5
+    BN_BACKWARD = 1 << 6
+    BN_BACKWARD_2 = 1 << 7
+    POOL_2 = 1 << 8
+    POOL_4 = 1 << 9
+    POINTER_WRITE = 1 << 10
+    POINTER_READ = 1 << 11
+    DROPOUT = 1 << 12
+    SOFTMAX_CE = 1 << 13
+    BN_TRAIN = 1 << 14
+    PRUNE = 1 << 15
+
+
+class Splitting(IntFlag):
+    """Bits 2 to 5 of byte 1: how an instruction takes part in a sum over several."""
+
+    ACCUMULATE_IN = 1 << 0
+    """Begin with the partial sum in `aux`."""
+    ACCUMULATE_OUT = 1 << 1
+    """Write the fp32 sum to `dst0` and leave the post-processing unit out."""
+    FIRST = 1 << 2
+    LAST = 1 << 3
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Shapes of one operator, forward: x[n, ci, hi, wi], w[co, ci / groups, kh, kw], y[n, co, ho, wo].
+
+    For linear layers hi, wi, ho, wo, kh and kw are 1. Pads may be negative: rows or columns that are left out.
+    ho and wo are those of the convolution, before the post-processing unit pools.
+    """
+
+    n: int
+    ci: int
+    co: int
+    hi: int = 1
+    wi: int = 1
+    ho: int = 1
+    wo: int = 1
+    kh: int = 1
+    kw: int = 1
+    stride: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Top, left, bottom, right."""
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    pool: tuple[int, int, int] = (0, 0, 0)
+    """Window, stride and padding of a pool; zeros: none."""
+    channels: tuple[int, int] = (0, 0)
+    """First input channel and the one behind the last that this instruction reads; (0, 0): all."""
+    samples: tuple[int, int] = (0, 0)
+    """The same of samples."""
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Numbers of one instruction that are no shapes."""
+
+    rate: float = 0.0
+    momentum: float = 0.0
+    decay: float = 0.0
+    """Weight decay: g + decay·w."""
+    scale: float = 1.0
+    """Loss scale: what gradients in memory are multiplied by."""
+    threshold: float = 0.0
+    """Gradients below are pruned stochastically; 0: none."""
+    keep: float = 1.0
+    """Probability that dropout keeps an element."""
+    epsilon: float = 0.0
+    """Of a batch normalisation in training mode; running statistics move by `momentum`."""
+    seed: int = 0
+    nesterov: bool = False
+
+
+OPERANDS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
+"""Operand slots in the order of a version 2 word."""
+Slot = Literal["src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux"]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One coarse-grained instruction: an operator with all stages that were absorbed into it."""
+
+    opcode: Opcode
+    stage: Stage = Stage.FORWARD
+    flags: Flag = Flag(0)
+    splitting: Splitting = Splitting.FIRST | Splitting.LAST
+    geometry: int | None = None
+    """Number in `Program.geometries`."""
+    hyper: int | None = None
+    """Number in `Program.hypers`."""
+    operands: Mapping[Slot, int] = field(default_factory=lambda: MappingProxyType[Slot, int]({}))
+    """Numbers in `Program.tensors`; absent slots are not used."""
+    wait: int = 0
+    signal: int = 0
+    cores: int = 0xFF
+    """One bit per core that takes part."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function of the program: instructions `begin` to before `end`, and what the host gives and gets."""
+
+    name: str
+    """`step`, `predict`, `evaluate`."""
+    begin: int
+    end: int
+    inputs: tuple[tuple[str, int], ...] = ()
+    """(name in the model, tensor)."""
+    labels: tuple[tuple[str, int], ...] = ()
+    outputs: tuple[tuple[str, int], ...] = ()
+    """`loss` among them, where there is one."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine that a program is for; the defaults are S2Train's."""
+
+    cores: int = 8
+    columns: int = 8
+    rows: int = 4
+    lanes: int = 16
+    weight_bytes: int = 8192
+    """Weight memory of a column."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole binary."""
+
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    geometries: tuple[Geometry, ...]
+    hypers: tuple[Hyper, ...]
+    instructions: tuple[Instruction, ...]
+    entries: tuple[Entry, ...]
+    weights: Mapping[int, bytes] = field(default_factory=lambda: MappingProxyType[int, bytes]({}))
+    """Storage → what it holds at first; other storages of the arena `weights` begin with zeros."""
+    frames: bytes = b""
+    """The link stream, when it was asked for."""
+    target: Target = Target()
+    meta: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
+    """Provenance: model, versions, spec texts, figures of the planner."""
+    legacy: tuple[bytes, ...] = ()
+    """The same instructions as words of version 1, where that can say them; empty otherwise."""
