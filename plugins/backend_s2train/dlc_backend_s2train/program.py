@@ -73,7 +73,7 @@ class Arena(Enum):
 
 @dataclass(frozen=True)
 class Storage:
-    """`size` bytes at `address`, in use from instruction `begin` to before `end` (numbers in `Program.instructions`)."""
+    """`size` bytes at `address`, in use from instruction `begin` to before `end`, numbers in `Program.instructions`."""
 
     arena: Arena
     address: int
@@ -159,6 +159,9 @@ class Flag(IntFlag):
     PRUNE = 1 << 15
 
 
+NO_FLAGS = Flag(0)
+
+
 class Splitting(IntFlag):
     """Bits 2 to 5 of byte 1: how an instruction takes part in a sum over several."""
 
@@ -231,7 +234,7 @@ class Instruction:
 
     opcode: Opcode
     stage: Stage = Stage.FORWARD
-    flags: Flag = Flag(0)
+    flags: Flag = NO_FLAGS
     splitting: Splitting = Splitting.FIRST | Splitting.LAST
     geometry: int | None = None
     """Number in `Program.geometries`."""
