@@ -1,0 +1,1 @@
+"""The instruction set: which instructions there are, their words of both versions, and their text."""

@@ -1,0 +1,154 @@
+"""`access`: which operands an instruction reads, writes, or both; everything else about its legality with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from dlc_backend_s2train.isa.forms import (
+    AUX_FLAGS,
+    BACKWARD_DEMANDS,
+    DEMANDS,
+    EXCLUSIONS,
+    FORM_OF,
+    Form,
+    Use,
+    Way,
+)
+from dlc_backend_s2train.program import NO_FLAGS, OPERANDS, Flag, Instruction, Slot, Splitting, Stage
+
+if TYPE_CHECKING:
+    from dlc.diagnostics import Location
+
+_WAITS = range(16)
+_CORES = range(256)
+_IDS = range(0xFFFF)
+"""Numbers of tensors, geometries and hyper-parameters that a word of version 2 holds; 0xFFFF is none."""
+
+
+def access(instruction: Instruction, location: Location | None = None) -> Mapping[Slot, Way]:
+    """How `instruction` touches each of its operands, in the order of a version 2 word.
+
+    Raises:
+        DlcError: "bad-instruction", with everything that is wrong: a flag or an operand that the opcode and stage do
+            not have, one that is missing, bits that do not go together, numbers that no word holds.
+    """
+    faults = list(_faults(instruction))
+    if faults:
+        raise _refusal(instruction, faults, location)
+    form = FORM_OF[instruction.opcode, instruction.stage]
+    uses = standing(form, instruction.flags, instruction.splitting)
+    return {slot: uses[slot].way for slot in OPERANDS if slot in instruction.operands}
+
+
+def standing(form: Form, flags: Flag, splitting: Splitting) -> dict[Slot, Use]:
+    """The use of each slot that an instruction with these bits has."""
+    uses: dict[Slot, Use] = {}
+    for use in form.uses:
+        if use.slot not in uses and use.holds(flags, splitting):
+            uses[use.slot] = use
+    return uses
+
+
+def flag_faults(form: Form, stage: Stage, flags: Flag, splitting: Splitting) -> Iterator[str]:
+    """What is wrong with bits, operands aside."""
+    for flag in flags & ~form.flags:
+        yield f"it has no flag {_word(flag)}"
+    demands = (*DEMANDS, *(BACKWARD_DEMANDS if stage is Stage.BACKWARD else ()))
+    for demand in demands:
+        if flags & demand.flags and form.flags & demand.any_of and not flags & demand.any_of:
+            yield f"flag {_words(flags & demand.flags)} needs {_words(demand.any_of, ' or ')}: {demand.why}"
+    for one, other, why in EXCLUSIONS:
+        if one in flags and other in flags:
+            yield f"flags {_word(one)} and {_word(other)} do not go together: {why}"
+    both = splitting & (Splitting.ACCUMULATE_IN | Splitting.ACCUMULATE_OUT)
+    if both and not form.accumulates:
+        yield f"it has no {_words(both)}"
+    elif Splitting.ACCUMULATE_IN in both and flags & AUX_FLAGS:
+        yield f"accumulate-in and {_words(flags & AUX_FLAGS)} both want operand aux"
+    if Splitting.ACCUMULATE_OUT in both and flags:
+        yield f"accumulate-out leaves the post-processing unit out, but {_words(flags)} is set"
+
+
+def _faults(instruction: Instruction) -> Iterator[str]:
+    form = FORM_OF.get((instruction.opcode, instruction.stage))
+    if form is None:
+        stages = [_word(stage) for (opcode, stage) in FORM_OF if opcode is instruction.opcode]
+        yield f"there is no such stage; {_word(instruction.opcode)} has {', '.join(stages)}"
+        return
+    flags, splitting = instruction.flags, instruction.splitting
+    yield from flag_faults(form, instruction.stage, flags, splitting)
+    uses = standing(form, flags, splitting)
+    for slot, use in uses.items():
+        if slot not in instruction.operands and not use.optional:
+            yield f"operand {slot} is missing" + (f" ({_words(flags & use.flags)})" if flags & use.flags else "")
+    for slot in instruction.operands:
+        if slot not in OPERANDS:
+            yield f"there is no operand {slot}"
+        elif slot not in uses:
+            yield f"operand {slot} has no use" + _would_use(form, slot)
+    yield from _table_faults(instruction, form)
+    yield from _range_faults(instruction)
+
+
+def _table_faults(instruction: Instruction, form: Form) -> Iterator[str]:
+    """Geometry and hyper-parameters that are missing or superfluous."""
+    if form.geometry == "required" and instruction.geometry is None:
+        yield "it needs a geometry"
+    if form.geometry == "none" and instruction.geometry is not None:
+        yield "it has no geometry"
+    wants = instruction.flags & form.hyper
+    if instruction.hyper is None and (form.hyper_always or wants):
+        yield "it needs hyper-parameters" + (f" ({_words(wants)})" if wants else "")
+    if instruction.hyper is not None and form.geometry == "none":
+        yield "it has no hyper-parameters"
+
+
+def _range_faults(instruction: Instruction) -> Iterator[str]:
+    numbers = [("geometry", instruction.geometry, _IDS), ("hyper", instruction.hyper, _IDS)]
+    numbers += [(slot, number, _IDS) for slot, number in instruction.operands.items()]
+    numbers += [("wait", instruction.wait, _WAITS), ("signal", instruction.signal, _WAITS)]
+    numbers += [("cores", instruction.cores, _CORES)]
+    for name, number, allowed in numbers:
+        if number is not None and number not in allowed:
+            yield f"{name} {number} lies outside 0 to {allowed[-1]}"
+    if instruction.flags & ~_ALL_FLAGS or instruction.splitting & ~_ALL_SPLITTING:
+        yield "it has bits that no word holds"
+
+
+_ALL_FLAGS = Flag(0xFFFF)
+_ALL_SPLITTING = Splitting(0xF)
+
+
+def _would_use(form: Form, slot: Slot) -> str:
+    """` (it goes with bn-forward)`, if some flag would give the operand a use."""
+    flags = NO_FLAGS
+    for use in form.uses:
+        flags |= use.flags if use.slot == slot else NO_FLAGS
+    bits = [_word(flag) for flag in flags]
+    if any(use.splitting for use in form.uses if use.slot == slot):
+        bits.append("accumulate-in")
+    return f" (it goes with {' or '.join(bits)})" if bits else ""
+
+
+def _refusal(instruction: Instruction, faults: list[str], location: Location | None) -> Exception:
+    from dlc.diagnostics import error  # only errors need it
+
+    title = f"{_word(instruction.opcode)} {_word(instruction.stage)}"
+    form = FORM_OF.get((instruction.opcode, instruction.stage))
+    return error(
+        "bad-instruction",
+        f"{title}: {faults[0]}",
+        location=location,
+        notes=[f"also: {fault}" for fault in faults[1:]],
+        help=f"{title} may have the flags {_words(form.flags)}" if form and form.flags else "",
+    )
+
+
+def _word(bit: Flag | Splitting | Stage | object) -> str:
+    """A member's name as text spells it: `bn-backward-2`."""
+    return str(getattr(bit, "name", bit)).lower().replace("_", "-")
+
+
+def _words(bits: Flag | Splitting, joint: str = ", ") -> str:
+    return joint.join(_word(bit) for bit in bits)
