@@ -15,6 +15,7 @@ from hashlib import blake2b
 import numpy as np
 
 from dlc.diagnostics import Location, error
+from dlc.graph.cotangent import Cotangent
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
@@ -68,7 +69,7 @@ def parse_state(text: str, ops: Mapping[str, type[Op]], tensors: Lookup, source:
 
 def op_classes(registry: Registry) -> Mapping[str, type[Op]]:
     """Every op by text name: those that graphs themselves need, and those of the core and its plugins."""
-    structure: tuple[type[Op], ...] = (Input, Constant, Splat, Call, Item)
+    structure: tuple[type[Op], ...] = (Input, Constant, Splat, Call, Item, Cotangent)
     return {op.text_name: op for op in structure} | {name: entry.load() for name, entry in registry.ops.items()}
 
 

@@ -1,5 +1,6 @@
 """What a model is: an immutable graph of ops, where an op instance is its own node, value and pattern."""
 
+from dlc.graph.cotangent import Cotangent
 from dlc.graph.evaluate import evaluate, evaluate_ops
 from dlc.graph.graph import Graph, make_graph, toposort
 from dlc.graph.op import Op
@@ -11,6 +12,7 @@ from dlc.graph.verify import verify
 __all__ = [
     "Call",
     "Constant",
+    "Cotangent",
     "FileData",
     "Graph",
     "Input",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.graph.cotangent import Cotangent
 from dlc.graph.derivative import Derivatives, Refused
 from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
@@ -70,15 +71,17 @@ def sweep(
     wrt: Sequence[Op],
     origins: Names = MappingProxyType({}),
     also: Sequence[Op] = (),
+    named: frozenset[str] = frozenset(),
 ) -> Sweep:
     """`gradients`, with the origins of what was made and the derivatives that stay scatters.
 
-    `also` are further values of the same graph, which are not differentiated.
+    `also` are further values of the same graph, which are not differentiated. Derivatives of ops of the names in
+    `named`, which stay whole, are left as `Cotangent`.
     """
     _check(outputs, seeds, wrt)
-    whole, targets, known = _opened((*outputs, *also), wrt, origins)
+    whole, targets, known = _opened((*outputs, *also), wrt, origins, named)
     opened = whole[: len(outputs)]
-    work = _Work(known)
+    work = _Work(known, named)
     for op, seed in zip(opened, seeds, strict=True):
         work.add(op, seed)
     order = toposort(opened)
@@ -105,7 +108,7 @@ def _check(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> Non
 
 
 def _opened(
-    outputs: Sequence[Op], wrt: Sequence[Op], origins: Names
+    outputs: Sequence[Op], wrt: Sequence[Op], origins: Names, named: frozenset[str] = frozenset()
 ) -> tuple[tuple[Op, ...], tuple[Op, ...], dict[str, tuple[str, ...]]]:
     """Outputs and `wrt` with the composites between them opened, so that forward and backward share their parts.
 
@@ -117,7 +120,9 @@ def _opened(
 
         def rule(op: Op, path: set[str] = path) -> Op | None:
             _extend(path, op)
-            if op.digest not in path or type(op).vjp is not Op.vjp or (whole := op.expansion) is None:
+            if op.digest not in path or op.text_name in named or type(op).vjp is not Op.vjp:
+                return None
+            if (whole := op.expansion) is None:
                 return None
             for part in toposort((whole,), op.operands):
                 _extend(path, part)
@@ -156,7 +161,7 @@ def _key(op: Op) -> Key:
 class _Work:
     """The state of one sweep."""
 
-    def __init__(self, origins: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, origins: dict[str, tuple[str, ...]], named: frozenset[str] = frozenset()) -> None:
         self.cotangents: dict[Key, Op] = {}
         self.origins = origins
         self.scattered: list[tuple[str, str]] = []
@@ -164,6 +169,7 @@ class _Work:
         self.settled: set[str] = set()
         """Ops whose origin needs no more thought."""
         self._derive = Derivatives()
+        self._named = named
 
     def add(self, op: Op, contribution: Op) -> None:
         """One more contribution to the cotangent of a value."""
@@ -177,7 +183,7 @@ class _Work:
         if not any(wanted) or all(s is None for s in seeds):
             return
         try:
-            found = self._vjp(op, seeds, wanted)
+            found = self._named_vjp(op, seeds, wanted) or self.vjp(op, seeds, wanted)
         except Refused as e:
             self.problems.append((op.text_name, self._node(op), e))
             for x, use in zip(op.operands, wanted, strict=True):
@@ -189,7 +195,15 @@ class _Work:
                 self.add(x, dx)
                 self._remember(self.cotangents[_key(x)], op)
 
-    def _vjp(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
+    def _named_vjp(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
+        match seeds:
+            case [Op() as seed] if op.text_name in self._named:
+                return [Cotangent.make(op, seed, k) if use else None for k, use in enumerate(wanted)]
+            case _:
+                return ()
+
+    def vjp(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
+        """The cotangents of an op's operands. Raises Refused."""
         own = op.vjp(*seeds)
         if own is not None:
             return _checked(op, own)
@@ -221,6 +235,19 @@ class _Work:
             if names:
                 self.origins.setdefault(op.digest, names)
             stack += op.operands
+
+
+def cotangent_of(op: Op, seed: Op, operand: int) -> Op:
+    """What the cotangent of an op with one result adds to that of an operand; zeros where that is nothing.
+
+    Raises:
+        DlcError: the op has no gradient.
+    """
+    try:
+        found = _Work({}).vjp(op, [seed], [k == operand for k in range(len(op.operands))])[operand]
+    except Refused as e:
+        raise DlcError(*_told([(op.text_name, op.text_name, e)])) from None
+    return Splat(0.0, op.operands[operand].type) if found is None else found
 
 
 def _checked(op: Op, found: Sequence[Op | None]) -> Sequence[Op | None]:

@@ -64,6 +64,9 @@ class Autodiff(Pass[Graph, Graph]):
         "kaiming-normal, uniform, normal, constant or zeros",
     )
     seed: int = option(0, "seed of the random numbers that weights start with", low=0, high=(1 << 63) - 1)
+    named: tuple[str, ...] = option(
+        (), "ops whose gradients stay named for a target that has instructions for them: conv,relu"
+    )
     updates: Literal["final", "immediate"] = option(
         "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
     )
@@ -101,5 +104,5 @@ class Autodiff(Pass[Graph, Graph]):
     def training(self) -> Recipe:
         """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""
         loss, optimizer = parse_loss(self.loss), parse_optimizer(self.optimizer)
-        settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum
+        settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum, self.named
         return Recipe(loss, optimizer, *settings)

@@ -37,6 +37,8 @@ class Recipe:
     """Whether batch normalisations keep the statistics they have, as at inference."""
     momentum: float | None = None
     """How much of their running statistics stays in a step; None: what each of them says."""
+    named: tuple[str, ...] = ()
+    """Names of ops whose derivatives stay named, as `Cotangent`."""
 
 
 def wide(dtype: DType) -> DType:

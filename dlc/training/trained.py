@@ -119,7 +119,8 @@ def differentiated(model: Trained, prediction: int, recipe: Recipe) -> Different
     labels, loss = compared(model, prediction, recipe)
     kept = model.outputs if recipe.outputs else ()
     seed = Splat(1.0, loss.type)
-    found = sweep((loss,), (seed,), tuple(model.weights.values()), model.origins, also=(*kept, *model.moved))
+    wrt, also = tuple(model.weights.values()), (*kept, *model.moved)
+    found = sweep((loss,), (seed,), wrt, model.origins, also, frozenset(recipe.named))
     values = found.outputs[1:]
     outputs = tuple(zip(model.names, values, strict=False)) if recipe.outputs else ()
     moved = {i.name: value for i, value in zip(model.running, values[len(kept) :], strict=True)}
