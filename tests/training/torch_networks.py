@@ -224,6 +224,18 @@ def images(*shape: int) -> Batches:
     return make
 
 
+def pictures(size: int, kinds: int = CLASSES) -> Batches:
+    """Noise over ten pictures of 4 × 4 coloured squares, one per label: what networks with convolutions learn soon."""
+    squares = np.random.default_rng(11).standard_normal((kinds, 3, 4, 4)).astype(np.float32)
+    each = np.kron(squares, np.ones((1, 1, size // 4, size // 4), np.float32))
+
+    def make(batch: int, rng: np.random.Generator) -> Batch:
+        labels = rng.integers(0, kinds, batch)
+        return each[labels] + rng.standard_normal((batch, 3, size, size)).astype(np.float32), labels
+
+    return make
+
+
 def sequences(time: int, tokens: int) -> Batches:
     """Random tokens; the label is the range of values that the most of them were drawn from."""
 
@@ -253,7 +265,7 @@ _TOKENS = "cross-entropy{axis=-1}"
 NETWORKS: Mapping[str, Network] = {
     "mlp": Network(mlp, images(1, 28, 28), 64),
     "lenet": Network(lenet, images(1, 28, 28), 32),
-    "resnet18": Network(ResNet18, images(3, 32, 32), 16),
+    "resnet18": Network(ResNet18, pictures(32), 16),
     "transformer": Network(Encoder, sequences(64, 1000), 8),
     "gpt": Network(Gpt, successors(64, 512), 8, _TOKENS),
     "gpt-tied": Network(lambda: Gpt(tied=True), successors(64, 512), 8, _TOKENS),
@@ -261,7 +273,7 @@ NETWORKS: Mapping[str, Network] = {
 """As they are measured."""
 NARROW: Mapping[str, Network] = {
     **NETWORKS,
-    "resnet18": Network(lambda: ResNet18(8), images(3, 32, 32), 4),
+    "resnet18": Network(lambda: ResNet18(8), pictures(32), 4),
     "transformer": Network(lambda: Encoder(4, 32, 4, 16, 100), sequences(16, 100), 4),
     "gpt": Network(lambda: Gpt(2, 32, 4, 16, 64), successors(16, 64), 4, _TOKENS),
     "gpt-tied": Network(lambda: Gpt(2, 32, 4, 16, 64, tied=True), successors(16, 64), 4, _TOKENS),
