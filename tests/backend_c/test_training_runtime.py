@@ -167,6 +167,24 @@ def test_a_checkpoint_tells_what_is_wrong_with_it(make: Make) -> None:
             program.restore(content)
 
 
+@pytest.mark.parametrize("other", ["text", 3, None, [b"dlc"], np.zeros(64, np.uint8)[::2]])
+def test_what_is_no_bytes_is_no_checkpoint(make: Make, other: Any) -> None:
+    program = make(ADAM)
+    before = memory(program)
+    with pytest.raises(DlcError, match=r"\[bad-checkpoint\].*of type (str|int|NoneType|list|ndarray)"):
+        program.restore(other)
+    assert memory(program) == before
+
+
+def test_bytes_of_any_kind_are_a_checkpoint(make: Make) -> None:
+    program = make(ADAM)
+    whole = program.checkpoint()
+    for kind in (bytearray(whole), memoryview(whole), np.frombuffer(whole, np.float32)):
+        run(program, 2)
+        program.restore(kind)  # pyright: ignore[reportArgumentType]
+        assert program.checkpoint() == whole
+
+
 def test_a_label_that_is_none_is_told_and_moves_nothing(make: Make) -> None:
     for options in (ADAM, f"{ADAM} updates=immediate"):
         program = make(options)

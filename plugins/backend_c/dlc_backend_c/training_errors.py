@@ -46,9 +46,18 @@ def not_finite(loss: float, updates: str) -> DlcError:
 
 def bad_checkpoint(given: bytes, own: bytes) -> DlcError:
     """What is wrong with a checkpoint, compared with one of the program itself."""
+    return _unread(_reason(given, own))
+
+
+def no_checkpoint(kind: str) -> DlcError:
+    """A checkpoint is bytes; `kind` names the type of what was given instead."""
+    return _unread(f"it is no bytes in one piece, but of type {kind}")
+
+
+def _unread(reason: str) -> DlcError:
     return error(
         "bad-checkpoint",
-        f"the checkpoint cannot be read: {_reason(given, own)}",
+        f"the checkpoint cannot be read: {reason}",
         help="give what `checkpoint` gave for this very program; nothing has changed",
         exit_code=ExitCode.USAGE,
     )

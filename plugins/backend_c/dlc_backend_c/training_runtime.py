@@ -19,6 +19,7 @@ from dlc_backend_c.training_errors import (
     bad_checkpoint,
     bad_label,
     mixed_gradients,
+    no_checkpoint,
     no_gradients,
     no_template,
     not_finite,
@@ -159,10 +160,13 @@ class TrainingModel:
 
     def restore(self, checkpoint: bytes) -> None:
         """What `checkpoint` gave; raises DlcError (`bad-checkpoint`) for anything else, and then nothing changes."""
-        given = self._library.ffi.from_buffer(checkpoint)
-        code = self._library.function("load")(self._memory(), given, len(checkpoint))
+        try:
+            given = memoryview(checkpoint).cast("B")
+        except TypeError:  # no bytes, or some with gaps between them
+            raise no_checkpoint(type(checkpoint).__name__) from None
+        code = self._library.function("load")(self._memory(), self._library.ffi.from_buffer(given), len(given))
         if code == _CHECKPOINT:
-            raise bad_checkpoint(checkpoint, self.checkpoint())
+            raise bad_checkpoint(bytes(given), self.checkpoint())
         succeed(code)
 
     def save_onnx(self, path: Path | str) -> None:
