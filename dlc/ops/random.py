@@ -111,12 +111,12 @@ class RandomUniform(_Random):
         y = np.empty(self.of.size, self.of.dtype.numpy)
         for start in range(0, y.size, _CHUNK):
             places = np.arange(start, min(start + _CHUNK, y.size), dtype=np.uint64)
-            y[start : start + _CHUNK] = _first_words(places, seed, step, self.stream) >> np.uint64(32 - kept)
+            y[start : start + _CHUNK] = random_words(places, seed, step, self.stream) >> np.uint64(32 - kept)
         return np.multiply(y, 2.0**-kept, out=y).reshape(self.of.shape)
 
 
-def _first_words(places: Array, seed: int, step: int, stream: int) -> Array:
-    """The word of `random_bits` at every place, in u64."""
+def random_words(places: Array, seed: int, step: int, stream: int) -> Array:
+    """The word of `random_bits` at every place (u64[…], row-major numbers of elements), in u64: 0 … 2³² - 1."""
     low, half = np.uint64(_WORD - 1), np.uint64(32)
     a, b = places & low, places >> half
     c, d = (np.full_like(places, value % _WORD) for value in (step, stream))
