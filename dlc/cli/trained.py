@@ -80,11 +80,11 @@ def summary(run: Run, ending: Ending) -> str:
     """The last words, on stdout."""
     state, outputs = run.state, run.outputs
     last = run.partial or (state.history[-1] if state.history else None)
-    lines = [f"{'interrupted' if ending == 'interrupted' else 'trained'}: {_count(run)}"]
-    if last:
-        lines[0] += f", {_figures(last)}"
+    lines = [f"{_outcome(run, ending)}, {_figures(last)}" if last else _outcome(run, ending)]
+    if ending == "done" and run.idle:
+        lines.append("--epochs and --steps count all runs together: give more to go on")
     if ending == "patience":
-        lines.append(f"no better loss for {run.course.patience} epochs")
+        lines.append(f"no better loss for {_plural(run.course.patience or 0, 'epoch')}")
     if state.best and state.best != state.epoch:
         best = state.history[state.best - 1]
         lines.append(f"best: epoch {best.number}, {_figures(best)}")
@@ -96,9 +96,15 @@ def summary(run: Run, ending: Ending) -> str:
     return "\n".join(lines)
 
 
-def _count(run: Run) -> str:
-    epochs = f"{run.state.epoch:,} epoch{'s' * (run.state.epoch != 1)}"
-    return f"{epochs}, {run.done:,} step{'s' * (run.done != 1)}"
+def _outcome(run: Run, ending: Ending) -> str:
+    count = f"{_plural(run.state.epoch, 'epoch')}, {_plural(run.done, 'step')}"
+    if ending == "interrupted":
+        return f"interrupted: {count}"
+    return f"nothing is left to do: {count} are done" if run.idle else f"trained: {count}"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def document(run: Run, ending: str) -> dict[str, Any]:

@@ -44,6 +44,8 @@ class Run:
     on_epoch: Callable[[Epoch], None] = lambda _: None
     stop: bool = False
     """Set from outside: finish the step, then write everything."""
+    begun: tuple[int, int] = (0, 0)
+    """Epochs, and steps of the next, that were done before, by the run that this one goes on from."""
     partial: Epoch | None = None
     """The part of an epoch that was judged at the end."""
     saved: str = ""
@@ -55,6 +57,11 @@ class Run:
     def done(self) -> int:
         """Steps over all epochs."""
         return self.state.epoch * self.course.steps_per_epoch + self.state.step
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has come no further than where it began."""
+        return (self.state.epoch, self.state.step) == self.begun
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -70,7 +77,7 @@ class Run:
         """
         checkpoint.check(self.course)
         self.state = checkpoint.restore(self.program)
-        self.saved = self._place()
+        self.saved, self.begun = self._place(), (self.state.epoch, self.state.step)
         if self.outputs.keep == "last":
             return ""
         self._best = checkpoint.parts.get("best")

@@ -95,7 +95,27 @@ def test_resume_takes_the_settings_of_the_run(dlc: Dlc) -> None:
     assert Path("w.bin").read_bytes() != whole
     assert dlc(*line, "--resume", "--epochs", 4).code == 0
     assert Path("w.bin").read_bytes() == whole
-    assert dlc(*line, "--resume", "--epochs", 4).out.startswith("trained: 4 epochs, 24 steps")
+
+
+@pytest.mark.parametrize("limit", ["--epochs 4", "--epochs 1", "--steps 9"])
+def test_resume_tells_that_nothing_is_left_to_do(dlc: Dlc, limit: str) -> None:
+    line = ("train", "out", "--data", "train.npz", "-q")
+    assert dlc(*line, "--epochs", 4).out.startswith("trained: 4 epochs, 28 steps, loss ")
+    before = Path("out/checkpoint.dlc").read_bytes()
+    ran = dlc(*line, "--resume", "--export", "w.bin", *limit.split())
+    first, second, *rest = ran.out.splitlines()
+    assert first.startswith("nothing is left to do: 4 epochs, 28 steps are done, loss ")
+    assert second == "--epochs and --steps count all runs together: give more to go on"
+    assert rest[-1] == "model: w.bin" and Path("w.bin").stat().st_size
+    assert (ran.code, ran.err) == (0, "") and Path("out/checkpoint.dlc").read_bytes() == before
+
+
+def test_resume_tells_that_patience_is_at_its_end(dlc: Dlc) -> None:
+    line = ("train", "out", "--data", "train.npz", "-q", "--patience", 1, "--epochs", 500)
+    done = dlc(*line).out.partition(",")[0].removeprefix("trained: ")
+    first, second, *_ = dlc(*line, "--resume").out.splitlines()
+    assert first.startswith(f"nothing is left to do: {done}, ")
+    assert second == "no better loss for 1 epoch"
 
 
 def broken(how: str) -> None:
