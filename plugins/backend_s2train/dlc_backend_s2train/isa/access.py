@@ -112,6 +112,8 @@ def _range_faults(instruction: Instruction) -> Iterator[str]:
     for name, number, allowed in numbers:
         if number is not None and number not in allowed:
             yield f"{name} {number} lies outside 0 to {allowed[-1]}"
+    if not instruction.cores:
+        yield "no core takes part"
     if instruction.flags & ~_ALL_FLAGS or instruction.splitting & ~_ALL_SPLITTING:
         yield "it has bits that no word holds"
 
