@@ -1,0 +1,156 @@
+"""Mosaics of images: the same convolution, in steps no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from dlc_backend_s2train.cost.packing import Mosaic, lay_out, pack, pitch
+from dlc_backend_s2train.cost.work import work_of
+from dlc_backend_s2train.program import Geometry, Stage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.backend_s2train.resnet18 import TABLE
+
+STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT)
+
+
+@st.composite
+def geometries(draw: Any) -> Geometry:
+    """Any convolution, pads and dilation included."""
+    ci, co, n = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 7))
+    kernel, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    hi, wi = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    reach = (kernel - 1) * dilation + 1
+    top, left, bottom, right = (draw(st.integers(0, reach - 1)) for _ in range(4))
+    bottom, right = max(bottom, reach - hi - top), max(right, reach - wi - left)
+    ho, wo = (hi + top + bottom - reach) // stride + 1, (wi + left + right - reach) // stride + 1
+    pads, strides, dilations = (top, left, bottom, right), (stride, stride), (dilation, dilation)
+    return Geometry(n, ci, co, hi, wi, ho, wo, kernel, kernel, strides, pads, dilations)
+
+
+def places(g: Geometry, mosaic: Mosaic) -> list[tuple[int, int, int, int]]:
+    """(part, number in it, row, column of outputs) of each image."""
+    found: list[tuple[int, int, int, int]] = []
+    for number, part in enumerate(mosaic.parts):
+        down, across = (part.ho - g.ho) // mosaic.pitch[0] + 1, (part.wo - g.wo) // mosaic.pitch[1] + 1
+        found += [
+            (number, n, y * mosaic.pitch[0], x * mosaic.pitch[1])
+            for n in range(part.n)
+            for y in range(down)
+            for x in range(across)
+        ]
+    return found
+
+
+def convolve(g: Geometry, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    top, left, bottom, right = g.pads
+    padded = torch.nn.functional.pad(x, (left, right, top, bottom))
+    return torch.nn.functional.conv2d(padded, w, stride=g.stride, dilation=g.dilation)
+
+
+@settings(max_examples=80)
+@given(geometries(), st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]))
+def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: int, window: int) -> None:
+    """Forward, dx and dw of the mosaics, against torch on the images one by one; exact, as all values are small."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randint(-3, 4, shape, generator=generator).double()
+
+    x = draw(g.n, g.ci, g.hi, g.wi).requires_grad_()
+    w = draw(g.co, g.ci, g.kh, g.kw).requires_grad_()
+    dy = draw(g.n, g.co, g.ho, g.wo)
+    y = convolve(g, x, w)
+    whole = torch.autograd.grad(y, (x, w), dy)
+    mosaic = lay_out(g, across, down, window)
+    assert mosaic.pitch[0] % window == mosaic.pitch[1] % window == 0
+    at = places(g, mosaic)[: g.n]
+    assert len(at) == g.n
+    dw = torch.zeros_like(w)
+    for number, part in enumerate(mosaic.parts):
+        xs = torch.zeros(part.n, g.ci, part.hi, part.wi).double()
+        dys = torch.zeros(part.n, g.co, part.ho, part.wo).double()
+        here = [(k, n, r, c) for k, (p, n, r, c) in enumerate(at) if p == number]
+        for k, n, r, c in here:
+            top, left = r * g.stride[0], c * g.stride[1]
+            xs[n, :, top : top + g.hi, left : left + g.wi] += x[k].detach()
+            dys[n, :, r : r + g.ho, c : c + g.wo] += dy[k]
+        xs.requires_grad_()
+        weights = w.detach().clone().requires_grad_()
+        ys = convolve(part, xs, weights)
+        assert ys.shape == dys.shape
+        dxs, dws = torch.autograd.grad(ys, (xs, weights), dys)
+        for k, n, r, c in here:
+            top, left = r * g.stride[0], c * g.stride[1]
+            assert torch.equal(ys[n, :, r : r + g.ho, c : c + g.wo], y[k])
+            assert torch.equal(dxs[n, :, top : top + g.hi, left : left + g.wi], whole[0][k])
+        dw += dws
+    assert torch.equal(dw, whole[1])
+
+
+@given(geometries(), st.sampled_from(STAGES), st.sampled_from([1, 2, 4]))
+def test_packing_never_costs(g: Geometry, stage: Stage, window: int) -> None:
+    gain = pack(g, stage, window=window)
+    assert gain.before == work_of("conv", stage, g).steps
+    assert 0 < gain.after <= gain.before
+    works = [work_of("conv", stage, part) for part in gain.mosaic.parts]
+    assert (gain.after, gain.passes_after) == (sum(w.steps for w in works), sum(w.tile_passes for w in works))
+    assert gain.mosaic.images <= g.n
+
+
+def test_three_maps_of_4_x_4_lie_in_a_tile() -> None:
+    """3·4 outputs and 2 columns between them in 14 lanes; 16 elements are broadcast in place of 3·6."""
+    row = next(row for row in TABLE if row.layer == "l4 3x3")
+    g = row.geometry(3)
+    assert pitch(g) == (5, 5)
+    gain = pack(g, Stage.FORWARD)
+    assert (gain.mosaic.across, gain.mosaic.down) == (3, 1)
+    assert (gain.mosaic.parts[0].wi, gain.mosaic.parts[0].wo) == (14, 14)
+    assert gain.before == 3 * 73_728
+    assert gain.after == 8 * 512 * 3 * 16
+    assert (gain.passes_before, gain.passes_after) == (24, 8)
+
+
+def test_two_maps_of_8_x_8_do_not() -> None:
+    """8 + 1 + 8 columns are one more than a tile has."""
+    row = next(row for row in TABLE if row.layer == "l3 3x3")
+    assert pack(row.geometry(16), Stage.FORWARD).mosaic.images == 1
+
+
+def test_a_kernel_of_one_needs_no_room() -> None:
+    g = Geometry(8, 16, 16, 4, 4, 4, 4)
+    gain = pack(g, Stage.FORWARD)
+    assert (pitch(g), gain.mosaic.across, gain.after) == ((4, 4), 4, gain.before)
+    assert (gain.passes_before, gain.passes_after) == (8, 2)
+
+
+def test_maps_of_one_row_are_stacked() -> None:
+    """1 x 1 maps under a 3 x 3 kernel: two rows of four work where one did."""
+    g = Geometry(8, 4, 4, 1, 1, 1, 1, 3, 3, pads=(1, 1, 1, 1))
+    gain = pack(g, Stage.FORWARD)
+    assert pitch(g) == (2, 2)
+    assert gain.mosaic.down > 1
+    assert gain.after * 2 < gain.before
+
+
+def test_windows_of_a_pool_keep_images_apart() -> None:
+    """At a pitch of 8, two maps of 4 columns broadcast 14 elements where apart they do with 12."""
+    g = next(row for row in TABLE if row.layer == "l4 3x3").geometry(16)
+    assert pitch(g, 4) == (8, 8)
+    assert pack(g, Stage.FORWARD, window=4).mosaic.images == 1
+
+
+def test_a_mosaic_fits_the_feature_memory() -> None:
+    """1 x 1 maps of many channels: 64 KiB of a feature memory end a mosaic earlier."""
+    wide = pack(Geometry(64, 4096, 4, 2, 2, 2, 2), Stage.FORWARD)
+    narrow = pack(Geometry(64, 64, 4, 2, 2, 2, 2), Stage.FORWARD)
+    assert wide.mosaic.images < narrow.mosaic.images
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_huge_batch_takes_no_time(stage: Stage) -> None:
+    gain = pack(Geometry(2**32, 3, 3, 4, 4, 4, 4, 3, 3, pads=(1, 1, 1, 1)), stage)
+    assert gain.after < gain.before
