@@ -1,0 +1,185 @@
+"""Products and their sums: convolutions in all three stages of training; linear layers are those of 1 x 1 maps.
+
+One sum of products per element, in fp32. The order, which `bit-true` keeps (every partial sum rounded):
+
+    forward          kernel row, input channel, kernel column
+    backward         the same over output channels, with the kernel rotated by 180 degrees and dy's rows and columns
+                     spread by the stride
+    weight gradient  sample, row of dy, column of dy
+
+Zeros of padding and spreading are factors like others. Products of two fp16 are exact in fp32. A sum begins with the
+partial sum that comes in, else with +0. The published dataflow of S2Train, section 4.1: dX is a stride-1 convolution.
+
+|y - exact| ≤ 2⁻¹¹·|y| + n·2⁻²⁴·Σ|x·w| for n products when y is stored as fp16 (`bound`), in either mode.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
+from dlc_backend_s2train.program import Geometry
+
+_MOST: Final = 1 << 29
+"""Elements of a padded operand: hostile geometries take no memory beyond."""
+_CHUNK: Final = 1 << 23
+"""Elements of windows that are laid out at once for a matrix product."""
+
+
+def bound(y: Array, magnitude: Array, products: int) -> Array:
+    """By how much a stored fp16 sum of `products` products may differ from the exact sum.
+
+    2⁻¹¹·|y| + n·2⁻²⁴·Σ|x·w| + 2⁻²⁵: the rounding to fp16, the rounding of n fp32 partial sums of at most Σ|x·w|
+    (Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2, to first order), half an fp16
+    subnormal.
+    """
+    return 2.0**-11 * np.abs(y) + (products * 2.0**-24 * 1.0625) * magnitude + 2.0**-25
+
+
+def forward(x: Array, w: Array, g: Geometry, start: Array | None, mode: Mode) -> Array:
+    """x fp32[n, ci, hi, wi], w fp32[co, ci / groups, kh, kw] → fp32[n, co, ho, wo], on top of `start`."""
+    pads, extent = (g.pads[0], g.pads[1]), _reach(g)
+    return _correlated(_framed(x, pads, extent), w, g.groups, g.stride, g.dilation, (g.ho, g.wo), start, mode)
+
+
+def backward(dy: Array, w: Array, g: Geometry, start: Array | None, mode: Mode) -> Array:
+    """dy fp32[n, co, ho, wo], w as forward → dx fp32[n, ci, hi, wi]."""
+    (kh, kw), (dh, dw) = w.shape[2:], g.dilation
+    each = w.reshape(g.groups, -1, *w.shape[1:])
+    rotated = np.ascontiguousarray(each.swapaxes(1, 2)[..., ::-1, ::-1]).reshape(-1, each.shape[1], kh, kw)
+    spread = _spread(dy, g.stride)
+    pads = (kh - 1) * dh - g.pads[0], (kw - 1) * dw - g.pads[1]
+    frame = _framed(spread, pads, (g.hi + (kh - 1) * dh, g.wi + (kw - 1) * dw))
+    return _correlated(frame, rotated, g.groups, (1, 1), g.dilation, (g.hi, g.wi), start, mode)
+
+
+def weight_gradient(dy: Array, x: Array, g: Geometry, start: Array | None, mode: Mode) -> Array:
+    """dy fp32[n, co, ho, wo], x fp32[n, ci, hi, wi] → dw fp32[co, ci / groups, kh, kw]."""
+    windows = _windows(_framed(x, (g.pads[0], g.pads[1]), _reach(g)), g.groups, (g.kh, g.kw), g.stride, g.dilation)
+    n, groups, ci, ho, wo, kh, kw = windows.shape
+    d = dy.reshape(n, groups, -1, ho, wo)
+    co = d.shape[2]
+    shape = (groups * co, ci, kh, kw)
+    if mode == "bit-true":
+        total = _begun(start, (groups, co, ci, kh, kw))
+        product = np.empty_like(total)
+        d = np.ascontiguousarray(d.transpose(0, 3, 4, 1, 2))
+        for s, i, j in np.ndindex(n, ho, wo):
+            np.multiply(d[s, i, j][..., None, None, None], windows[s, :, None, :, i, j], out=product)
+            np.add(total, product, out=total)
+        return total.reshape(shape)
+    total = _begun(start, (groups, co, ci * kh * kw))
+    for part in _parts(n, windows[0].size):
+        rows = windows[part].transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, -1, ci * kh * kw)
+        total += d[part].transpose(1, 2, 0, 3, 4).reshape(groups, co, -1) @ rows
+    return total.reshape(shape)
+
+
+def channel_sums(dy: Array, start: Array | None, mode: Mode) -> Array:
+    """dy fp32[n, co, …] → fp32[co], the gradient of a bias, in the order of weight gradients."""
+    rows = np.moveaxis(dy, 1, -1).reshape(-1, dy.shape[1])
+    if mode == "fast":
+        total = rows.sum(axis=0, dtype=np.float32)
+        return total if start is None else start.reshape(-1) + total
+    first = np.zeros(dy.shape[1], np.float32) if start is None else start.reshape(-1)
+    # accumulate, other than a sum, promises its order.
+    return np.add.accumulate(np.concatenate([first[None], rows]), axis=0, dtype=np.float32)[-1]
+
+
+def _correlated(
+    frame: Array,
+    w: Array,
+    groups: int,
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    out: tuple[int, int],
+    start: Array | None,
+    mode: Mode,
+) -> Array:
+    """The sums of a convolution without padding: frame[n, ci, h, w] by w[co, ci / groups, kh, kw]."""
+    kh, kw = w.shape[2:]
+    windows = _windows(frame, groups, (kh, kw), stride, dilation)
+    n, _, ci, *_ = windows.shape
+    weights = w.reshape(groups, -1, ci, kh, kw)
+    co = weights.shape[1]
+    shape = (n, groups * co, *out)
+    if mode == "bit-true":
+        total = _begun(start, (n, groups, co, *out))
+        product = np.empty_like(total)
+        for r in range(kh):
+            for c in range(ci):
+                for k in range(kw):
+                    factor = weights[None, :, :, c, r, k, None, None]
+                    np.multiply(windows[:, :, None, c, :, :, r, k], factor, out=product)
+                    np.add(total, product, out=total)
+        return total.reshape(shape)
+    total = np.empty((n, groups, co, *out), np.float32)
+    matrix = weights.reshape(groups, co, -1)
+    for part in _parts(n, windows[0].size):
+        columns = windows[part].transpose(1, 2, 5, 6, 0, 3, 4).reshape(groups, matrix.shape[2], -1)
+        sums = (matrix @ columns).reshape(groups, co, -1, *out)
+        total[part] = sums.transpose(2, 0, 1, 3, 4)
+    result = total.reshape(shape)
+    return result if start is None else start.reshape(shape) + result
+
+
+def _windows(
+    frame: Array, groups: int, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> Array:
+    """The windows of frame[n, c, h, w] as a view [n, groups, c / groups, ho, wo, kh, kw]."""
+    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(frame, span, axis=(2, 3))
+    view = view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    n, c, *rest = view.shape
+    s = view.strides
+    strides = (s[0], s[1] * (c // groups), *s[1:])
+    return np.lib.stride_tricks.as_strided(view, (n, groups, c // groups, *rest), strides, writeable=False)
+
+
+def _parts(n: int, each: int) -> list[slice]:
+    """Samples in parts whose windows together are not much memory."""
+    step = max(1, _CHUNK // max(each, 1))
+    return [slice(first, min(first + step, n)) for first in range(0, n, step)]
+
+
+def _reach(g: Geometry) -> tuple[int, int]:
+    """Rows and columns, padded ones among them, that the windows of a convolution cover."""
+    return (
+        (g.ho - 1) * g.stride[0] + (g.kh - 1) * g.dilation[0] + 1,
+        (g.wo - 1) * g.stride[1] + (g.kw - 1) * g.dilation[1] + 1,
+    )
+
+
+def _framed(x: Array, pads: tuple[int, int], extent: tuple[int, int]) -> Array:
+    """x[n, c, h, w] with pads[0] rows above and pads[1] columns before (negative: left out), cut to the extent."""
+    shape = (*x.shape[:2], *extent)
+    if int(np.prod(shape, dtype=object)) > _MOST:
+        raise OperandError(f"the padded operand has {shape} elements, of which {_MOST:,} may be held")
+    frame = np.zeros(shape, np.float32)
+    places: list[tuple[slice, slice]] = []
+    for size, pad, room in zip(x.shape[2:], pads, extent, strict=True):
+        low, high = max(0, -pad), min(size, room - pad)
+        places.append((slice(low, max(low, high)), slice(low + pad, max(low, high) + pad)))
+    (rows, to_rows), (columns, to_columns) = places
+    if rows.stop > rows.start and columns.stop > columns.start:
+        frame[:, :, to_rows, to_columns] = x[:, :, rows, columns]
+    return frame
+
+
+def _spread(dy: Array, stride: tuple[int, int]) -> Array:
+    """dy with stride - 1 zeros between its rows and columns."""
+    if stride == (1, 1):
+        return dy
+    n, c, h, w = dy.shape
+    shape = (n, c, (h - 1) * stride[0] + 1, (w - 1) * stride[1] + 1)
+    if int(np.prod(shape, dtype=object)) > _MOST:
+        raise OperandError(f"the spread gradient has {shape} elements, of which {_MOST:,} may be held")
+    spread = np.zeros(shape, np.float32)
+    spread[:, :, :: stride[0], :: stride[1]] = dy
+    return spread
+
+
+def _begun(start: Array | None, shape: tuple[int, ...]) -> Array:
+    return np.zeros(shape, np.float32) if start is None else start.reshape(shape).astype(np.float32)

@@ -1,0 +1,212 @@
+"""`Machine`: executes a program out of its memory and nothing else.
+
+machine = Machine(program)
+loss = machine.run("step", {"x": images, "label": labels})["loss"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.memory import LIMIT, Memory, title
+from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
+from dlc_backend_s2train.numerics.table import compute
+from dlc_backend_s2train.program import Arena, Entry, Flag, Hyper, Instruction, Opcode, Program, Slot, Stage
+
+if TYPE_CHECKING:
+    from dlc.diagnostics import DlcError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a machine keeps from one run to the next."""
+
+    weights: bytes
+    """The arena of weights and states."""
+    runs: Mapping[str, int]
+    """Entry → how often it ran."""
+
+
+class Machine:
+    """A device with a program in its memory.
+
+    Inputs are rounded to what their tensors store (fp16, int32), outputs widen to float32.
+    """
+
+    def __init__(self, program: Program, mode: Mode = "fast", checked: bool = False, limit: int = LIMIT) -> None:
+        """Take memory and fill in the weights.
+
+        Args:
+            program: What to run.
+            mode: `bit-true` adds in the device's order; `fast` takes numpy's products, with the same roundings else.
+            checked: Refuse reads of bytes that were never written in this entry, or that another storage overwrote.
+            limit: Bytes of memory that may be taken; `checked` takes nine times those of the arenas.
+
+        Raises:
+            DlcError: the program needs more memory, or is no legal one.
+        """
+        self.program = program
+        self.mode: Mode = mode
+        for number, instruction in enumerate(program.instructions):
+            _check_numbers(program, number, instruction)
+        for entry in program.entries:
+            if not 0 <= entry.begin <= entry.end <= len(program.instructions):
+                told = f"instructions {entry.begin} to {entry.end} of {len(program.instructions)}"
+                raise _error("bad-program", f"entry {entry.name} has {told}")
+        self._ways = [access(instruction) for instruction in program.instructions]
+        self._memory = Memory(program, limit, checked)
+        self._runs = {entry.name: 0 for entry in program.entries}
+
+    def run(self, entry: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One run of an entry: inputs and labels by name → outputs by name.
+
+        Raises:
+            DlcError: no such entry; inputs that are missing, unknown or of another shape; operands that do not fit;
+                when `checked`, a read of what is not there.
+        """
+        function = self._entry(entry)
+        if self._memory.shadow:
+            self._memory.shadow.forget()
+        self._take(function, inputs)
+        run = self._runs[entry]
+        self._runs[entry] = run + 1
+        for number in range(function.begin, function.end):
+            self._execute(number, run)
+        return {name: self._memory.read(self._memory.span(tensor)) for name, tensor in function.outputs}
+
+    def read(self, tensor: int | str) -> Array:
+        """What a tensor holds now, by number or by its name."""
+        return self._memory.read(self._memory.span(self._number(tensor)))
+
+    def write(self, tensor: int | str, values: Array) -> None:
+        """Put values of the tensor's shape into memory, rounded to what it stores."""
+        number = self._number(tensor)
+        span = self._memory.span(number)
+        if values.shape != span.shape:
+            raise _error("bad-array", f'"{span.tensor.name}" has the shape {span.shape}, not {values.shape}')
+        try:
+            self._memory.write(span, values)
+        except OperandError as problem:
+            raise _error("bad-array", f'"{span.tensor.name}": {problem}') from None
+
+    def snapshot(self) -> Snapshot:
+        """Weights, states and counters as they are now."""
+        return Snapshot(self._memory.bytes[Arena.WEIGHTS].tobytes(), dict(self._runs))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Back to a snapshot of a machine with the same program."""
+        weights = self._memory.bytes[Arena.WEIGHTS]
+        if len(snapshot.weights) != weights.size or snapshot.runs.keys() != self._runs.keys():
+            found = f"{len(snapshot.weights):,} bytes of weights, not {weights.size:,}"
+            raise _error("bad-array", f"the snapshot is of another program: {found}")
+        weights[:] = np.frombuffer(snapshot.weights, np.uint8)
+        self._runs = dict(snapshot.runs)
+
+    def _execute(self, number: int, run: int) -> None:
+        instruction = self.program.instructions[number]
+        ways = self._ways[number]
+        if instruction.opcode in (Opcode.FRAME, Opcode.STORE):
+            return
+        try:
+            rows = {slot: _rows(self.program, instruction, slot) for slot in ways}
+            spans = {slot: self._memory.span(instruction.operands[slot], rows[slot]) for slot in ways}
+            if instruction.opcode is Opcode.FILL:
+                self._memory.clear(spans["dst0"], number)
+                return
+            values: dict[Slot, Array] = {}
+            values |= {slot: self._memory.read(spans[slot], number) for slot, way in ways.items() if way != "write"}
+            results = compute(instruction.opcode, instruction.stage, self._operands(instruction, values, run))
+            # All operands are read before any is written, so that a result may take the place of an operand.
+            for slot, value in results.items():
+                self._memory.write(spans[slot], value, number)
+        except OperandError as problem:
+            raise _error("bad-operands", f"{title(self.program, number)}: {problem}") from None
+
+    def _operands(self, instruction: Instruction, values: Mapping[Slot, Array], run: int) -> Operands:
+        program, number = self.program, instruction.geometry
+        geometry = None if number is None else program.geometries[number]
+        first = 0
+        if geometry is not None and geometry.samples != (0, 0):
+            low, high = geometry.samples
+            geometry = replace(geometry, n=high - low, samples=(0, 0))
+            if Flag.DROPOUT in instruction.flags:
+                tensor = program.tensors[instruction.operands["aux"]]
+                first = low * (tensor.count // max(tensor.shape[0], 1))
+        hyper = Hyper() if instruction.hyper is None else program.hypers[instruction.hyper]
+        given = frozenset(instruction.operands)
+        return Operands(instruction.flags, instruction.splitting, geometry, hyper, values, given, run, first, self.mode)
+
+    def _take(self, function: Entry, inputs: Mapping[str, Array]) -> None:
+        wanted = {**dict(function.inputs), **dict(function.labels)}
+        for name in (*(wanted.keys() - inputs.keys()), *(inputs.keys() - wanted.keys())):
+            from dlc.diagnostics import quote  # only errors need it
+
+            problem = "is missing" if name in wanted else "is none of its inputs"
+            told = f"entry {function.name}: array {quote(name)} {problem}"
+            raise _error("bad-array", told, help=f"it takes {', '.join(wanted) or 'nothing'}")
+        for name, number in wanted.items():
+            self.write(number, np.asarray(inputs[name]))
+
+    def _entry(self, name: str) -> Entry:
+        for entry in self.program.entries:
+            if entry.name == name:
+                return entry
+        from dlc.diagnostics import did_you_mean  # only errors need it
+
+        help = did_you_mean(name, self._runs, "entries")
+        raise _error("unknown-entry", f"the program has no entry {name}", help=help)
+
+    def _number(self, tensor: int | str) -> int:
+        if isinstance(tensor, int):
+            return tensor
+        found = [number for number, other in enumerate(self.program.tensors) if other.name == tensor]
+        if len(found) != 1:
+            raise _error("unknown-tensor", f'{len(found)} tensors of the program are called "{tensor}"')
+        return found[0]
+
+
+def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int] | None:
+    """Which samples of an operand an instruction touches; None: all there is."""
+    if instruction.geometry is None or (samples := program.geometries[instruction.geometry].samples) == (0, 0):
+        return None
+    if instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or instruction.opcode not in _BY_SAMPLE:
+        raise OperandError("it works on whole batches, but its geometry names samples")
+    if slot not in _SAMPLED[instruction.stage]:
+        return None
+    n = program.geometries[instruction.geometry].n
+    shape = program.tensors[instruction.operands[slot]].shape
+    if not 0 <= samples[0] < samples[1] <= n or shape[:1] != (n,):
+        raise OperandError(f"samples {samples[0]} to {samples[1]} of {n}, but {slot} is {shape}")
+    return samples
+
+
+_BY_SAMPLE: Final = frozenset((Opcode.CONV, Opcode.LINEAR, Opcode.ELTWISE, Opcode.POOL))
+_POSTED: Final[frozenset[Slot]] = frozenset(("src0", "dst0", "dst1", "mask", "ptr", "res", "aux"))
+_SAMPLED: Final[Mapping[Stage, frozenset[Slot]]] = {
+    Stage.FORWARD: _POSTED,
+    Stage.BACKWARD: _POSTED,
+    Stage.WEIGHT_GRADIENT: frozenset(("src0", "src1")),
+    Stage.WEIGHT_UPDATE: frozenset(),
+}
+"""Operands whose first dimension counts samples."""
+
+
+def _check_numbers(program: Program, number: int, instruction: Instruction) -> None:
+    """Refuse an instruction that names what its tables do not have."""
+    tables = [("geometry", instruction.geometry, program.geometries), ("hyper", instruction.hyper, program.hypers)]
+    tables += [(slot, operand, program.tensors) for slot, operand in instruction.operands.items()]
+    for what, index, table in tables:
+        if index is not None and not 0 <= index < len(table):
+            told = f"{title(program, number)}: {what} is {index}, of which there are {len(table)}"
+            raise _error("bad-program", told)
+
+
+def _error(code: str, message: str, help: str = "") -> DlcError:
+    from dlc.diagnostics import error  # only errors need it
+
+    return error(code, message, help=help)
