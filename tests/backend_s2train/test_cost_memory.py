@@ -1,4 +1,4 @@
-"""The memory picture: peaks and bounds against published ones and brute force; pages that hostile names cannot break."""
+"""The memory picture: peaks and bounds against published ones and brute force; pages that hostile names leave whole."""
 
 from __future__ import annotations
 
