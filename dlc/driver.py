@@ -16,6 +16,7 @@ from dlc.interfaces import Artifact, Source
 from dlc.libraries import versions
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult, code_lines
+from dlc.spec import OptionError
 
 if TYPE_CHECKING:
     from dlc.graph.graph import Graph
@@ -42,7 +43,10 @@ def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
     """One pass."""
 
     def run(state: Any, report: Report) -> Any:
-        result = step.stage.run(state, report)
+        try:
+            result = step.stage.run(state, report)
+        except OptionError as problem:
+            raise (step.spec.pointed(problem) if step.spec else problem) from None
         if step.name == "lower":
             _check(result, "kernels")
         if hasattr(result, "ops"):

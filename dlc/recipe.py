@@ -27,6 +27,8 @@ class Step:
     """Package whose code acts, for the cache key."""
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     """Option key → where its value came from, for options set outside the pipeline's own text."""
+    spec: Spec | None = field(default=None, compare=False)
+    """What the stage was made from: messages point into its text."""
 
     @property
     def name(self) -> str:
@@ -211,7 +213,7 @@ def resolve_steps(
             origins[i][key] = "--set"
     entries = [registry.find("passes", spec) for spec in specs]
     return tuple(
-        Step(registry.stage(spec), entry.plugin, entry.package, origin)
+        Step(registry.stage(spec), entry.plugin, entry.package, origin, spec)
         for spec, entry, origin in zip(specs, entries, origins, strict=True)
     )
 

@@ -69,10 +69,14 @@ def verify_gradients(terminal: Terminal, chosen: Choice, cache: CacheFlags, aske
 def _question(model: Graph, chosen: Choice, seed: int) -> Question:
     from dlc.checking.question import of_loss, of_outputs
     from dlc.passes.autodiff import Autodiff
-    from dlc.spec import Spec
+    from dlc.spec import OptionError, Spec
 
     if chosen.train is not None:
-        return of_loss(model, Autodiff.from_spec(Spec.parse_options("autodiff", chosen.train, "--train")))
+        spec = Spec.parse_options("autodiff", chosen.train, "--train")
+        try:
+            return of_loss(model, Autodiff.from_spec(spec))
+        except OptionError as problem:
+            raise spec.pointed(problem) from None
     try:
         return of_outputs(model, chosen.by, seed)
     except DlcError as problem:

@@ -8,13 +8,14 @@
 """
 
 from dlc.spec.configurable import Bytes, Configurable, OptionDoc, format_bytes, option, parse_bytes
-from dlc.spec.span import Span, fault
+from dlc.spec.span import OptionError, Span, fault
 from dlc.spec.text import Spec, Value, parse_setting
 
 __all__ = [
     "Bytes",
     "Configurable",
     "OptionDoc",
+    "OptionError",
     "Span",
     "Spec",
     "Value",

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
 
-from dlc.diagnostics import DlcError, Location, did_you_mean
+from dlc.diagnostics import DlcError, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
-from dlc.spec.span import fault
+from dlc.spec.span import fault, placed
 from dlc.spec.text import Spec
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
@@ -75,7 +75,7 @@ class Configurable:
         try:
             return cls(**values)
         except DlcError as problem:
-            raise _placed(problem, spec) from None
+            raise (placed(problem, spec.span) if spec.span else problem) from None
 
     def to_spec(self) -> Spec:
         """Every option in declaration order, in canonical form."""
@@ -135,15 +135,3 @@ def _check_bounds(declared: "dataclasses.Field[Any]", value: object) -> None:
                 raise Problem(f"{number} is below the least value, {low}")
             if high is not None and number > high:
                 raise Problem(f"{number} is above the greatest value, {high}")
-
-
-def _placed(problem: DlcError, spec: Spec) -> DlcError:
-    """`problem`, raised by the class itself, with the place of the spec where it names none."""
-    if spec.span is None:
-        return problem
-    place: Location = spec.span.location()
-    line = spec.span.line()
-    placed = [
-        d if d.location else dataclasses.replace(d, location=place, source_line=line) for d in problem.diagnostics
-    ]
-    return DlcError(*placed, exit_code=problem.exit_code)

@@ -1,8 +1,8 @@
 """Places in spec text, and errors that point at them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,25 @@ class OptionSpan:
 
     key: Span
     value: Span
+
+
+class OptionError(DlcError):
+    """What is wrong with an option, found where its text is not known: `Spec.pointed` shows the place."""
+
+    def __init__(self, problem: DlcError, key: str, word: str = "") -> None:
+        """The problem with option `key`, or with one `word` of its value."""
+        super().__init__(*problem.diagnostics, exit_code=problem.exit_code)
+        self.key = key
+        self.word = word
+
+
+def placed(problem: DlcError, span: Span) -> DlcError:
+    """`problem` with a caret at a place, where it names none."""
+
+    def at(d: Diagnostic) -> Diagnostic:
+        return d if d.location else replace(d, location=span.location(), source_line=span.line())
+
+    return DlcError(*map(at, problem.diagnostics), exit_code=problem.exit_code)
 
 
 def fault(code: str, message: str, span: Span | None, help: str = "") -> DlcError:

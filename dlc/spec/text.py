@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
 from dlc.diagnostics import DlcError, quote
-from dlc.spec.span import OptionSpan, Span, fault
+from dlc.spec.span import OptionError, OptionSpan, Span, fault, placed
 
 Value: TypeAlias = Union[str, "Spec", tuple[Union[str, "Spec"], ...]]
 """Untyped value: a word or string, a nested spec, or a list of these (never of exactly one)."""
@@ -100,6 +100,16 @@ class Spec:
         at = keys.index(key) if key in keys else len(keys)
         options = (*self.options[:at], (key, value), *self.options[at + 1 :])
         return replace(self, options=options, spans=(*self.spans[:at], span, *self.spans[at + 1 :]))
+
+    def pointed(self, problem: OptionError) -> DlcError:
+        """`problem` with a caret at the option that it is about, where this spec was parsed with it."""
+        found = dict(zip((key for key, _ in self.options), self.spans, strict=True)).get(problem.key)
+        if found is None:
+            return problem
+        word = re.compile(rf'(?<![^\s=,"!]){re.escape(problem.word)}')
+        at = word.search(found.value.text, found.value.start)
+        # No word: it was written otherwise, with escapes.
+        return placed(problem, replace(found.value, start=at.start()) if at else found.value)
 
 
 def parse_setting(text: str, source: str = "--set") -> tuple[str, str, Value, OptionSpan]:

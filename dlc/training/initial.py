@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from dlc.diagnostics import DlcError, ExitCode, error, quote
+from dlc.diagnostics import quote
 from dlc.graph import Constant, Graph, Input, Op, toposort
 from dlc.ops.elementwise import Cast, Mul
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from dlc.ops.shape import Expand, Reshape, Transpose
 from dlc.training.fans import Fans, fans
 from dlc.training.initializers import Initializer, Stored, initial_value
-from dlc.training.weights import chosen
+from dlc.training.weights import chosen, refused
 
 
 def begun(
@@ -55,7 +55,7 @@ def with_weights(model: Graph, patterns: Sequence[str]) -> Graph:
 
     new: dict[Op, Op] = {i: Input(i.name, i.type, "weight", i.initial) for i in model.inputs if fits(i)}
     if new and all(i in new or i.role != "data" for i in model.inputs):
-        raise _refused(
+        raise refused(
             f"all inputs of the model would be weights: {', '.join(quote(i.name) for i in model.inputs if i in new)}",
             "name the weights more closely: wrt=W*",
         )
@@ -115,7 +115,3 @@ def _replaced(model: Graph, new: Mapping[Op, Op]) -> Graph:
     moved = model.substitute(new)
     inputs = tuple(new.get(i, i) for i in model.inputs)
     return replace(moved, inputs=tuple(i for i in inputs if isinstance(i, Input)))
-
-
-def _refused(message: str, help: str) -> DlcError:
-    return error("no-weights", f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
+from dlc.diagnostics import ExitCode, did_you_mean, error, quote
 from dlc.graph import Constant, Input, Op, toposort
 from dlc.ops.normalize import BatchNorm
+from dlc.spec import OptionError
 
 ALL: Final = "weights"
 """The pattern for what is trained by default."""
-_CODE: Final = "no-weights"
 
 
 def parameters(outputs: Sequence[Op]) -> Mapping[str, Op]:
@@ -44,7 +44,7 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
     known = parameters(outputs)
     if not known:
         _check_inputs(patterns, outputs)
-        raise _refused(
+        raise refused(
             "the model has no parameters that its output depends on",
             "initializers of an ONNX file are some, until fold-constants drops their names: train before it; inputs "
             "are, where wrt names them and init says what they start with: wrt=w*,init=kaiming-uniform",
@@ -59,14 +59,15 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
         if not fits:
             _check_inputs((name,), outputs)
             if name == ALL:
-                raise _refused(
+                raise refused(
                     f"all parameters that the output depends on are scalars: {_listed(known)}",
                     "weights of integers, as in quantised models, are not trained; wrt=NAME trains a scalar",
+                    name,
                 )
-            raise _refused(f"no parameter is named {quote(name)}", did_you_mean(name, known, "parameters"))
+            raise refused(f"no parameter is named {quote(name)}", did_you_mean(name, known, "parameters"), name)
         taken = taken - fits if pattern.startswith("!") else taken | fits
     if not taken:
-        raise _refused("no parameter is left to train", f"parameters are: {_listed(known)}")
+        raise refused("no parameter is left to train", f"parameters are: {_listed(known)}")
     return {name: op for name, op in known.items() if name in taken}
 
 
@@ -94,7 +95,7 @@ def _check_inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> None:
     """Refuse inputs that are named as weights and have no value to start with."""
     if named := _inputs(patterns, outputs):
         message = f"inputs of the model have no value to start with: {_listed(named)}"
-        raise _refused(message, "to train them, say what they start with: init=kaiming-uniform")
+        raise refused(message, "to train them, say what they start with: init=kaiming-uniform", patterns[0])
 
 
 def _is_float(op: Op) -> bool:
@@ -116,5 +117,7 @@ def _listed(names: Collection[str], limit: int = 8) -> str:
     return ", ".join(map(quote, list(names)[:limit])) + more
 
 
-def _refused(message: str, help: str) -> DlcError:
-    return error(_CODE, f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)
+def refused(message: str, help: str, pattern: str = "") -> OptionError:
+    """What is wrong with `wrt`, or with one of its patterns."""
+    problem = error("no-weights", f"autodiff: {message}", help=help, exit_code=ExitCode.USAGE)
+    return OptionError(problem, "wrt", pattern)

@@ -110,7 +110,7 @@ MISTAKES = {
     "train": (["small.onnx", "--train", "loss=mse"], "only --gradients asks for it"),
     "samples": (["small.onnx", "--samples", "3"], "only --gradients asks for it"),
     "loss": (["small.onnx", "--gradients", "--train", "loss=mean"], "there is no loss"),
-    "weight": (["small.onnx", "--gradients", "--train", "wrt=c,loss=mse"], 'no parameter is named "c"'),
+    "weight": (["small.onnx", "--gradients", "--train", "wrt=c,loss=mse"], "from  --train: column 5"),
 }
 
 

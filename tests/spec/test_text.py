@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError, ExitCode, render
-from dlc.spec import Spec, Value, parse_setting
+from dlc.diagnostics import DlcError, ExitCode, error, render
+from dlc.spec import OptionError, Spec, Value, parse_setting
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,8}", fullmatch=True)
 keys = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
@@ -165,3 +165,29 @@ def test_errors_in_options_point_at_the_place(text: str, column: int, message: s
     location = refused.value.diagnostics[0].location
     assert location is not None
     assert (location.source, location.column) == ("--train", column)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "word", "column"),
+    [
+        ("wrt=ab*,!b*,c", "wrt", "b*", 10),
+        ("wrt=b*,c", "wrt", "b*", 5),
+        ("loss=b wrt=ab,b", "wrt", "b", 15),
+        ('wrt=a,"b c"', "wrt", "b c", 8),
+        (r'wrt=a,"b\u0063"', "wrt", "bc", 5),
+        ("loss=mse,wrt=a,b", "wrt", "", 14),
+    ],
+)
+def test_what_is_found_wrong_later_points_at_the_place(text: str, key: str, word: str, column: int) -> None:
+    spec = Spec.parse_options("a", text, "--train")
+    told = spec.pointed(OptionError(error("odd", "it is odd", help="mend it", exit_code=ExitCode.USAGE), key, word))
+    (found,) = told.diagnostics
+    assert (told.exit_code, found.code, found.help, found.source_line) == (ExitCode.USAGE, "odd", "mend it", text)
+    assert found.location is not None
+    assert (found.location.source, found.location.column) == ("--train", column)
+
+
+def test_without_a_place_what_is_wrong_is_told_all_the_same() -> None:
+    problem = OptionError(error("odd", "it is odd"), "wrt", "b")
+    assert Spec("a", (("wrt", "b"),)).pointed(problem) is problem
+    assert Spec.parse("a{loss=b}").pointed(problem) is problem
