@@ -44,8 +44,8 @@ class Plan:
 
     kind: ClassVar[str] = "plan"
     graph: Graph
-    steps: tuple[Call, ...]
-    """Execution order."""
+    steps: tuple[Op, ...]
+    """Execution order: ops that run."""
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
     """Digest of an intermediate value, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
@@ -78,6 +78,14 @@ class Plan:
         )
 
     @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The steps of a plan that is made of kernels. Raises TypeError: it has instructions of a target."""
+        found = tuple(step for step in self.steps if isinstance(step, Call))
+        if len(found) < len(self.steps):
+            raise TypeError("the plan has steps that are no calls of kernels")
+        return found
+
+    @cached_property
     def constants(self) -> tuple[Op, ...]:
         """The constant values that steps read (constants and constant expressions), in order of first use."""
         computed = {c.digest for c in self.steps}
@@ -106,7 +114,7 @@ class Plan:
         last = {x.digest: number for number, call in enumerate(self.steps) for x in call.operands}
         computed = {call.digest for call in self.steps}
         for op in reversed(self.graph.ops):
-            if isinstance(op, Call) and op.digest in last and op.digest not in computed:
+            if op.runs and op.digest in last and op.digest not in computed:
                 for x in op.operands:
                     last[x.digest] = max(last.get(x.digest, 0), last[op.digest])
         return last
@@ -122,24 +130,24 @@ class Plan:
         return {o.digest: k for k, o in enumerate(self.graph.outputs)}
 
 
-def results_of(call: Call) -> tuple[Op, ...]:
-    """The values of a call: itself, or one `Item` per result."""
+def results_of(call: Op) -> tuple[Op, ...]:
+    """The values of an op that runs: itself, or one `Item` per result."""
     return (call,) if len(call.types) == 1 else tuple(Item(call, k) for k in range(len(call.types)))
 
 
-def calls_of(graph: Graph) -> tuple[Call, ...]:
-    """The calls that compute something at run time, operands first: those that depend on an input, or are outputs.
+def calls_of(graph: Graph) -> tuple[Op, ...]:
+    """The ops that run and compute something at run time, operands first: they depend on an input, or are outputs.
 
     What may be written over an input comes last, so that few still read that input by then.
     """
     over = [graph.outputs[i] for i, _ in graph.aliases]
     variable: set[str] = set()
     outputs = {o.of.digest if isinstance(o, Item) else o.digest for o in graph.outputs}
-    found: list[Call] = []
+    found: list[Op] = []
     for op in toposort((*(o for o in graph.outputs if o not in over), *over)):
         if isinstance(op, Input) or op.digest in outputs or any(x.digest in variable for x in op.operands):
             variable.add(op.digest)
-            if isinstance(op, Call):
+            if op.runs:
                 found.append(op)
     return tuple(found)
 
@@ -179,16 +187,16 @@ def parse_plan(graph: Graph, text: str) -> Plan:
     return Plan(graph, steps, slots, regions, facts)
 
 
-def _call(graph: Graph, number: object) -> Call:
+def _call(graph: Graph, number: object) -> Op:
     found = graph.ops[_is(int, number)]
-    if not isinstance(found, Call):
-        raise ValueError(f"op {number} is {found.text_name}, not a call")
+    if not found.runs:
+        raise ValueError(f"op {number} is {found.text_name}, which runs nowhere")
     return found
 
 
 def _placed(op: Op) -> tuple[Op, ...]:
-    """What may have a slot: the results of a call, or an input."""
-    return results_of(op) if isinstance(op, Call) else (op,) if isinstance(op, Input) else ()
+    """What may have a slot: the results of an op that runs, or an input."""
+    return results_of(op) if op.runs else (op,) if isinstance(op, Input) else ()
 
 
 def _slot(value: Op, slot: Slot, regions: Mapping[str, int]) -> Slot:

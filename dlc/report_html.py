@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.diagnostics import escape
 from dlc.graph.graph import Graph
+from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item
 from dlc.kernel.expr import Apply, Expr
 from dlc.kernel.nest import Kernel
@@ -177,6 +178,8 @@ def kernels(plan: Plan) -> tuple[KernelRow, ...]:
     """Every step in order, with its work."""
     rows: list[KernelRow] = []
     for number, call in enumerate(plan.steps):
+        if not isinstance(call, Call):
+            continue  # an instruction of a target: its backend tells the work
         macs, flops = work(call.body)
         arguments = ", ".join(str(a.type) for a in call.args)
         results = ", ".join(str(r.type) for r in call.body.results)
@@ -233,7 +236,7 @@ def _step(step: StepResult[Any]) -> Mapping[str, Any]:
     }
 
 
-def _origin(plan: Plan, call: Call) -> str:
+def _origin(plan: Plan, call: Op) -> str:
     return ", ".join(escape(name) for name in plan.graph.origin(call))
 
 

@@ -98,6 +98,7 @@ def _loops(graph: Graph) -> Iterator[str]:
 
 def _calls(graph: Graph) -> Iterator[tuple[Call, Graph]]:
     """The first call of each kernel, and the graph it is part of."""
+    from dlc.graph.structure import Call
     from dlc.passes.lower import Lower
     from dlc.plan import calls_of
     from dlc.report import Report
@@ -105,7 +106,7 @@ def _calls(graph: Graph) -> Iterator[tuple[Call, Graph]]:
     lowered = Lower().run(graph, Report())
     seen: set[str] = set()
     for call in calls_of(lowered):
-        if call.body.digest not in seen:
+        if isinstance(call, Call) and call.body.digest not in seen:
             seen.add(call.body.digest)
             yield call, lowered
 

@@ -113,12 +113,15 @@ def check_stats(recipe: Recipe, stop_after: str) -> None:
 
 def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
     """Of the last state that has kernels: what is written out."""
+    from dlc.graph.structure import Call
     from dlc.plan import Plan, calls_of
 
     state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
     graph, calls = (state.graph, state.steps) if isinstance(state, Plan) else (state, calls_of(state))
     groups: dict[str, list[Call]] = {}
     for call in calls:
+        if not isinstance(call, Call):
+            continue  # an instruction of a target, which has no loops
         groups.setdefault(call.body.digest, []).append(call)
     return Stats(tuple(_kernel(graph, group) for group in groups.values()))
 

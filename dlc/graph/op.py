@@ -61,6 +61,9 @@ class Op:
     """Base of all ops. Instances are immutable; equality and hashing are by content digest."""
 
     is_abstract: ClassVar[bool] = True
+    runs: ClassVar[bool] = False
+    """Whether plans run it as a step: a kernel's call, or an instruction of a target. What does not run is an input, a
+    constant or a result of such an op."""
     text_name: ClassVar[str]
     operand_names: ClassVar[tuple[str, ...]]
     attr_names: ClassVar[tuple[str, ...]]
@@ -133,6 +136,10 @@ class Op:
     def expand(self) -> Op | None:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
+
+    def overwrites(self) -> tuple[tuple[int, int], ...]:
+        """(operand, result) of an op that runs that may be one memory: it reads all there before it writes any."""
+        return ()
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         """The cotangents of `operands`, in their order, given those of the results; None: derive them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -93,6 +93,7 @@ def _element(value: bool | int | float, dtype: DType) -> bool | int | float:
 class Call(Op):
     """A kernel applied to values: user kernels, lowered ops and fused groups are all this one op."""
 
+    runs: ClassVar[bool] = True
     body: Kernel
     args: tuple[Op, ...] = ()
 

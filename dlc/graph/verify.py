@@ -37,7 +37,7 @@ def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:
         if (types := op.derive_types()) != op.types:
             report(op, f"{op.text_name}: type changed from {_types(op.types)} to {_types(types)}")
         # Constant expressions stay ops: a backend evaluates them when it writes the weights.
-        lowered = isinstance(op, (Input, Constant, Splat, Call, Item))
+        lowered = op.runs or isinstance(op, Input | Constant | Splat | Item)
         if level == "kernels" and not lowered and not is_constant(op, constant):
             report(op, f"{op.text_name} is left, but only kernels are expected here")
         if isinstance(op, Call):

@@ -20,13 +20,13 @@ class MemoryModel:
     """Calls as tasks over storages.
 
     Attributes:
-        calls: The calls that run (views do not), in graph order.
+        calls: The ops that run (views do not), in graph order.
         tasks: One per call, in the same order.
         sizes: Bytes per storage.
         storage: Digest of an intermediate value, or of a view of one → its storage.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[Op, ...]
     tasks: tuple[Task, ...]
     sizes: tuple[int, ...]
     storage: dict[str, int]
@@ -37,21 +37,21 @@ class MemoryModel:
         outputs = {o.digest for o in graph.outputs}
         storage: dict[str, int] = {}
         sizes: list[int] = []
-        calls: list[Call] = []
+        calls: list[Op] = []
         writer: dict[str, int] = {}
         tasks: list[Task] = []
         readers: dict[str, list[int]] = {}
         over = {graph.outputs[i].digest: graph.inputs[j].digest for i, j in graph.aliases}
         for call in calls_of(graph):
-            if is_view(call) and call.digest not in outputs and call.args[0].digest in storage:
-                storage[call.digest] = storage[call.args[0].digest]
+            if is_view(call) and call.digest not in outputs and call.operands[0].digest in storage:
+                storage[call.digest] = storage[call.operands[0].digest]
                 continue
-            reads = tuple(dict.fromkeys(storage[a.digest] for a in call.args if a.digest in storage))
+            reads = tuple(dict.fromkeys(storage[a.digest] for a in call.operands if a.digest in storage))
             # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
-            after = tuple(dict.fromkeys(writer[d] for a in call.args if (d := a.digest) in writer))
+            after = tuple(dict.fromkeys(writer[d] for a in call.operands if (d := a.digest) in writer))
             # What may overwrite an input had better come after those who read it: they then need no copy of it.
             after += tuple(k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
-            for a in call.args:
+            for a in call.operands:
                 readers.setdefault(a.digest, []).append(len(calls))
             writes: list[int] = []
             for value in results_of(call):
@@ -67,8 +67,11 @@ class MemoryModel:
         return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
 
 
-def in_place_pairs(call: Call, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """(read, written) storages that may be one: every element is read before it is written, and by that point only."""
+    if not isinstance(call, Call):
+        values = ((call.operands[i].digest, results_of(call)[k].digest) for i, k in call.overwrites())
+        return tuple((storage[x], storage[v]) for x, v in values if x in storage and v in storage)
     if len(call.types) != 1 or call.digest not in storage:
         return ()
     written = storage[call.digest]
@@ -85,20 +88,23 @@ def in_place_pairs(call: Call, storage: dict[str, int], sizes: Sequence[int]) ->
     return tuple(found)
 
 
-def overwritten_inputs(graph: Graph, steps: Sequence[Call]) -> tuple[Input, ...]:
+def overwritten_inputs(graph: Graph, steps: Sequence[Op]) -> tuple[Input, ...]:
     """Inputs that a step reads when an output that may be written over them is, at least in part, already there."""
     found: list[Input] = []
     for i, j in graph.aliases:
         value, source = graph.outputs[i], graph.inputs[j]
         writer = next((k for k, step in enumerate(steps) if any(v == value for v in results_of(step))), len(steps))
-        late = any(source in step.args for step in steps[writer + 1 :])
+        late = any(source in step.operands for step in steps[writer + 1 :])
         if late or not all(_survives(step, source, value) for step in steps[writer : writer + 1]):
             found.append(source)
     return tuple(dict.fromkeys(found))
 
 
-def _survives(step: Call, source: Op, value: Op) -> bool:
+def _survives(step: Op, source: Op, value: Op) -> bool:
     """Whether a step may write a result over an argument: it reads each element of it before that one is written."""
+    if not isinstance(step, Call):
+        at = results_of(step).index(value)
+        return all((k, at) in step.overwrites() for k, x in enumerate(step.operands) if x == source)
     names = (p.name for p, a in zip(step.body.params, step.args, strict=True) if a == source)
     result = step.body.results[value.index if isinstance(value, Item) else 0].name
     return all(reads_before_writing(step.body, name, result) for name in names)

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.graph.op import Op
-from dlc.graph.structure import Call, Item
+from dlc.graph.structure import Item
 from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel, overwritten_inputs
 from dlc.placement import Task, check_placement, lifetimes, place
@@ -50,7 +50,7 @@ class PlanMemory(Pass[Plan, Plan]):
         wrong = check_placement(lives.buffers, found.offsets, self.align)
         assert not wrong, wrong
         slots: dict[str, Slot] = {}
-        calls = [op for op in state.graph.ops if isinstance(op, Call)]
+        calls = [op for op in state.graph.ops if op.runs]
         for value in (*kept, *(v for c in calls for v in results_of(c))):
             if value.digest in storage:
                 offset = found.offsets[lives.of_storage[storage[value.digest]]]
@@ -98,6 +98,6 @@ class PlanMemory(Pass[Plan, Plan]):
 def _reading(model: MemoryModel, kept: Mapping[str, int]) -> list[Task]:
     """The tasks, reading kept inputs from storages that are there from the start."""
     return [
-        replace(task, reads=(*task.reads, *dict.fromkeys(kept[a.digest] for a in call.args if a.digest in kept)))
+        replace(task, reads=(*task.reads, *dict.fromkeys(kept[a.digest] for a in call.operands if a.digest in kept)))
         for call, task in zip(model.calls, model.tasks, strict=True)
     ]

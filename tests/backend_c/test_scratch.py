@@ -27,7 +27,7 @@ def alive(plan: Plan, step: int) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     for digest, (born, _) in plan.values.items():
         if digest in plan.slots:
-            readers = [k for k, call in enumerate(plan.steps) if digest in (x.digest for x in call.args)]
+            readers = [k for k, call in enumerate(plan.steps) if digest in (x.digest for x in call.operands)]
             if born <= step <= max(readers, default=born):
                 spans.append((plan.slots[digest].offset, plan.slots[digest].offset + plan.slots[digest].size))
     return spans

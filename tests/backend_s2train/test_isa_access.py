@@ -77,14 +77,14 @@ def test_operands_are_read_written_or_both(instruction: Instruction, ways: str) 
 
 
 BAD = [
-    (made(Opcode.UPDATE, S.FORWARD, NO_FLAGS), "update forward: there is no such stage; update has weight-update"),
+    (made(Opcode.UPDATE, S.FORWARD, NO_FLAGS), "update forward: there is no such stage; update has weight_update"),
     (made(Opcode.CONV, S.FORWARD, NO_FLAGS, "src0", "dst0"), "operand src1 is missing"),
     (made(Opcode.CONV, S.FORWARD, NO_FLAGS, "src0", "src1", "dst0", "mask"), "operand mask has no use"),
-    (made(Opcode.CONV, S.FORWARD, F.MASK_READ, "src0", "src1", "dst0", "mask"), "it has no flag mask-read"),
-    (made(Opcode.CONV, S.FORWARD, F.MASK_WRITE, "src0", "src1", "dst0", "mask"), "mask-write needs relu"),
+    (made(Opcode.CONV, S.FORWARD, F.MASK_READ, "src0", "src1", "dst0", "mask"), "it has no flag mask_read"),
+    (made(Opcode.CONV, S.FORWARD, F.MASK_WRITE, "src0", "src1", "dst0", "mask"), "mask_write needs relu"),
     (made(Opcode.CONV, S.FORWARD, F.POOL_2 | F.POOL_4, "src0", "src1", "dst0"), "do not go together: one window"),
-    (made(Opcode.CONV, S.BACKWARD, F.POOL_2, "src0", "src1", "dst0"), "pool-2 needs pointer-read"),
-    (made(Opcode.ELTWISE, S.BACKWARD, F.BN_TRAIN, "src0", "src1", "dst0", "dst1", "bn1"), "needs bn-backward"),
+    (made(Opcode.CONV, S.BACKWARD, F.POOL_2, "src0", "src1", "dst0"), "pool_2 needs pointer_read"),
+    (made(Opcode.ELTWISE, S.BACKWARD, F.BN_TRAIN, "src0", "src1", "dst0", "dst1", "bn1"), "needs bn_backward"),
     (made(Opcode.CONV, S.FORWARD, NO_FLAGS, *CONV, geometry=None), "it needs a geometry"),
     (made(Opcode.UPDATE, S.WEIGHT_UPDATE, NO_FLAGS, "src0", "dst0", hyper=None), "it needs hyper-parameters"),
     (made(Opcode.END, S.FORWARD, NO_FLAGS), "it has no geometry"),
@@ -92,15 +92,15 @@ BAD = [
     (made(Opcode.CONV, S.FORWARD, NO_FLAGS, *CONV, geometry=65535), "geometry 65535 lies outside 0 to 65534"),
     (
         made(Opcode.CONV, S.FORWARD, F.RELU, *CONV, splitting=Splitting.ACCUMULATE_OUT),
-        "accumulate-out leaves the post-processing unit out, but relu is set",
+        "accumulate_out leaves the post-processing unit out, but relu is set",
     ),
     (
         made(Opcode.CONV, S.BACKWARD, NO_FLAGS, *CONV, "dst1", splitting=Splitting.ACCUMULATE_OUT),
-        "operand dst1 has no use (it goes with bn-backward-2)",
+        "operand dst1 has no use (it goes with bn_backward_2)",
     ),
     (
         made(Opcode.LINEAR, S.FORWARD, F.SOFTMAX_CE, *CONV, "aux", splitting=Splitting.ACCUMULATE_IN),
-        "accumulate-in and softmax-ce both want operand aux",
+        "accumulate_in and softmax_ce both want operand aux",
     ),
     (made(Opcode.POOL, S.FORWARD, NO_FLAGS, "src0", "dst0", splitting=Splitting.ACCUMULATE_IN), "it has no accumulate"),
 ]
@@ -119,7 +119,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         access(made(Opcode.CONV, S.FORWARD, F.ADD | F.MASK_READ, "src0", "dst1", geometry=None))
     text = str(caught.value)
     for fault in (
-        "no flag mask-read",
+        "no flag mask_read",
         "src1 is missing",
         "dst0",
         "res is missing (add)",

@@ -31,7 +31,7 @@ def execute(plan: Plan, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, 
     """The outputs of a plan, computed in its arena."""
     machine = _Machine(plan, feeds)
     random = Random(seed)
-    for step in plan.steps:
+    for step in plan.calls:
         results = [machine.place(v) for v in results_of(step)]
         run_in_place(step.body, [machine.read(a) for a in step.args], results, random)
     return {name: machine.read(o) for name, o in zip(plan.graph.names, plan.graph.outputs, strict=True)}
@@ -149,7 +149,7 @@ def lives_of(plan: Plan) -> list[Life]:
     lives = {
         i.digest: Life(n, plan.slots[i.digest].size, 0, 1, plan.slots[i.digest].offset) for n, i in enumerate(kept)
     }
-    for k, step in enumerate(plan.steps):
+    for k, step in enumerate(plan.calls):
         read = {base.get(a.digest, a.digest) for a in step.args}
         for digest in read & lives.keys():
             lives[digest].death = k + 1
@@ -157,7 +157,7 @@ def lives_of(plan: Plan) -> list[Life]:
             if value.digest in plan.slots:
                 slot = plan.slots[value.digest]
                 lives[value.digest] = Life(len(lives), slot.size, k, k + 1, slot.offset)
-    for k, step in enumerate(plan.steps):
+    for k, step in enumerate(plan.calls):
         for old in {base.get(a.digest, a.digest) for a in step.args} & lives.keys():
             for new in {v.digest for v in results_of(step)} & lives.keys():
                 same = (lives[old].offset, lives[old].size) == (lives[new].offset, lives[new].size)
@@ -222,7 +222,7 @@ def _bases(plan: Plan) -> dict[str, str]:
 def check_plan(plan: Plan, align: int = 64) -> None:
     """Order, places and figures of a plan, judged without its planner."""
     done: set[str] = set()
-    for step in plan.steps:
+    for step in plan.calls:
         for a in step.args:
             written = _bases(plan).get(a.digest, a.digest)
             assert written not in plan.values or written in done, f"{step} reads {a} before it is written"
@@ -233,6 +233,6 @@ def check_plan(plan: Plan, align: int = 64) -> None:
     assert check_placement(lives, [b.offset for b in lives], align, arena) == []
     assert plan.facts["arena"] == arena
     sizes = [(b.birth, b.death, -(-b.size // align) * align) for b in lives]
-    most = max((sum(n for s, e, n in sizes if s <= k < e) for k in range(len(plan.steps))), default=0)
+    most = max((sum(n for s, e, n in sizes if s <= k < e) for k in range(len(plan.calls))), default=0)
     assert plan.facts["bound"] == most
     assert arena >= most

@@ -54,7 +54,7 @@ class Body:
     @cached_property
     def _scratch_bytes(self) -> tuple[int, ...]:
         """What each step works in."""
-        return tuple(-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.steps)
+        return tuple(-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.calls)
 
     @cached_property
     def _scratch_offsets(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class Body:
     @cached_property
     def reads_weights(self) -> bool:
         """Whether a step reads `w`."""
-        return any(x.digest in self.offsets for step in self.plan.steps for x in step.args)
+        return any(x.digest in self.offsets for step in self.plan.steps for x in step.operands)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -80,10 +80,10 @@ class Body:
         return self.functions[step.body.digest, in_place(self.plan, step)]
 
     def _call(self, number: int) -> list[str]:
-        step = self.plan.steps[number]
+        step = self.plan.calls[number]
         function = self._function(step)
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
-        values = [*(self._read(x) for x in step.args), *(self._write(r) for r in results_of(step))]
+        values = [*(self._read(x) for x in step.operands), *(self._write(r) for r in results_of(step))]
         if function.scratch:
             values.append(f"a + {self._scratch_offsets[number]}")
         names = self.plan.graph.origin(step)
@@ -127,7 +127,7 @@ def constants_of(plan: Plan) -> list[Op]:
 
 def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | None = None) -> Functions:
     """One function per distinct kernel, named after its content so that objects can be shared between models."""
-    kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.steps}
+    kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.calls}
     digests = {digest for digest, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.

@@ -37,7 +37,7 @@ class Part:
     def regions(self) -> tuple[RegionName, ...]:
         """Memory that it reads or writes."""
         plan = self.body.plan
-        read = {x.digest for step in plan.steps for x in step.args} | {i.digest for i in plan.kept}
+        read = {x.digest for step in plan.steps for x in step.operands} | {i.digest for i in plan.kept}
         inputs = zip(plan.graph.inputs, self.function.inputs, strict=True)
         places = (*(p for i, p in inputs if i.digest in read), *self.function.outputs)
         return tuple(dict.fromkeys(p.region for p in places if p is not None))

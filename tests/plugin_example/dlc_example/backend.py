@@ -39,9 +39,9 @@ class Numpy(Backend):
         for k, op in enumerate(plan.constants):
             names[op.digest] = f'W["w{k}"]'
             (weights[f"w{k}"],) = evaluate_ops((op,), {})
-        kernels = spell.kernels_of(plan.steps)
+        kernels = spell.kernels_of(plan.calls)
         body: list[str] = []
-        for step in plan.steps:
+        for step in plan.calls:
             results = results_of(step)
             for value in results:
                 names[value.digest] = f"v{len(names)}"

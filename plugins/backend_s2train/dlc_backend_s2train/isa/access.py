@@ -14,6 +14,7 @@ from dlc_backend_s2train.isa.forms import (
     Form,
     Use,
     Way,
+    spelled,
 )
 from dlc_backend_s2train.program import NO_FLAGS, OPERANDS, Flag, Instruction, Slot, Splitting, Stage
 
@@ -53,28 +54,28 @@ def standing(form: Form, flags: Flag, splitting: Splitting) -> dict[Slot, Use]:
 def flag_faults(form: Form, stage: Stage, flags: Flag, splitting: Splitting) -> Iterator[str]:
     """What is wrong with bits, operands aside."""
     for flag in flags & ~form.flags:
-        yield f"it has no flag {_word(flag)}"
+        yield f"it has no flag {spelled(flag)}"
     demands = (*DEMANDS, *(BACKWARD_DEMANDS if stage is Stage.BACKWARD else ()))
     for demand in demands:
         if flags & demand.flags and form.flags & demand.any_of and not flags & demand.any_of:
             yield f"flag {_words(flags & demand.flags)} needs {_words(demand.any_of, ' or ')}: {demand.why}"
     for one, other, why in EXCLUSIONS:
         if one in flags and other in flags:
-            yield f"flags {_word(one)} and {_word(other)} do not go together: {why}"
+            yield f"flags {spelled(one)} and {spelled(other)} do not go together: {why}"
     both = splitting & (Splitting.ACCUMULATE_IN | Splitting.ACCUMULATE_OUT)
     if both and not form.accumulates:
         yield f"it has no {_words(both)}"
     elif Splitting.ACCUMULATE_IN in both and flags & AUX_FLAGS:
-        yield f"accumulate-in and {_words(flags & AUX_FLAGS)} both want operand aux"
+        yield f"accumulate_in and {_words(flags & AUX_FLAGS)} both want operand aux"
     if Splitting.ACCUMULATE_OUT in both and flags:
-        yield f"accumulate-out leaves the post-processing unit out, but {_words(flags)} is set"
+        yield f"accumulate_out leaves the post-processing unit out, but {_words(flags)} is set"
 
 
 def _faults(instruction: Instruction) -> Iterator[str]:
     form = FORM_OF.get((instruction.opcode, instruction.stage))
     if form is None:
-        stages = [_word(stage) for (opcode, stage) in FORM_OF if opcode is instruction.opcode]
-        yield f"there is no such stage; {_word(instruction.opcode)} has {', '.join(stages)}"
+        stages = [spelled(stage) for (opcode, stage) in FORM_OF if opcode is instruction.opcode]
+        yield f"there is no such stage; {spelled(instruction.opcode)} has {', '.join(stages)}"
         return
     flags, splitting = instruction.flags, instruction.splitting
     yield from flag_faults(form, instruction.stage, flags, splitting)
@@ -123,34 +124,30 @@ _ALL_SPLITTING = Splitting(0xF)
 
 
 def _would_use(form: Form, slot: Slot) -> str:
-    """` (it goes with bn-forward)`, if some flag would give the operand a use."""
+    """` (it goes with bn_forward)`, if some flag would give the operand a use."""
     flags = NO_FLAGS
     for use in form.uses:
         flags |= use.flags if use.slot == slot else NO_FLAGS
-    bits = [_word(flag) for flag in flags]
+    bits = [spelled(flag) for flag in flags]
     if any(use.splitting for use in form.uses if use.slot == slot):
-        bits.append("accumulate-in")
+        bits.append("accumulate_in")
     return f" (it goes with {' or '.join(bits)})" if bits else ""
 
 
 def _refusal(instruction: Instruction, faults: list[str], location: Location | None) -> Exception:
     from dlc.diagnostics import error  # only errors need it
 
-    title = f"{_word(instruction.opcode)} {_word(instruction.stage)}"
+    title = f"{spelled(instruction.opcode)} {spelled(instruction.stage)}"
     form = FORM_OF.get((instruction.opcode, instruction.stage))
+    strange = form and instruction.flags & ~form.flags
     return error(
         "bad-instruction",
         f"{title}: {faults[0]}",
         location=location,
         notes=[f"also: {fault}" for fault in faults[1:]],
-        help=f"{title} may have the flags {_words(form.flags)}" if form and form.flags else "",
+        help=f"it may have the flags {_words(form.flags) or 'none'}" if form and strange else "",
     )
 
 
-def _word(bit: Flag | Splitting | Stage | object) -> str:
-    """A member's name as text spells it: `bn-backward-2`."""
-    return str(getattr(bit, "name", bit)).lower().replace("_", "-")
-
-
 def _words(bits: Flag | Splitting, joint: str = ", ") -> str:
-    return joint.join(_word(bit) for bit in bits)
+    return joint.join(spelled(bit) for bit in bits)

@@ -6,6 +6,7 @@ One table for all: `access` checks instructions with it, the documentation print
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Literal
 
 from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
@@ -15,6 +16,11 @@ Way = Literal["read", "write", "update"]
 Need = Literal["none", "optional", "required"]
 
 NO_SPLITTING: Final = Splitting(0)
+
+
+def spelled(member: Enum) -> str:
+    """An opcode, stage or bit as text and messages spell it: `bn_backward_2`."""
+    return str(member.name).lower()
 
 
 @dataclass(frozen=True)

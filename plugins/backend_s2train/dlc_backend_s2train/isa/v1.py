@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from dlc.diagnostics import DlcError, Location, error
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, bad_bit, flag, reserved, words_of
+from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import Stage
 
 BYTES: Final = 16
@@ -268,7 +269,7 @@ def _broken(rule: Rule, header: Mapping[str, Any], location: Location) -> DlcErr
 
 
 def _title(stage: Stage) -> str:
-    return f"version 1 {stage.name.lower().replace('_', '-')} word"
+    return f"version 1 {spelled(stage)} word"
 
 
 def _shown(value: object) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dlc.diagnostics import Location, error
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, words_of
+from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import OPERANDS, Flag, Instruction, Opcode, Slot, Splitting, Stage
 
 BYTES: Final = 32
@@ -26,7 +27,7 @@ WORD: Final = Layout(
     (
         Field("opcode", 8, _OPCODES),
         Field("stage", 2, tuple(Stage)),
-        Field("splitting", 4, note="bit 0 accumulate-in, 1 accumulate-out, 2 first, 3 last"),
+        Field("splitting", 4, note=", ".join(f"bit {n} {spelled(bit)}" for n, bit in enumerate(Splitting))),
         Field("dtype", 2, ("fp16", None, None, None)),
         Field("flags", 16, note="one bit per stage of the post-processing unit"),
         Field("geometry", 16, note="number of the geometry; 0xFFFF: none"),

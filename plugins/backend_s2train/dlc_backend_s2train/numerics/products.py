@@ -26,6 +26,8 @@ _MOST: Final = 1 << 29
 """Elements of a padded operand: hostile geometries take no memory beyond."""
 _CHUNK: Final = 1 << 23
 """Elements of windows that are laid out at once for a matrix product."""
+_BLOCK: Final = 1 << 15
+"""Sums that `bit-true` works on at once, so that they stay in a processor's cache."""
 
 
 def bound(y: Array, magnitude: Array, products: int) -> Array:
@@ -60,21 +62,12 @@ def weight_gradient(dy: Array, x: Array, g: Geometry, start: Array | None, mode:
     windows = _windows(_framed(x, (g.pads[0], g.pads[1]), _reach(g)), g.groups, (g.kh, g.kw), g.stride, g.dilation)
     n, groups, ci, ho, wo, kh, kw = windows.shape
     d = dy.reshape(n, groups, -1, ho, wo)
-    co = d.shape[2]
-    shape = (groups * co, ci, kh, kw)
-    if mode == "bit-true":
-        total = _begun(start, (groups, co, ci, kh, kw))
-        product = np.empty_like(total)
-        d = np.ascontiguousarray(d.transpose(0, 3, 4, 1, 2))
-        for s, i, j in np.ndindex(n, ho, wo):
-            np.multiply(d[s, i, j][..., None, None, None], windows[s, :, None, :, i, j], out=product)
-            np.add(total, product, out=total)
-        return total.reshape(shape)
-    total = _begun(start, (groups, co, ci * kh * kw))
+    total = _begun(start, (groups, d.shape[2], ci * kh * kw))
     for part in _parts(n, windows[0].size):
-        rows = windows[part].transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, -1, ci * kh * kw)
-        total += d[part].transpose(1, 2, 0, 3, 4).reshape(groups, co, -1) @ rows
-    return total.reshape(shape)
+        # Laid out by places first: rows of a map are long, those of a kernel are not.
+        rows = windows[part].transpose(1, 2, 5, 6, 0, 3, 4).reshape(groups, ci * kh * kw, -1).swapaxes(1, 2)
+        _add_products(total, d[part].transpose(1, 0, 3, 4, 2).reshape(groups, rows.shape[1], -1), rows, mode)
+    return total.reshape(-1, ci, kh, kw)
 
 
 def channel_sums(dy: Array, start: Array | None, mode: Mode) -> Array:
@@ -104,25 +97,32 @@ def _correlated(
     n, _, ci, *_ = windows.shape
     weights = w.reshape(groups, -1, ci, kh, kw)
     co = weights.shape[1]
-    shape = (n, groups * co, *out)
-    if mode == "bit-true":
-        total = _begun(start, (n, groups, co, *out))
-        product = np.empty_like(total)
-        for r in range(kh):
-            for c in range(ci):
-                for k in range(kw):
-                    factor = weights[None, :, :, c, r, k, None, None]
-                    np.multiply(windows[:, :, None, c, :, :, r, k], factor, out=product)
-                    np.add(total, product, out=total)
-        return total.reshape(shape)
-    total = np.empty((n, groups, co, *out), np.float32)
-    matrix = weights.reshape(groups, co, -1)
+    total = _begun(start, (n, groups, co, *out))
+    matrix = weights.transpose(0, 3, 2, 4, 1).reshape(groups, -1, co)
     for part in _parts(n, windows[0].size):
-        columns = windows[part].transpose(1, 2, 5, 6, 0, 3, 4).reshape(groups, matrix.shape[2], -1)
-        sums = (matrix @ columns).reshape(groups, co, -1, *out)
-        total[part] = sums.transpose(2, 0, 1, 3, 4)
-    result = total.reshape(shape)
-    return result if start is None else start.reshape(shape) + result
+        columns = windows[part].transpose(1, 5, 2, 6, 0, 3, 4).reshape(groups, matrix.shape[1], -1)
+        sums = total[part].transpose(1, 2, 0, 3, 4)
+        flat = np.ascontiguousarray(sums).reshape(groups, co, -1)
+        _add_products(flat, matrix, columns, mode)
+        sums[...] = flat.reshape(sums.shape)
+    return total.reshape(n, groups * co, *out)
+
+
+def _add_products(total: Array, a: Array, b: Array, mode: Mode) -> None:
+    """total[g, i, j] += Σ a[g, t, i]·b[g, t, j], in place; `bit-true` adds in the order of t."""
+    if mode == "fast":
+        total += a.swapaxes(1, 2) @ b
+        return
+    step = max(1, _BLOCK // b.shape[2])
+    product = np.empty((min(step, a.shape[2]), b.shape[2]), np.float32)
+    for g in range(a.shape[0]):
+        rows = np.ascontiguousarray(b[g])
+        for first in range(0, a.shape[2], step):
+            sums = total[g, first : first + step]
+            room = product[: len(sums)]
+            for factors, row in zip(np.ascontiguousarray(a[g, :, first : first + step, None]), rows, strict=True):
+                np.multiply(factors, row, out=room)
+                np.add(sums, room, out=sums)
 
 
 def _windows(
@@ -139,7 +139,9 @@ def _windows(
 
 
 def _parts(n: int, each: int) -> list[slice]:
-    """Samples in parts whose windows together are not much memory."""
+    """Samples in parts whose windows together are not much memory; one sample's must fit."""
+    if each > _MOST:
+        raise OperandError(f"the windows of a sample have {each:,} elements, of which {_MOST:,} may be held")
     step = max(1, _CHUNK // max(each, 1))
     return [slice(first, min(first + step, n)) for first in range(0, n, step)]
 
