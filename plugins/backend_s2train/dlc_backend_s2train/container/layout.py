@@ -1,0 +1,314 @@
+"""What a `.s2t` file consists of, declared once: writer, reader and documentation derive from these tables.
+
+    header, 64 bytes · table of sections, 40 bytes each · sections, each at a multiple of 64 bytes, zeros between
+
+All numbers are little-endian. A section of records is `count` records and then the text that they name: the names of
+the records, UTF-8, one behind the other in the records' order, so that a record only says how long its own are.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+MAGIC: Final = b"S2TB"
+MAJOR: Final = 1
+"""Readers take files of this version only."""
+MINOR: Final = 0
+"""Readers take every one: newer ones add sections that may be skipped."""
+ARCHITECTURE: Final = 1
+"""S2Train."""
+ALIGN: Final = 64
+"""Bytes that every section's offset, and what holds weights, are multiples of."""
+MUST_UNDERSTAND: Final = 1
+"""Bit 0 of a section's flags: a reader that does not know the section refuses the file."""
+SECTION_VERSION: Final = 1
+RANK: Final = 8
+"""Dimensions of a tensor at most."""
+WORD_1: Final = 16
+"""Bytes of an instruction of version 1."""
+WORD_2: Final = 32
+"""The same of version 2."""
+
+_SIZES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "f64": "d", "char": "s"}
+_BYTES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "f64": 8, "char": 1}
+_RESERVED = "reserved"
+_TEXT = "text:"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a record: `count` numbers of `type`."""
+
+    name: str
+    """`reserved` is zero; `text:NAME` is the number of bytes of a name."""
+    type: str
+    meaning: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """Fields one behind the other, without gaps."""
+
+    fields: tuple[Field, ...]
+    limit: int = 1
+    """Records of a section at most: what a reader takes memory for."""
+    texts_limit: int = 0
+    """Bytes of all names together at most."""
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(_BYTES[f.type] * f.count for f in self.fields)
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where each field begins."""
+        at, found = 0, dict[str, int]()
+        for f in self.fields:
+            found[f.name.removeprefix(_TEXT)] = at
+            at += _BYTES[f.type] * f.count
+        return found
+
+    @cached_property
+    def packed(self) -> struct.Struct:
+        """How numbers become bytes."""
+        return struct.Struct("<" + "".join(f"{f.count}{_SIZES[f.type]}" for f in self.fields))
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """Names that a record has, in their order in the section's text."""
+        return tuple(f.name.removeprefix(_TEXT) for f in self.fields if f.name.startswith(_TEXT))
+
+    @cached_property
+    def reserved(self) -> tuple[int, int]:
+        """Where the bytes begin that must be zero, and where they end; one run of them at most."""
+        runs = [(self.offsets[f.name], _BYTES[f.type] * f.count) for f in self.fields if f.name == _RESERVED]
+        return (runs[0][0], sum(runs[0])) if runs else (0, 0)
+
+    def check(self) -> None:
+        """Every field stands at a multiple of its size, so that C reads a record as a struct."""
+        for f in self.fields:
+            assert self.offsets[f.name.removeprefix(_TEXT)] % _BYTES[f.type] == 0, f
+        assert self.size % max(_BYTES[f.type] for f in self.fields) == 0
+
+
+Value = int | float | bytes | tuple[int, ...]
+
+
+def pack(record: Record, values: dict[str, Value]) -> bytes:
+    """The bytes of one record. Raises struct.error where a number lies outside its field."""
+    flat: list[int | float | bytes] = []
+    for f in record.fields:
+        value = (0,) * f.count if f.name == _RESERVED else values[f.name.removeprefix(_TEXT)]
+        flat += value if isinstance(value, tuple) else (value,)
+    return record.packed.pack(*flat)
+
+
+def unpack(record: Record, data: bytes | memoryview, at: int = 0) -> dict[str, Any]:
+    """The inverse; `reserved` is among the values."""
+    flat = record.packed.unpack_from(data, at)
+    values: dict[str, Any] = {}
+    k = 0
+    for f in record.fields:
+        taken = 1 if f.type == "char" else f.count
+        values[f.name.removeprefix(_TEXT)] = flat[k] if taken == 1 else flat[k : k + taken]
+        k += taken
+    return values
+
+
+HEADER: Final = Record(
+    (
+        Field("magic", "char", "`S2TB`", 4),
+        Field("major", "u16", "version; readers refuse another"),
+        Field("minor", "u16", "version; readers take any"),
+        Field("header_size", "u32", "64"),
+        Field("flags", "u32", "0"),
+        Field("architecture", "u32", "1: S2Train"),
+        Field("cores", "u8", "cores of the machine"),
+        Field("columns", "u8", "columns of a core"),
+        Field("rows", "u8", "rows of processing elements in a column"),
+        Field("lanes", "u8", "accumulators of a processing element"),
+        Field("weight_bytes", "u32", "weight memory of a column"),
+        Field("table_offset", "u64", "64"),
+        Field("file_size", "u64", "bytes of the whole file"),
+        Field("table_crc", "u64", "CRC-64/XZ of the table"),
+        Field("sections", "u32", "entries of the table"),
+        Field("header_crc", "u32", "CRC-32C of the 60 bytes before"),
+    ),
+)
+HEADER_CHECKED: Final = HEADER.size - 4
+"""Bytes that the header's CRC is of."""
+
+ENTRY: Final = Record(
+    (
+        Field("fourcc", "char", "name", 4),
+        Field("version", "u16", "of the section: 1"),
+        Field("flags", "u16", "bit 0: must be understood; the others 0"),
+        Field("offset", "u64", "in the file, a multiple of `alignment`"),
+        Field("size", "u64", "bytes"),
+        Field("alignment", "u32", "64"),
+        Field("count", "u32", "records, words or, of bytes, 1"),
+        Field("crc", "u64", "CRC-64/XZ of the section"),
+    ),
+    limit=64,
+)
+
+_IDS = 0xFFFF
+"""Operands are 16 bits wide, and 0xFFFF is none."""
+_NAMES = 1 << 24
+
+TENS: Final = Record(
+    (
+        Field("text:name", "u32", "bytes of the name"),
+        Field("storage", "u32", "number in STOR"),
+        Field("offset", "u64", "bytes from the storage's begin"),
+        Field("element", "u8", "0 fp16, 1 fp32, 2 bit, 3 ptr2, 4 ptr4, 5 int32"),
+        Field("role", "u8", "see below"),
+        Field("rank", "u8", "dimensions that count"),
+        Field(_RESERVED, "u8", "0", 5),
+        Field("shape", "u32", "row-major; behind the rank 0", RANK),
+    ),
+    limit=_IDS,
+    texts_limit=_NAMES,
+)
+STOR: Final = Record(
+    (
+        Field("address", "u64", "bytes"),
+        Field("size", "u64", "bytes"),
+        Field("begin", "u32", "first instruction that uses it"),
+        Field("end", "u32", "the one behind the last"),
+        Field("arena", "u8", "0 host, 1 weights, 2 features, 3 feature gradients, 4 weight gradients"),
+        Field(_RESERVED, "u8", "0", 7),
+    ),
+    limit=_IDS,
+)
+GEOM: Final = Record(
+    (
+        Field("n", "u32", "samples"),
+        Field("ci", "u32", "input channels or features"),
+        Field("co", "u32", "output channels or features"),
+        Field("hi", "u32"),
+        Field("wi", "u32"),
+        Field("ho", "u32", "of the convolution, before the pool of the post-processing unit"),
+        Field("wo", "u32"),
+        Field("kh", "u32"),
+        Field("kw", "u32"),
+        Field("stride", "u32", "down, right", 2),
+        Field("pads", "i32", "top, left, bottom, right; negative: left out", 4),
+        Field("dilation", "u32", "down, right", 2),
+        Field("groups", "u32"),
+        Field("pool", "u32", "window, stride, padding; zeros: none", 3),
+        Field("channels", "u32", "first input channel and the one behind the last; zeros: all", 2),
+        Field("samples", "u32", "the same of samples", 2),
+    ),
+    limit=_IDS,
+)
+HYPR: Final = Record(
+    (
+        Field("rate", "f64", "learning rate"),
+        Field("momentum", "f64"),
+        Field("decay", "f64", "weight decay"),
+        Field("scale", "f64", "loss scale"),
+        Field("threshold", "f64", "of stochastic pruning; 0: none"),
+        Field("keep", "f64", "probability that dropout keeps an element"),
+        Field("epsilon", "f64", "of a norm in training mode"),
+        Field("seed", "u64", "of the random bits"),
+        Field("nesterov", "u8", "1: Nesterov's momentum"),
+        Field(_RESERVED, "u8", "0", 7),
+    ),
+    limit=_IDS,
+)
+ENTR: Final = Record(
+    (
+        Field("text:name", "u32", "bytes of the name: `step`, `predict`, `evaluate`"),
+        Field("begin", "u32", "first instruction"),
+        Field("end", "u32", "the one behind the last"),
+    ),
+    limit=64,
+    texts_limit=1 << 16,
+)
+BIND: Final = Record(
+    (
+        Field("text:name", "u32", "bytes of the name in the model"),
+        Field("entry", "u32", "number in ENTR; ascending"),
+        Field("kind", "u32", "0 input, 1 label, 2 output; ascending within an entry"),
+        Field("tensor", "u32", "number in TENS"),
+    ),
+    limit=_IDS,
+    texts_limit=_NAMES,
+)
+WGHT: Final = Record(
+    (
+        Field("storage", "u32", "number in STOR; ascending"),
+        Field(_RESERVED, "u32", "0"),
+        Field("offset", "u64", "in the section, 64-byte aligned, in order without gaps but the alignment's"),
+        Field("size", "u64", "bytes, those of the storage"),
+    ),
+    limit=_IDS,
+)
+META: Final = Record(
+    (
+        Field("text:key", "u32", "bytes of the key"),
+        Field("text:value", "u32", "bytes of its value"),
+    ),
+    limit=4096,
+    texts_limit=_NAMES,
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A kind of section."""
+
+    fourcc: str
+    meaning: str
+    record: Record | None = None
+    """None: bytes or words."""
+    word: int = 1
+    """Bytes of one word, where the section holds words; 1: plain bytes, `count` 1."""
+    limit: int = 1
+    """Words at most."""
+    needed: bool = True
+    """Every file has it."""
+    must: bool = True
+    """Readers have to understand it."""
+
+
+SECTIONS: Final = (
+    Section("TENS", "tensors", TENS),
+    Section("STOR", "storages", STOR),
+    Section("GEOM", "geometries", GEOM),
+    Section("HYPR", "hyper-parameters", HYPR),
+    Section("INS1", "the instructions as words of version 1, where those can say them", None, WORD_1, 1 << 18, False),
+    Section("INS2", "instructions, words of version 2", None, WORD_2, 1 << 18),
+    Section("ENTR", "entries: functions of the program", ENTR),
+    Section("BIND", "what the host gives to entries and gets from them", BIND),
+    Section("FRAM", "the link stream", needed=False),
+    Section("WGHT", "what storages hold at first: records, then the bytes", WGHT),
+    Section("META", "provenance", META),
+    Section("PERF", "figures of traffic and cycles; readers may skip it", needed=False, must=False),
+)
+SECTION_OF: Final = {s.fourcc: s for s in SECTIONS}
+KINDS: Final = ("inputs", "labels", "outputs")
+"""Fields of an entry by `BIND.kind`."""
+
+
+def aligned(at: int) -> int:
+    """`at` or the next multiple of 64."""
+    return -(-at // ALIGN) * ALIGN
+
+
+def field_table(record: Record) -> list[tuple[str, str, str, str]]:
+    """Offset, name, type and meaning of every field, for the documentation."""
+    rows: list[tuple[str, str, str, str]] = []
+    at = 0
+    for f in record.fields:
+        kind = f.type if f.count == 1 else f"{f.type} × {f.count}"
+        name = f.name.removeprefix(_TEXT) + (" size" if f.name.startswith(_TEXT) else "")
+        rows.append((str(at), name, kind, f.meaning))
+        at += _BYTES[f.type] * f.count
+    return rows
