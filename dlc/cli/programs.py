@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dlc.cli.choice import FLAGS, CacheFlags, Choice
 from dlc.cli.terminal import Terminal
@@ -39,6 +40,28 @@ def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Gener
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         space.build_into(choice, Path(made))
         yield Opened(load(made, space.registry), space)
+
+
+@contextmanager
+def own_model(program: Any) -> Generator[Path | None]:
+    """The model that a program was built from, as it holds it: one that learns does; None: it does not."""
+    if not hasattr(program, "save_onnx"):
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="dlc-") as made:
+        path = Path(made) / "model.onnx"
+        program.save_onnx(path)
+        yield path
+
+
+def bound(opened: Opened, choice: Choice, model: Path) -> Choice:
+    """The choice of a model: that behind a directory has the shapes that the program was built for."""
+    chosen = replace(choice, model=str(model))
+    frontend, _ = opened.space.reader(opened.space.source(chosen.model), chosen)
+    if not Path(choice.model).is_dir() or "input" not in {doc.key for doc in frontend.options_doc()}:
+        return chosen
+    shapes = {p.name: "x".join(map(str, p.type.shape)) for p in opened.program.signature.inputs}
+    return replace(chosen, inputs=tuple(f"{name}:{shape}" for name, shape in shapes.items() if shape))
 
 
 def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dict[str, Array], tuple[str, ...]]:

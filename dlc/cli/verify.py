@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,6 +99,7 @@ def verify(
 ) -> Outcome:
     """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
 
+    A program built with --train holds the model that it is compared with; for others in directories --model names it.
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
     the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
     """
@@ -113,7 +114,8 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir), asked)
     _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
-    source = None if Path(subject).is_dir() else Path(subject)
+    built = Path(subject).is_dir()
+    behind = model or (None if built else Path(subject))
     if expected and (reference != "auto" or model):
         raise error(
             "no-effect",
@@ -121,12 +123,16 @@ def verify(
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    kind = "expected" if expected else _checked(reference, model or source, chosen)
-    from dlc.cli.programs import call, gather_feeds, open_program, tell_random
+    kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
+    from dlc.cli.programs import call, gather_feeds, open_program, own_model, tell_random
 
-    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
+    with (
+        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened,
+        nullcontext(behind) if kind else own_model(opened.program) as behind,
+    ):
+        kind = kind or _checked(reference, behind, chosen)
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
-        graph = None if expected or source is None else _differentiated(opened, chosen)
+        graph = None if expected or built else _differentiated(opened, chosen)
         if graph is not None:
             from dlc.training.step import initial_values
 
@@ -141,7 +147,7 @@ def verify(
         else:
             with terminal.progress() as progress:
                 progress.at(f"reference: {kind}")
-                want = _reference(kind, opened, model or source, chosen, graph).evaluate(feeds)
+                want = _reference(kind, opened, behind, chosen, graph).evaluate(feeds)
         found = call(opened.program, feeds)
     return _judge(kind, found, want, rtol, atol)
 
@@ -194,9 +200,10 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
     assert model is not None
     if kind == "onnxruntime":
         return onnxruntime(model)
+    from dlc.cli.programs import bound
     from dlc.graph.evaluate import evaluate
 
-    found = opened.space.graph(replace(chosen, model=str(model))) if graph is None else graph
+    found = opened.space.graph(bound(opened, chosen, model)) if graph is None else graph
     return Reference("numpy", lambda feeds: evaluate(found, feeds))
 
 

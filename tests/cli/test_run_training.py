@@ -8,6 +8,7 @@ import onnxruntime as ort  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from dlc import DlcError, load
+from dlc.diagnostics import ExitCode
 from dlc.training.interface import TrainingProgram
 from dlc.types import Array
 from tests.cli.conftest import Dlc
@@ -66,3 +67,19 @@ def test_a_template_that_was_changed_is_not_filled() -> None:
     with pytest.raises(DlcError, match="is not the file that the manifest describes"):
         program.save_onnx("learnt.onnx")
     assert not Path("learnt.onnx").exists()
+
+
+@pytest.mark.parametrize("reference", ["onnxruntime", "numpy"])
+def test_it_is_verified_by_the_model_that_it_holds(dlc: Dlc, reference: str) -> None:
+    ran = dlc("verify", "out", "--reference", reference)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith(f"reference: {reference}\n") and ran.out.rstrip().endswith("ok")
+
+
+def test_parameters_that_differ_from_those_of_the_model_are_found(dlc: Dlc) -> None:
+    begun = "loss=cross-entropy,init=kaiming-uniform,seed=3"
+    assert dlc("build", "small.onnx", "-q", "--target", "c{cpu=generic}", "--train", begun, "-o", "other").code == 0
+    assert dlc("verify", "other", "-q").code == 0
+    for reference in ("onnxruntime", "numpy"):
+        ran = dlc("verify", "other", "-q", "--model", "small.onnx", "--reference", reference)
+        assert ran.code == ExitCode.MISMATCH and "MISMATCH" in ran.out
