@@ -1,0 +1,32 @@
+"""Whether a program makes sense, found out without running it, and without a line of any planner's or reader's code."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlc.diagnostics import Diagnostic
+    from dlc_backend_s2train.program import Program
+
+MOST = 100
+"""Problems that are told; a hostile program could have billions."""
+
+
+def verify(program: Program) -> list[Diagnostic]:
+    """Everything that is wrong with `program`, `MOST` problems at most; none where it may be run.
+
+    Storages do not share bytes while both live; tensors lie inside their storages, aligned to their elements; operands
+    exist, have the elements and shapes of the instruction's geometry, and live; every read follows a write of the entry
+    unless the host or the weights give the value; no weight is read behind its update; no instruction writes over what
+    it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written.
+    """
+    from dlc_backend_s2train.checks.flow import entry_problems
+    from dlc_backend_s2train.checks.instructions import instruction_problems
+    from dlc_backend_s2train.checks.memory import storage_problems, tensor_problems
+
+    found = list(islice(chain(storage_problems(program), tensor_problems(program)), MOST))
+    if any(problem.code in ("no-such-number", "bad-tensor") for problem in found) or len(found) == MOST:
+        return found  # what follows looks tensors' storages and rows up
+    found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
+    return found

@@ -1,0 +1,122 @@
+"""Each instruction by itself: its numbers exist, its operands are what its geometry asks for and do not collide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from dlc.diagnostics import Diagnostic, DlcError
+from dlc_backend_s2train.checks.problems import problem, tensor_title, title
+from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
+from dlc_backend_s2train.checks.spans import Bytes, sample_problems, touched
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.program import Element, Instruction, Opcode, Program, Slot
+
+_POINTWISE: Final = frozenset((Opcode.ELTWISE, Opcode.COPY, Opcode.UPDATE, Opcode.LOSS))
+"""Opcodes that write an element when they have read what it depends on, so that results may replace operands."""
+_STREAMED: Final[frozenset[Slot]] = frozenset(("res", "aux"))
+"""Operands that a result may replace in every opcode: each element is read just before its own is written."""
+
+
+def instruction_problems(program: Program) -> Iterator[Diagnostic]:
+    """What is wrong with instructions by themselves."""
+    for number, instruction in enumerate(program.instructions):
+        reading = understood(program, instruction)
+        for code, message in reading.wrong:
+            yield problem(code, f"{title(number, instruction)}: {message}")
+        if not reading.wrong:
+            for message in _collisions(program, instruction, reading):
+                yield problem("collision", f"{title(number, instruction)}: {message}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an instruction means."""
+
+    ways: Mapping[Slot, str]
+    """Slot → read, write or update; empty where the instruction is wrong."""
+    spans: Mapping[Slot, Bytes]
+    """The bytes behind it."""
+    wrong: Sequence[tuple[str, str]] = ()
+    """(code, message) of all that is wrong with it."""
+
+
+def understood(program: Program, instruction: Instruction) -> Reading:
+    """What an instruction does with which bytes, or what is wrong with it."""
+    if absent := list(_absent(program, instruction)):
+        return Reading({}, {}, [("no-such-number", message) for message in absent])
+    try:
+        ways = access(instruction)
+        expected = wanted(program, instruction)
+    except DlcError as refused:
+        first = refused.diagnostics[0]
+        return Reading({}, {}, [("bad-instruction", "; ".join([first.message, *first.notes]))])
+    except Misfit as misfit:
+        return Reading({}, {}, [("bad-geometry", str(misfit))])
+    wrong = [
+        ("bad-operand", f"{slot}, {tensor_title(program, operand)}, {message}")
+        for slot, operand in instruction.operands.items()
+        for message in _operand(program, operand, expected.get(slot))
+    ]
+    wrong += [("bad-geometry", message) for message in sample_problems(program, instruction, expected)]
+    if wrong:
+        return Reading({}, {}, wrong)
+    spans: dict[Slot, Bytes] = {slot: touched(program, instruction, slot, expected) for slot in ways}
+    return Reading(ways, spans)
+
+
+def _absent(program: Program, instruction: Instruction) -> Iterator[str]:
+    """What an instruction names and the program's tables do not have."""
+    tables = [
+        ("geometry", instruction.geometry, len(program.geometries)),
+        ("hyper-parameters", instruction.hyper, len(program.hypers)),
+        *((f"{slot} is tensor", n, len(program.tensors)) for slot, n in instruction.operands.items()),
+    ]
+    for what, number, count in tables:
+        if number is not None and not 0 <= number < count:
+            yield f"{what} {number} does not exist; there are {count}"
+
+
+def _operand(program: Program, operand: int, expected: Wanted | None) -> Iterator[str]:
+    """Why a tensor is not what is wanted."""
+    if expected is None:
+        return
+    tensor = program.tensors[operand]
+    if tensor.element not in expected.elements:
+        elements = " or ".join(e.name.lower() for e in expected.elements)
+        yield f"holds {tensor.element.name.lower()}; it should be {elements}"
+    if not fits(tensor.shape, expected.shape):
+        yield f"has the shape {list(tensor.shape)}; it should be {list(expected.shape)}"
+
+
+def _collisions(program: Program, instruction: Instruction, reading: Reading) -> Iterator[str]:
+    """Operands that share bytes although one of them is written.
+
+    A result may replace an operand where it takes exactly its bytes and elements are worked off one by one.
+    """
+    ways, spans = reading.ways, reading.spans
+    for one, other in combinations(ways, 2):
+        written = [slot for slot in (one, other) if ways[slot] != "read"]
+        if not written or not spans[one].meets(spans[other]):
+            continue
+        first, second = (_place(program, instruction, slot, spans[slot]) for slot in (one, other))
+        if len(written) > 1:
+            yield f"{first} and {second}, share bytes, and both are written"
+            continue
+        read = other if written == [one] else one
+        alike = spans[one] == spans[other] and _element(program, instruction, one) is _element(
+            program, instruction, other
+        )
+        if not (alike and (instruction.opcode in _POINTWISE or read in _STREAMED)):
+            yield f"{first} and {second}, share bytes, and {written[0]} is written while {read} is read"
+
+
+def _element(program: Program, instruction: Instruction, slot: Slot) -> Element:
+    return program.tensors[instruction.operands[slot]].element
+
+
+def _place(program: Program, instruction: Instruction, slot: Slot, span: Bytes) -> str:
+    tensor = tensor_title(program, instruction.operands[slot])
+    return f"{slot}, {tensor}, bytes {span.begin} to {span.end} of storage {span.storage}"

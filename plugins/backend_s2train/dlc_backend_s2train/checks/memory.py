@@ -1,0 +1,130 @@
+"""Storages against each other, tensors against their storages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from dlc.diagnostics import Diagnostic
+from dlc_backend_s2train.checks.problems import problem, tensor_title
+from dlc_backend_s2train.program import Arena, Program, Storage
+
+_LASTING = (Arena.WEIGHTS,)
+"""Arenas whose storages hold values from one run to the next."""
+
+
+def storage_problems(program: Program) -> Iterator[Diagnostic]:
+    """Storages with impossible places or lifetimes, and those that share bytes while both live."""
+    count = len(program.instructions)
+    for number, s in enumerate(program.storages):
+        title = _title(number, s)
+        if s.size < 0 or s.address < 0:
+            yield problem("bad-storage", f"{title} has {s.size} bytes at address {s.address}")
+        if not 0 <= s.begin <= s.end <= count:
+            yield problem("bad-storage", f"{title} lives from instruction {s.begin} to {s.end} of {count}")
+        elif s.arena in _LASTING and (s.begin, s.end) != (0, count):
+            message = f"{title} lives from instruction {s.begin} to {s.end}; it holds values from one run to the next"
+            yield problem("bad-storage", f"{message}, so it lives from 0 to {count}")
+    for storage, content in program.weights.items():
+        if not 0 <= storage < len(program.storages):
+            yield problem("no-such-number", f"weights are given for storage {storage} of {len(program.storages)}")
+            continue
+        s = program.storages[storage]
+        if len(content) != s.size:
+            yield problem("bad-weights", f"{_title(storage, s)} has {s.size} bytes, and weights of {len(content)}")
+        if s.arena is not Arena.WEIGHTS:
+            yield problem("bad-weights", f"{_title(storage, s)} lies outside the arena weights, but begins with values")
+    # Every arena is a memory of its own, with addresses from 0.
+    for arena in Arena:
+        numbers = [n for n, s in enumerate(program.storages) if s.arena is arena and s.size > 0 and s.begin < s.end]
+        yield from _overlaps(program.storages, numbers)
+
+
+def tensor_problems(program: Program) -> Iterator[Diagnostic]:
+    """Tensors without storage, outside of theirs, or not aligned to their elements."""
+    for number, t in enumerate(program.tensors):
+        title = tensor_title(program, number)
+        if not 0 <= t.storage < len(program.storages):
+            yield problem("no-such-number", f"{title} lies in storage {t.storage} of {len(program.storages)}")
+            continue
+        if any(extent < 1 for extent in t.shape):
+            yield problem("bad-tensor", f"{title} has the shape {list(t.shape)}")
+            continue
+        s = program.storages[t.storage]
+        if t.offset < 0 or t.offset + t.nbytes > s.size:
+            end = t.offset + t.nbytes
+            yield problem(
+                "outside-storage", f"{title} has bytes {t.offset} to {end} of {_title(t.storage, s)} of {s.size}"
+            )
+        unit = max(t.element.bits // 8, 1)
+        if (s.address + t.offset) % unit:
+            message = f"{title} begins at address {s.address + t.offset}; {t.element.name.lower()} needs multiples of"
+            yield problem("misaligned", f"{message} {unit}")
+
+
+def _overlaps(storages: tuple[Storage, ...], numbers: list[int]) -> Iterator[Diagnostic]:
+    """Sweep over instructions with those that live sorted by address.
+
+    Those that overlap nothing stand in `places`, where a new one has to look at its neighbours only. Those that do
+    stand in `wrong`, which every new one looks through; it is as long as the problems that were told already.
+    """
+    begins: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for number in numbers:
+        begins.setdefault(storages[number].begin, []).append(number)
+        ends.setdefault(storages[number].end, []).append(number)
+    places: list[tuple[int, int]] = []
+    wrong: list[int] = []
+    for step in sorted({*begins, *ends}):
+        for number in ends.get(step, ()):
+            place = storages[number].address, number
+            k = bisect_left(places, place)
+            if k < len(places) and places[k] == place:
+                del places[k]
+            else:
+                wrong.remove(number)
+        for number in begins.get(step, ()):
+            s = storages[number]
+            k = bisect_right(places, (s.address, -1))
+            hit = [other for _, other in _neighbours(storages, places, k, s)]
+            hit += [other for other in wrong if _share(storages[other], s)]
+            for other in sorted(hit):
+                yield _overlap(storages, other, number, step)
+            if hit:
+                wrong.append(number)
+            else:
+                places.insert(k, (s.address, number))
+
+
+def _neighbours(
+    storages: tuple[Storage, ...], places: list[tuple[int, int]], k: int, s: Storage
+) -> Iterator[tuple[int, int]]:
+    """Those of `places`, which share no bytes with each other, that share some with `s`; it belongs at `k`."""
+    if k and _share(storages[places[k - 1][1]], s):
+        yield places[k - 1]
+    for place in places[k:]:
+        if place[0] >= s.address + s.size:
+            return
+        yield place
+
+
+def _share(one: Storage, other: Storage) -> bool:
+    return one.address < other.address + other.size and other.address < one.address + one.size
+
+
+def _overlap(storages: tuple[Storage, ...], one: int, other: int, step: int) -> Diagnostic:
+    a, b = storages[one], storages[other]
+    begin, end = max(a.address, b.address), min(a.address + a.size, b.address + b.size)
+    return problem(
+        "overlap",
+        f"{_title(one, a)} and {_title(other, b)} share {end - begin} bytes at address {begin} from instruction "
+        f"{step} to {min(a.end, b.end)}",
+        *(
+            f"{_title(n, s)}: {s.size} bytes at {s.address}, instructions {s.begin} to {s.end}"
+            for n, s in ((one, a), (other, b))
+        ),
+    )
+
+
+def _title(number: int, storage: Storage) -> str:
+    return f"storage {number} ({storage.arena.name.lower().replace('_', '-')})"
