@@ -50,6 +50,7 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
     ("elu at 0", e.Elu(x(1), alpha=2.0), [[0]], [[2]]),
     ("hard swish at its corners", e.HardSwish(x(3)), [[-3, 0, 3]], [[0, 0.5, 1]]),
     ("hard sigmoid at its corners", e.HardSigmoid(x(3), alpha=0.25), [[-2, 0, 2]], [[0, 0.25, 0]]),
+    ("hard sigmoid of PyTorch at its corners", e.HardSigmoid(x(2), alpha=1 / 6), [[-3, 3]], [[0, 0]]),
     ("a power of 0 at 0", e.Pow(x(1), x(1, name="y")), [[0], [0]], [[0], [0]]),
     ("a root at 0", e.Pow(x(1), x(1, name="y")), [[0], [0.5]], [[INF], [0]]),
     ("a power of what is negative", e.Pow(x(1), x(1, name="y")), [[-2], [2]], [[-4], [NAN]]),
@@ -66,7 +67,10 @@ TABLE: list[tuple[str, Op, list[Array], list[Array]]] = [
         [[-INF, 0, 0], [5, 1, 2]],
         [[0, -0.25, 0.25], [0, 0.5, 0.5]],
     ),
-    ("round, floor and sign", e.Round(e.Floor(e.Sign(x(1)))), [[0.5]], [[0]]),
+    *(
+        (f"{what}, at a step and between", kind(x(4)), [[-1.5, -0.5, 0, 2]], [[0, 0, 0, 0]])
+        for what, kind in (("round", e.Round), ("floor", e.Floor), ("ceil", e.Ceil), ("sign", e.Sign))
+    ),
     ("mod", e.Mod(x(1), x(1, name="y")), [[5], [3]], [[1], [-1]]),
     ("mod of C", e.Mod(x(1), x(1, name="y"), fmod=True), [[-5], [3]], [[1], [1]]),
     ("acos at 1", e.Acos(x(1)), [[1]], [[-INF]]),
