@@ -1,0 +1,173 @@
+"""The documentation's tables of the instruction set, from the declarations that encoders and decoders use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from dlc_backend_s2train.isa import v1, v2
+from dlc_backend_s2train.isa.bits import Field, Layout
+from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
+from dlc_backend_s2train.isa.ppu import CONTROL
+from dlc_backend_s2train.isa.transfer import TRANSFER
+from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Stage
+
+_OPCODES: Final = {
+    Opcode.NOP: "nothing",
+    Opcode.CONV: "convolution",
+    Opcode.LINEAR: "product with a matrix of weights",
+    Opcode.ELTWISE: "post-processing alone",
+    Opcode.POOL: "average pool, or max-pool with windows that overlap",
+    Opcode.COPY: "the same elements under another shape",
+    Opcode.UPDATE: "weights move along their gradient",
+    Opcode.LOSS: "softmax and cross-entropy",
+    Opcode.FILL: "zeros",
+    Opcode.FRAME: "frames of a tensor go to the device",
+    Opcode.STORE: "results come from the device",
+    Opcode.BARRIER: "what follows waits for all before",
+    Opcode.END: "the program ends",
+}
+_FLAGS: Final = {
+    Flag.RELU: "max(y, 0)",
+    Flag.MASK_WRITE: "writes y > 0 to `mask`",
+    Flag.MASK_READ: "multiplies by the bits of `mask`",
+    Flag.ADD: "adds `res`",
+    Flag.ADD_SINGLE: "adds `res` times std / scale of `bn1`: it was stored behind that norm's backward",
+    Flag.BN_FORWARD: "(y - mean) / std * scale + shift with `bn0`",
+    Flag.BN_BACKWARD: "`dst0` is the gradient times scale / std of `bn0`",
+    Flag.BN_BACKWARD_2: "`dst1` is the gradient times scale / std of `bn1`",
+    Flag.POOL_2: "windows of 2 x 2",
+    Flag.POOL_4: "windows of 4 x 4",
+    Flag.POINTER_WRITE: "writes each maximum's place to `ptr`",
+    Flag.POINTER_READ: "puts each gradient at the place in `ptr`",
+    Flag.DROPOUT: "multiplies by the bits of `aux`, which a forward writes, over the probability to keep",
+    Flag.SOFTMAX_CE: "`dst0` is d loss / d logits for the labels in `aux`, `dst1` the mean loss",
+    Flag.BN_TRAIN: "normalises by the batch's own mean and variance",
+    Flag.PRUNE: "small gradients become 0 or the threshold, by chance",
+}
+
+_MOST_VALUES: Final = 8
+"""Fields with more values are shown by their range."""
+
+
+def tables() -> Mapping[str, str]:
+    """Every table as Markdown, by a name for the place where it stands."""
+    return {
+        "forms": form_table(),
+        "flags": flag_table(),
+        "version-2-word": field_table(v2.WORD),
+        "opcodes": opcode_table(),
+        "version-1-header": field_table(v1.HEADER),
+        "version-1-operands": operand_table(),
+        "ppu-control": field_table(CONTROL),
+        "transfer": field_table(TRANSFER),
+    }
+
+
+def field_table(layout: Layout) -> str:
+    """The fields of a word: where they stand, what their codes mean."""
+    rows = [(_place(layout, field, at), f"`{field.name}`", _values(field), field.note) for field, at in layout.places]
+    return _table(("byte [bits]" if layout.first == "low" else "bits", "field", "values", "meaning"), rows)
+
+
+def opcode_table() -> str:
+    """Codes of opcodes in words of version 2."""
+    rows: list[tuple[str, ...]] = []
+    for opcode in Opcode:
+        stages = [stage for form in FORMS if opcode in form.opcodes for stage in form.stages]
+        rows.append((f"0x{opcode:02X}", f"`{spelled(opcode)}`", _OPCODES[opcode], _codes(stages)))
+    return _table(("code", "opcode", "meaning", "stages"), rows)
+
+
+def flag_table() -> str:
+    """Flags by bit: what they do, what they need and what they exclude."""
+    rows = [_flag_row(bit, flag) for bit, flag in enumerate(Flag)]
+    return _table(("bit", "flag", "meaning", "needs", "not with"), rows)
+
+
+def form_table() -> str:
+    """Which flags and operands an instruction of each opcode and stage may have."""
+    rows: list[tuple[str, ...]] = []
+    for form in FORMS:
+        stages = "any" if len(form.stages) == len(Stage) else _codes(form.stages)
+        # Parts of the unit are declared once for all; some forms lack their flags.
+        possible = (use for use in form.uses if not use.flags or use.flags & form.flags)
+        operands = "<br>".join(_use(use) for use in possible) or "none"
+        rows.append((_codes(form.opcodes), stages, _codes(form.flags) or "none", operands, _tables_of(form)))
+    return _table(("opcode", "stage", "flags", "operands", "geometry, hyper-parameters"), rows)
+
+
+def operand_table() -> str:
+    """Operands of version 1 words in the order of their bits."""
+    rows: list[tuple[str, ...]] = []
+    for word in v1.WORDS:
+        operands = [_operand(name, condition, values) for name, condition, values in v1.operands(word)]
+        fields = ", ".join(f"`{field.name}`" for field in v1.header_fields(word))
+        most = v1.HEADER.width + v1.TENSOR_BITS * len(operands)
+        rows.append((f"`{spelled(word.stage)}`", fields, ", ".join(operands), str(most)))
+    return _table(("stage", "header fields", "operands", "most bits"), rows)
+
+
+def _place(layout: Layout, field: Field, at: int) -> str:
+    last = at + field.width - 1
+    if layout.first == "high":
+        return str(at) if last == at else f"{at}–{last}"
+    if field.width % 8 == 0:
+        return str(at // 8) if field.width == 8 else f"{at // 8}–{last // 8}"
+    return f"{at // 8} [{last % 8}:{at % 8}]"
+
+
+def _values(field: Field) -> str:
+    """`0 = conv, 1 = linear`; reserved codes are those that are not there."""
+    if field.values == (False, True):
+        return "1 = on"
+    named = [(code, value) for code, value in enumerate(field.values) if value is not None]
+    if not named:
+        return f"0 to {(1 << field.width) - 1}"
+    if len(named) > _MOST_VALUES:
+        return f"{len(named)} of {1 << field.width}"
+    shown = (
+        f"{code:0{field.width}b} = {spelled(value) if isinstance(value, Stage) else value}" for code, value in named
+    )
+    return ", ".join(shown)
+
+
+def _flag_row(bit: int, flag: Flag) -> tuple[str, ...]:
+    demands = [(demand, "") for demand in DEMANDS] + [(demand, " (backward)") for demand in BACKWARD_DEMANDS]
+    needs = [f"{_codes(d.any_of, ' or ')}{stage}" for d, stage in demands if flag in d.flags]
+    pairs = [pair[:2] for pair in EXCLUSIONS if flag in pair[:2]]
+    others = [other for pair in pairs for other in pair if other is not flag]
+    return str(bit), f"`{spelled(flag)}`", _FLAGS[flag], ", ".join(needs), _codes(others)
+
+
+def _use(use: Use) -> str:
+    """`src1` read with `bn_train`."""
+    conditions = [f"`{spelled(bit)}`" for bits in (use.flags, use.splitting) for bit in bits]
+    condition = f" with {' or '.join(conditions)}" if conditions else ""
+    return f"`{use.slot}` {use.way}{condition}{', optional' if use.optional else ''}"
+
+
+def _operand(name: str, condition: str, values: Iterable[object]) -> str:
+    """`bn_use` (bn 1 or 2)."""
+    if not condition:
+        return f"`{name}`"
+    held = " or ".join(str(value) for value in values if value is not True)
+    return f"`{name}` (`{condition}`{f' {held}' if held else ''})"
+
+
+def _tables_of(form: Form) -> str:
+    """Which tables the instruction points into."""
+    geometry = "none" if form.geometry == "none" else f"geometry {form.geometry}"
+    if form.hyper_always:
+        return f"{geometry}; hyper-parameters required"
+    return geometry + (f"; hyper-parameters with {_codes(form.hyper, ' or ')}" if form.hyper != NO_FLAGS else "")
+
+
+def _codes(members: Iterable[Enum], joint: str = ", ") -> str:
+    return joint.join(f"`{spelled(member)}`" for member in members)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
