@@ -108,6 +108,7 @@ def _header(data: memoryview, file: str) -> dict[str, Any]:
     if made != header["header_crc"]:
         raise refusal(file, at["header_crc"], _checksum("the header", header["header_crc"], made, 8))
     wanted = {"header_size": HEADER.size, "flags": 0, "architecture": ARCHITECTURE, "table_offset": HEADER.size}
+    wanted["reserved"] = 0
     for name, value in wanted.items():
         if header[name] != value:
             raise refusal(file, at[name], f"{name.replace('_', ' ')} is {header[name]}; it should be {value}")

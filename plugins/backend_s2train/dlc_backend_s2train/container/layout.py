@@ -133,10 +133,11 @@ HEADER: Final = Record(
         Field("rows", "u8", "rows of processing elements in a column"),
         Field("lanes", "u8", "accumulators of a processing element"),
         Field("weight_bytes", "u32", "weight memory of a column"),
+        Field("sections", "u32", "entries of the table"),
         Field("table_offset", "u64", "64"),
         Field("file_size", "u64", "bytes of the whole file"),
         Field("table_crc", "u64", "CRC-64/XZ of the table"),
-        Field("sections", "u32", "entries of the table"),
+        Field(_RESERVED, "u32", "0"),
         Field("header_crc", "u32", "CRC-32C of the 60 bytes before"),
     ),
 )
