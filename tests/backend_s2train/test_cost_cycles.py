@@ -19,39 +19,39 @@ from dlc_backend_s2train.cost.cycles import (
     utilisation,
 )
 from dlc_backend_s2train.cost.work import Work, work_of
-from dlc_backend_s2train.program import Geometry, Stage, Target
+from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import CLASSIFIER, TABLE, Row
 
-SMALL = Target(cores=1, columns=2, rows=2, lanes=4, weight_bytes=64)
+SMALL = Target(cores=1, columns=2, rows=2, weight_bytes=64)
 """A machine whose tiles small shapes fill."""
 STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.layer)
 def test_the_published_table(row: Row) -> None:
-    work = work_of("conv", Stage.FORWARD, row.geometry())
+    work = work_of(Opcode.CONV, Stage.FORWARD, row.geometry())
     assert (work.splits, work.tile_passes, work.steps) == (row.splits, row.passes, row.steps)
     assert f"{float(utilisation(work.macs, work.steps)):.3f}".removeprefix("0") == row.use
-    assert work_of("conv", Stage.FORWARD, row.geometry(7)).steps == 7 * row.steps
+    assert work_of(Opcode.CONV, Stage.FORWARD, row.geometry(7)).steps == 7 * row.steps
 
 
 def test_the_published_sums() -> None:
-    works = [(row.times, work_of("conv", Stage.FORWARD, row.geometry())) for row in TABLE]
+    works = [(row.times, work_of(Opcode.CONV, Stage.FORWARD, row.geometry())) for row in TABLE]
     assert sum(times * work.steps for times, work in works) == 977_952
     assert sum(times for times, _ in works) == 20
-    head = work_of("linear", Stage.FORWARD, CLASSIFIER).macs
+    head = work_of(Opcode.LINEAR, Stage.FORWARD, CLASSIFIER).macs
     assert sum(times * work.macs for times, work in works) + head == 555_422_720
 
 
 def test_the_published_macs_of_training() -> None:
-    total = 3 * work_of("linear", Stage.FORWARD, CLASSIFIER).macs
+    total = 3 * work_of(Opcode.LINEAR, Stage.FORWARD, CLASSIFIER).macs
     for row in TABLE:
         stages = [s for s in STAGES if row.layer != "stem" or s is not Stage.BACKWARD]
-        total += sum(row.times * work_of("conv", stage, row.geometry()).macs for stage in stages)
+        total += sum(row.times * work_of(Opcode.CONV, stage, row.geometry()).macs for stage in stages)
     assert total == 1_664_498_688
 
 
@@ -59,7 +59,7 @@ def test_the_published_macs_of_training() -> None:
 def geometries(draw: Any) -> Geometry:
     """Shapes of convolutions of kernels 1 and 3 that the array has, with sensible pads."""
     kernel, stride = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 2]))
-    ho, wo = draw(st.integers(1, 9)), draw(st.integers(1, 11))
+    ho, wo = draw(st.integers(1, 9)), draw(st.sampled_from([1, 2, 7, 15, 16, 17, 31, 32, 35]))
     pads = tuple(draw(st.integers(0, kernel // 2)) for _ in range(4))
     hi, wi = (
         (out - 1) * stride + kernel - pads[k] - pads[k + 2] + draw(st.integers(0, stride - 1))
@@ -91,22 +91,22 @@ def broadcasts(g: Geometry, target: Target) -> tuple[int, int]:
 
 @given(geometries())
 def test_steps_are_what_loops_count(g: Geometry) -> None:
-    work = work_of("conv", Stage.FORWARD, g, SMALL)
+    work = work_of(Opcode.CONV, Stage.FORWARD, g, SMALL)
     assert (work.steps, work.serial_steps) == broadcasts(g, SMALL)
 
 
 @given(geometries())
 def test_the_backward_stage_is_a_convolution_of_dilated_dy(g: Geometry) -> None:
-    work = work_of("conv", Stage.BACKWARD, g, SMALL)
+    work = work_of(Opcode.CONV, Stage.BACKWARD, g, SMALL)
     result = (g.hi, g.wi) if g.kh > 1 else (g.ho, g.wo)
     turned = Geometry(g.n, g.co, g.ci, 1, 1, *result, g.kh, g.kw, groups=g.groups)
     assert work.steps == broadcasts(turned, SMALL)[0]
-    assert work.macs == work_of("conv", Stage.FORWARD, g, SMALL).macs
+    assert work.macs == work_of(Opcode.CONV, Stage.FORWARD, g, SMALL).macs
 
 
 @given(geometries(), st.sampled_from(STAGES))
 def test_no_pe_does_more_than_it_can(g: Geometry, stage: Stage) -> None:
-    work = work_of("conv", stage, g, SMALL)
+    work = work_of(Opcode.CONV, stage, g, SMALL)
     for reading in ("parallel", "serial"):
         assert compute_cycles(work, Assumptions(reading)) > 0
     assert 0 < utilisation(work.macs, work.steps, SMALL) <= 1
@@ -121,13 +121,13 @@ def test_splits_add_up(g: Geometry, at: int, image: int, stage: Stage) -> None:
         return
     from dataclasses import replace
 
-    whole = work_of("conv", stage, g, SMALL)
+    whole = work_of(Opcode.CONV, stage, g, SMALL)
     summed = g.co if stage is Stage.BACKWARD else g.ci
     if 0 < at < summed:
-        parts = [work_of("conv", stage, replace(g, channels=c), SMALL) for c in ((0, at), (at, summed))]
+        parts = [work_of(Opcode.CONV, stage, replace(g, channels=c), SMALL) for c in ((0, at), (at, summed))]
         assert (sum(p.steps for p in parts), sum(p.macs for p in parts)) == (whole.steps, whole.macs)
     if 0 < image < g.n:
-        parts = [work_of("conv", stage, replace(g, samples=s), SMALL) for s in ((0, image), (image, g.n))]
+        parts = [work_of(Opcode.CONV, stage, replace(g, samples=s), SMALL) for s in ((0, image), (image, g.n))]
         assert (sum(p.steps for p in parts), sum(p.serial_steps for p in parts)) == (whole.steps, whole.serial_steps)
 
 
@@ -141,7 +141,7 @@ def test_splits_add_up(g: Geometry, at: int, image: int, stage: Stage) -> None:
 )
 def test_linear_layers(stage: Stage, steps: int, passes: int, splits: int) -> None:
     """16 outputs a column, 64 columns; a sample a row; 256 input features a load."""
-    work = work_of("linear", stage, Geometry(4, 512, 1000))
+    work = work_of(Opcode.LINEAR, stage, Geometry(4, 512, 1000))
     assert (work.steps, work.passes, work.splits) == (steps, passes, splits)
     assert work.macs == 4 * 512 * 1000
     assert work.serial_steps == 16 * steps
@@ -149,29 +149,40 @@ def test_linear_layers(stage: Stage, steps: int, passes: int, splits: int) -> No
 
 def test_the_published_blocks_of_a_linear_layer() -> None:
     """AlexNet's 4096 x 2048: 16 blocks of inputs, 2 of outputs."""
-    work = work_of("linear", Stage.FORWARD, Geometry(1, 4096, 2048))
+    work = work_of(Opcode.LINEAR, Stage.FORWARD, Geometry(1, 4096, 2048))
     assert (work.splits, work.passes) == (16, 2)
 
 
 @pytest.mark.parametrize(
     "kernel, stride, pieces, rows",
-    [(5, 1, 4, 12), (7, 2, 9, 27), (11, 4, 121, 121), (11, 1, 16, 48), (2, 1, 1, 3)],
+    [(5, 1, 4, 6), (7, 2, 9, 9), (11, 4, 121, 11), (11, 1, 16, 12), (2, 1, 1, 3)],
 )
 def test_other_kernels_are_decomposed(kernel: int, stride: int, pieces: int, rows: int) -> None:
-    g = Geometry(1, 3, 8, 32, 32, 16, 16, kernel, kernel, (stride, stride))
-    work = work_of("conv", Stage.FORWARD, g)
-    assert (work.pieces, work.kernel_rows) == (pieces, rows)
-    assert work.macs == 3 * 8 * 256 * kernel * kernel
+    """One row tile of four: each piece's rows go by once."""
+    size = 3 * stride + kernel
+    work = work_of(Opcode.CONV, Stage.FORWARD, Geometry(1, 3, 8, size, size, 4, 4, kernel, kernel, (stride, stride)))
+    assert (work.pieces, work.lines) == (pieces, rows)
+    assert work.macs == 3 * 8 * 16 * kernel * kernel
+
+
+def test_weight_gradients_by_hand() -> None:
+    """dy of 32 x 32 in two strips; a row of 16 of it meets 18 elements of x. With stride 2, dy of 16 x 16 has zeros
+    between its elements: 31 x 31, in strips of 16 and 15."""
+    work = work_of(Opcode.CONV, Stage.WEIGHT_GRADIENT, TABLE[1].geometry(2))
+    assert work.steps == 64 * 2 * 32 * 2 * 18
+    assert work.serial_steps == 64 * 2 * 32 * 32 * 3
+    strided = work_of(Opcode.CONV, Stage.WEIGHT_GRADIENT, TABLE[2].geometry())
+    assert strided.steps == 64 * 2 * 31 * (18 + 17)
 
 
 def test_cores_that_are_off_cost_passes() -> None:
     g = TABLE[1].geometry()
-    one = work_of("conv", Stage.FORWARD, g, cores=0b1000)
-    assert one.steps == 8 * work_of("conv", Stage.FORWARD, g).steps
+    one = work_of(Opcode.CONV, Stage.FORWARD, g, cores=0b1000)
+    assert one.steps == 8 * work_of(Opcode.CONV, Stage.FORWARD, g).steps
 
 
 def test_density_skips_zeros_and_the_slowest_row_counts() -> None:
-    work = work_of("conv", Stage.FORWARD, TABLE[1].geometry())
+    work = work_of(Opcode.CONV, Stage.FORWARD, TABLE[1].geometry())
     assert compute_cycles(work) == 55_296
     assert compute_cycles(work, Assumptions(density=(0.25, 0.5, 0.125, 0.0))) == 27_648
     assert compute_cycles(work, Assumptions("serial")) == work.macs // 256 == ideal_serial(work)
@@ -197,13 +208,13 @@ def test_densities_outside_0_to_1_are_refused(density: tuple[float, ...]) -> Non
 )
 def test_shapes_of_nothing_are_refused(g: Geometry) -> None:
     with pytest.raises(DlcError) as caught:
-        work_of("conv", Stage.FORWARD, g)
+        work_of(Opcode.CONV, Stage.FORWARD, g)
     assert caught.value.diagnostics[0].code == "bad-geometry"
 
 
 def test_a_machine_without_lanes_is_refused() -> None:
     with pytest.raises(DlcError) as caught:
-        work_of("conv", Stage.FORWARD, Geometry(1, 1, 1), Target(lanes=0))
+        work_of(Opcode.CONV, Stage.FORWARD, Geometry(1, 1, 1), Target(lanes=0))
     assert caught.value.diagnostics[0].code == "bad-target"
 
 
@@ -236,6 +247,7 @@ def test_the_link() -> None:
 
 
 def test_a_work_is_its_loops() -> None:
-    work = Work(1, 2, 3, 5, 7, 11, 13, 17, 19, 1)
-    assert work.steps == 2 * 3 * 5 * 11 * 13 * 17
+    work = Work(1, 2, 3, 5, 7, 11, 13, 17, 19, 23)
+    assert work.steps == 2 * 3 * 11 * 13 * 17
+    assert work.serial_steps == 2 * 3 * 11 * 19
     assert work.tile_passes == 2 * 3 * 5 * 7

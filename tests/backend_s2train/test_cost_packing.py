@@ -8,7 +8,7 @@ import pytest
 import torch
 from dlc_backend_s2train.cost.packing import Mosaic, lay_out, pack, pitch
 from dlc_backend_s2train.cost.work import work_of
-from dlc_backend_s2train.program import Geometry, Stage
+from dlc_backend_s2train.program import Geometry, Opcode, Stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,9 +94,9 @@ def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: in
 @given(geometries(), st.sampled_from(STAGES), st.sampled_from([1, 2, 4]))
 def test_packing_never_costs(g: Geometry, stage: Stage, window: int) -> None:
     gain = pack(g, stage, window=window)
-    assert gain.before == work_of("conv", stage, g).steps
+    assert gain.before == work_of(Opcode.CONV, stage, g).steps
     assert 0 < gain.after <= gain.before
-    works = [work_of("conv", stage, part) for part in gain.mosaic.parts]
+    works = [work_of(Opcode.CONV, stage, part) for part in gain.mosaic.parts]
     assert (gain.after, gain.passes_after) == (sum(w.steps for w in works), sum(w.tile_passes for w in works))
     assert gain.mosaic.images <= g.n
 
@@ -144,10 +144,10 @@ def test_windows_of_a_pool_keep_images_apart() -> None:
 
 
 def test_a_mosaic_fits_the_feature_memory() -> None:
-    """1 x 1 maps of many channels: 64 KiB of a feature memory end a mosaic earlier."""
-    wide = pack(Geometry(64, 4096, 4, 2, 2, 2, 2), Stage.FORWARD)
-    narrow = pack(Geometry(64, 64, 4, 2, 2, 2, 2), Stage.FORWARD)
-    assert wide.mosaic.images < narrow.mosaic.images
+    """3 x 4 maps of 5 x 5 have 20 rows of 15 columns, so of 1024 channels 150 KiB in each of four memories of 64."""
+    narrow, wide = (pack(Geometry(60, ci, 4, 5, 5, 5, 5), Stage.FORWARD).mosaic for ci in (64, 1024))
+    assert (narrow.across, narrow.down) == (3, 4)
+    assert wide.images < narrow.images
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -17,10 +17,9 @@ from typing import Literal
 
 from dlc.diagnostics import error
 from dlc_backend_s2train.cost.work import Work
+from dlc_backend_s2train.frames.sizes import BEAT
 from dlc_backend_s2train.program import Target
 
-BEAT = 8
-"""Bytes of a beat."""
 REGISTER_BEATS = 2
 """Burst of one configuration register."""
 REGISTERS = 10

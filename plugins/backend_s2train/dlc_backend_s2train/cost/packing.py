@@ -12,7 +12,7 @@ Rules, per axis, for i inputs, o outputs, kernel k (dilated), stride s, leading 
 - neighbours share their halo: with k = 3, p = 1 the pitch is o + 1, one column of zeros between images;
 - results between images are made and not stored (forward), and are zero in dy (backward, weight gradient): they take
   lanes, so images lie side by side only as far as all of them fit one tile;
-- a mosaic fits the feature memory, unless a single image does not either.
+- a mosaic fits the feature memory.
 
 As an element that is broadcast reaches at most k lanes, what packing saves in the parallel reading is halos and empty
 rows, no more; in the serial reading it is empty rows alone. Tile passes fall by the number of images.
@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dlc_backend_s2train.cost.work import Work, counted, work_of
-from dlc_backend_s2train.program import Geometry, Stage, Target
+from dlc_backend_s2train.cost.work import work_of
+from dlc_backend_s2train.frames.layout import reduced
+from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 
-FEATURE_BYTES = 64 * 1024
-"""Address window of one feature memory; there are as many as PE rows."""
 _ROW_TILES = 4
 """Most tiles' worth of images below each other that are tried; from there on gains repeat."""
 
@@ -79,7 +79,7 @@ def pitch(geometry: Geometry, window: int = 1) -> tuple[int, int]:
 
 def lay_out(geometry: Geometry, across: int, down: int, window: int = 1) -> Mosaic:
     """The mosaics of a batch, with `across` x `down` images in each."""
-    n = counted(geometry, Stage.FORWARD)[0]
+    n = reduced(geometry, Stage.FORWARD).n
     rows, columns = pitch(geometry, window)
     g = replace(geometry, n=n, samples=(0, 0))
 
@@ -115,15 +115,13 @@ def pack(geometry: Geometry, stage: Stage, target: Target | None = None, cores: 
         DlcError: "bad-geometry".
     """
     target = target or Target()
-    plain = work_of("conv", stage, geometry, target, cores)
+    plain = work_of(Opcode.CONV, stage, geometry, target, cores)
     best: tuple[tuple[int, int, int], Mosaic] | None = None
     for across, down in _candidates(geometry, stage, target, window):
         mosaic = lay_out(geometry, across, down, window)
-        works = [work_of("conv", stage, part, target, cores) for part in mosaic.parts]
-        if mosaic.images > 1 and not all(map(_fits, works, [target] * len(works))):
-            continue
+        works = [work_of(Opcode.CONV, stage, part, target, cores) for part in mosaic.parts]
         key = (sum(w.steps for w in works), sum(w.tile_passes for w in works), mosaic.images)
-        if best is None or key < best[0]:
+        if best is None or (key < best[0] and _fits(mosaic, stage, target, cores)):
             best = (key, mosaic)
     assert best is not None, "one image is a mosaic"
     return Gain(best[1], plain.steps, best[0][0], plain.tile_passes, best[0][1])
@@ -131,7 +129,7 @@ def pack(geometry: Geometry, stage: Stage, target: Target | None = None, cores: 
 
 def _candidates(g: Geometry, stage: Stage, target: Target, window: int) -> Iterator[tuple[int, int]]:
     """(across, down), one image first."""
-    n = counted(g, stage)[0]
+    n = reduced(g, stage).n
     yield 1, 1
     rows, columns = pitch(g, window)
     # In the backward stage lanes and rows hold dx; where the kernel is 1 x 1, only the samples that it took.
@@ -145,8 +143,6 @@ def _candidates(g: Geometry, stage: Stage, target: Target, window: int) -> Itera
                 yield wide, down
 
 
-def _fits(work: Work, target: Target) -> bool:
-    """Whether the elements of one image and split fit the feature memories."""
-    rows = work.row_tiles * target.rows + work.kernel_rows
-    channels = -(-work.channels // work.splits)
-    return rows * work.span * channels * 2 <= FEATURE_BYTES * target.rows
+def _fits(mosaic: Mosaic, stage: Stage, target: Target, cores: int) -> bool:
+    """Whether frames of the mosaics fit the feature memory."""
+    return all(sizes(Opcode.CONV, stage, part, None, target, cores).resident for part in mosaic.parts)
