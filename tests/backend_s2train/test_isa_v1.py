@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,32 @@ def test_what_makes_no_sense_is_refused_with_the_reason(data: bytes, reason: str
     with pytest.raises(DlcError, match="bad-word") as caught:
         v1.decode(data)
     assert reason in str(caught.value)
+
+
+LEGAL = {
+    # Bits that are free, and codes of padding, kernel and norms: net, stride, relu, add, maxpool, part_sum.
+    (v1.Forward, "conv"): 2**6 * 3 * 3 * 2,
+    # Without softmax relu and add are free.
+    (v1.Forward, "linear"): 2**2 * 2 * (1 + 2**2),
+    (v1.Backward, "conv"): 2**6 * 3 * 3 * 3,
+    (v1.Backward, "linear"): 2**4 * 3,
+    (v1.WeightGradient, "conv"): 2**3 * 3 * 3,
+    (v1.WeightGradient, "linear"): 2**2,
+    (v1.WeightUpdate, "conv"): 2,
+    (v1.WeightUpdate, "linear"): 2,
+}
+
+
+def test_of_all_headers_those_that_make_sense_are_legal() -> None:
+    found: Counter[tuple[type[v1.Word], str]] = Counter()
+    for header in range(1 << 16):
+        try:
+            word = v1.decode(header.to_bytes(2, "big") + bytes(14))
+        except DlcError:
+            continue
+        found[type(word), word.op] += 1
+        assert v1.encode(word)[:2] == header.to_bytes(2, "big")
+    assert found == LEGAL
 
 
 def test_places_count_from_the_file() -> None:
