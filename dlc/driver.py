@@ -126,14 +126,13 @@ def compile_source(
         on_step: Told every step's result as it comes.
     """
     done: list[StepResult[Any]] = []
-    title = source.path.stem if source.path else Path(source.name).stem
 
     def stages() -> Iterator[tuple[str, Callable[[], StepResult[Any]]]]:
         backend, package = recipe.backend, recipe.backend_package
         yield "parse", lambda: parse(source, frontend, frontend_package, session)
         for name, run in passes(recipe, session):
             yield name, lambda run=run: run(done[-1].handle)
-        yield "emit", lambda: emit(backend, package, done[-1].handle, session, title)
+        yield "emit", lambda: emit(backend, package, done[-1].handle, session, source.title)
         yield "build", lambda: compile_artifact(backend, package, done[-1].handle, session)
 
     check_stop(recipe, stop_after)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.backend import Backend
@@ -77,7 +76,7 @@ def compile_training(
     ends: Plans = {name: found[name] for name in recipe.functions}
     if stop_after in ("", "emit", "build"):
         bundle = joined(ends, parsed, stage, source, frontend)
-        emitted = told(emit_training(recipe.backend, recipe.backend_package, bundle, session, _title(source)))
+        emitted = told(emit_training(recipe.backend, recipe.backend_package, bundle, session, source.title))
         if stop_after != "emit":
             told(compile_artifact(recipe.backend, recipe.backend_package, emitted.handle, session))
     return Build(tuple(done))
@@ -146,7 +145,3 @@ def _template(source: Source, frontend: Frontend, names: list[str]) -> tuple[str
         return source.suffix, frontend.template(source, names)
     except DlcError:
         return "", b""
-
-
-def _title(source: Source) -> str:
-    return source.path.stem if source.path else Path(source.name).stem

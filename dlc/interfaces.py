@@ -39,6 +39,11 @@ class Source:
         return self.label or (str(self.path) if self.path else "<bytes>")
 
     @property
+    def title(self) -> str:
+        """What generated names start from: the file's name without its extension."""
+        return (self.path or Path(self.name)).stem
+
+    @property
     def suffix(self) -> str:
         """Lower-case file extension with its dot, or ""."""
         return (self.path or Path(self.label)).suffix.lower()
