@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,25 +30,31 @@ class _Difference(Loss):
 
 
 @dataclass(frozen=True)
-class Mse(_Difference):
-    """Mean squared error."""
+class _Plain(_Difference):
+    """A loss without options of its own."""
 
-    name: ClassVar[str] = "mse"
+    op: ClassVar[Callable[..., Op]]
+    """What computes it."""
     reduction: Reduction = option("mean", REDUCTION)
 
     def _value(self, prediction: Op, labels: Op) -> Op:
-        return ops.MeanSquaredError(prediction, labels, reduction=self.reduction)
+        return type(self).op(prediction, labels, reduction=self.reduction)
 
 
 @dataclass(frozen=True)
-class L1(_Difference):
+class Mse(_Plain):
+    """Mean squared error."""
+
+    name: ClassVar[str] = "mse"
+    op = ops.MeanSquaredError
+
+
+@dataclass(frozen=True)
+class L1(_Plain):
     """Mean absolute error."""
 
     name: ClassVar[str] = "l1"
-    reduction: Reduction = option("mean", REDUCTION)
-
-    def _value(self, prediction: Op, labels: Op) -> Op:
-        return ops.MeanAbsoluteError(prediction, labels, reduction=self.reduction)
+    op = ops.MeanAbsoluteError
 
 
 @dataclass(frozen=True)
