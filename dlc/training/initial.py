@@ -18,7 +18,7 @@ from dlc.ops.elementwise import Cast, Mul
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from dlc.ops.shape import Expand, Reshape, Transpose
 from dlc.training.fans import Fans, fans
-from dlc.training.initializers import Initializer, Stored, initial_value
+from dlc.training.initializers import Drawn, Initializer, initial_value
 from dlc.training.weights import chosen, refused
 
 
@@ -35,7 +35,7 @@ def begun(
     Raises:
         DlcError: (USAGE) a pattern fits nothing, nothing is chosen, or no input is left for data.
     """
-    if not isinstance(initializer, Stored):
+    if isinstance(initializer, Drawn):
         model = with_weights(model, patterns)
     return initialised(model, chosen(patterns, (model.outputs[prediction],)), initializer, seed)
 
@@ -73,7 +73,7 @@ def initialised(
         initializer: Gives the values.
         seed: Of the random numbers, not negative.
     """
-    if isinstance(initializer, Stored):
+    if not isinstance(initializer, Drawn):
         return model, weights
     known = fans(weights, model.outputs)
     scales = _scales(weights, model.outputs)

@@ -57,12 +57,8 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Initializer(Configurable, ABC):
+class Initializer(Configurable):
     """What a weight starts with."""
-
-    @abstractmethod
-    def values(self, shape: tuple[int, ...], fans: Fans, draw: Draw) -> Array:
-        """Numbers of a shape, in f64."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +67,18 @@ class Stored(Initializer):
 
     name: ClassVar[str] = "stored"
 
+
+@dataclass(frozen=True)
+class Drawn(Initializer, ABC):
+    """Other numbers than the model has."""
+
+    @abstractmethod
     def values(self, shape: tuple[int, ...], fans: Fans, draw: Draw) -> Array:
-        """Nothing to draw: `initialised` leaves such weights alone."""
-        raise NotImplementedError
+        """Numbers of a shape, in f64."""
 
 
 @dataclass(frozen=True)
-class Zeros(Initializer):
+class Zeros(Drawn):
     """0; torch.nn.init.zeros_."""
 
     name: ClassVar[str] = "zeros"
@@ -88,7 +89,7 @@ class Zeros(Initializer):
 
 
 @dataclass(frozen=True)
-class ConstantValue(Initializer):
+class ConstantValue(Drawn):
     """One value; torch.nn.init.constant_."""
 
     name: ClassVar[str] = "constant"
@@ -100,7 +101,7 @@ class ConstantValue(Initializer):
 
 
 @dataclass(frozen=True)
-class Uniform(Initializer):
+class Uniform(Drawn):
     """U[low, high); torch.nn.init.uniform_."""
 
     name: ClassVar[str] = "uniform"
@@ -119,7 +120,7 @@ class Uniform(Initializer):
 
 
 @dataclass(frozen=True)
-class Normal(Initializer):
+class Normal(Drawn):
     """N(mean, std²); torch.nn.init.normal_."""
 
     name: ClassVar[str] = "normal"
@@ -136,7 +137,7 @@ def _uniform_of(std: float, shape: tuple[int, ...], draw: Draw) -> Array:
 
 
 @dataclass(frozen=True)
-class Xavier(Initializer):
+class Xavier(Drawn):
     """Variance gain² · 2 / (fan-in + fan-out): Glorot and Bengio 2010."""
 
     gain: float = option(1.0, _GAIN, low=0)
@@ -168,7 +169,7 @@ class XavierNormal(Xavier):
 
 
 @dataclass(frozen=True)
-class Kaiming(Initializer):
+class Kaiming(Drawn):
     """Variance gain² / fan, where the gain follows from the nonlinearity behind the layer: He et al. 2015."""
 
     a: float = option(0.0, "slope of leaky-relu below zero")
@@ -234,7 +235,7 @@ def parse_initializer(text: str | Spec, source: str = "initializer") -> Initiali
     return selected(text, source, INITIALIZERS, "initializer", "initializers")
 
 
-def initial_value(name: str, of: Type, fans: Fans, initializer: Initializer, seed: int) -> Tensor:
+def initial_value(name: str, of: Type, fans: Fans, initializer: Drawn, seed: int) -> Tensor:
     """What one weight starts with, rounded to its type."""
     values = initializer.values(of.shape, fans, Draw(seed, name))
     with np.errstate(over="ignore"):

@@ -22,7 +22,7 @@ from dlc.ops.shape import Reshape, Slice, Transpose
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
 from dlc.training.fans import Fans, fans
-from dlc.training.initializers import INITIALIZERS, Draw, initial_value, parse_initializer
+from dlc.training.initializers import INITIALIZERS, Draw, Drawn, initial_value, parse_initializer
 from dlc.training.step import initial_values
 from dlc.types import Array, Type, f16, f32, f64, i64
 from tests.training.nets import NETS, Training, module_of, step_of
@@ -52,7 +52,9 @@ CASES: dict[str, Fill] = {
 
 def drawn(text: str, name: str = "w", seed: int = 1, of: Type = CONV) -> Array:
     known = Fans(int(np.prod(of.shape[1:])), of.shape[0] * int(np.prod(of.shape[2:])), True)
-    return initial_value(name, of, known, parse_initializer(text), seed).array()
+    initializer = parse_initializer(text)
+    assert isinstance(initializer, Drawn)
+    return initial_value(name, of, known, initializer, seed).array()
 
 
 @pytest.mark.parametrize("text", CASES)
