@@ -174,7 +174,7 @@ class _Work:
     def add(self, op: Op, contribution: Op) -> None:
         """One more contribution to the cotangent of a value."""
         before = self.cotangents.get(_key(op))
-        self.cotangents[_key(op)] = contribution if before is None else Call(_sum(op.type), (before, contribution))
+        self.cotangents[_key(op)] = contribution if before is None else Call(sum_kernel(op.type), (before, contribution))
 
     def step(self, op: Op, path: frozenset[str]) -> None:
         """Hand the cotangents of an op's results, if it has any, on to its operands."""
@@ -261,8 +261,8 @@ def _checked(op: Op, found: Sequence[Op | None]) -> Sequence[Op | None]:
 
 
 @cache
-def _sum(type: Type) -> Kernel:
-    """r[i] = p0[i] + p1[i]."""
+def sum_kernel(type: Type) -> Kernel:
+    """r[i] = p0[i] + p1[i]: what adds the contributions to one cotangent."""
     a, b = Param("a", type), Param("b", type)
     i = grid(type.shape)
     return kernel_of((a, b), [comp(i, a[i] + b[i])], type.dtype)

@@ -3,6 +3,7 @@
     weights                    every parameter of rank 1 or more; statistics of batch normalisations are none
     classifier.*,*.bias        those whose names match a pattern
     !encoder.*                 all but these; later patterns count more
+    !norms                     all but scales and shifts of batch normalisations, if there are any
 
 Patterns are those of a shell: `*`, `?`, `[abc]`; case counts.
 """
@@ -20,6 +21,8 @@ from dlc.spec import OptionError
 
 ALL: Final = "weights"
 """The pattern for what is trained by default."""
+NORMS: Final = "norms"
+"""The pattern for scales and shifts of batch normalisations."""
 
 
 def parameters(outputs: Sequence[Op]) -> Mapping[str, Op]:
@@ -54,6 +57,10 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
     for pattern in patterns:
         name = pattern.removeprefix("!")
         fits = default if name == ALL and name not in known else {n for n in known if fnmatchcase(n, name)}
+        if name == NORMS and name not in known:
+            fits = _of_norms(known, outputs)
+            if not fits and pattern.startswith("!"):
+                continue
         if not fits and pattern.startswith("!") and _inputs((name,), outputs):
             continue  # data is never trained
         if not fits:
@@ -83,6 +90,12 @@ def _default(known: Mapping[str, Op], outputs: Sequence[Op]) -> set[str]:
     norms = (op for op in toposort(outputs) if isinstance(op, BatchNorm))
     statistics = {x.digest for op in norms for x in (op.mean, op.var)}
     return {name for name, op in known.items() if op.shape and op.digest not in statistics}
+
+
+def _of_norms(known: Mapping[str, Op], outputs: Sequence[Op]) -> set[str]:
+    norms = (op for op in toposort(outputs) if isinstance(op, BatchNorm))
+    own = {x.digest for op in norms for x in (op.scale, op.bias)}
+    return {name for name, op in known.items() if op.digest in own}
 
 
 def _inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> list[str]:

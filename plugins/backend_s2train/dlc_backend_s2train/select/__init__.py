@@ -1,0 +1,1 @@
+"""From a graph of ops to a graph of instructions."""

@@ -1,0 +1,137 @@
+"""From groups to a graph of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlc.graph import Graph, Input, Item, Op
+from dlc.graph.evaluate import is_constant
+from dlc.types import Type, f16, i32
+from dlc_backend_s2train.instruction import (
+    Read,
+    S2Instruction,
+    Write,
+    geometry_values,
+    hyper_values,
+    names_of,
+    packed_type,
+)
+from dlc_backend_s2train.program import OPERANDS
+from dlc_backend_s2train.select import parameters
+from dlc_backend_s2train.select.effects import Key
+from dlc_backend_s2train.select.group import Group, Made
+
+
+@dataclass
+class Builder:
+    """Makes ops of groups, operands first."""
+
+    graph: Graph
+    """The graph of ops that the groups were selected from."""
+    groups: Sequence[Group]
+    _made: dict[Key, tuple[Group, int]] = field(default_factory=dict[Key, tuple[Group, int]])
+    _done: dict[int, S2Instruction] = field(default_factory=dict[int, S2Instruction])
+    _ops: dict[str, Op] = field(default_factory=dict[str, Op])
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def __post_init__(self) -> None:
+        self._ops = {op.digest: op for op in self.graph.ops}
+        for group in self.groups:
+            for place, made in enumerate(self._writes(group)):
+                self._made[made.key] = group, place
+
+    def value(self, given: Key | Op) -> Op:
+        """The op of the new graph that a key or a parameter stands for."""
+        if isinstance(given, Op):
+            return given
+        if given in self._made:
+            group, place = self._made[given]
+            made = self._instruction(group)
+            return made if len(made.results) == 1 else Item(made, place)
+        return self._outside(self._ops[given])
+
+    def _outside(self, op: Op) -> Op:
+        """An input in the device's element type, or a constant."""
+        if isinstance(op, Input):
+            return Input(op.name, Type(f16 if op.dtype.is_float else i32, op.shape), op.role)
+        assert is_constant(op, {}), f"{op} is computed by no instruction"
+        values = parameters.known_value(op)
+        assert values is not None
+        return parameters.held(op, parameters.half(values))
+
+    def _instruction(self, group: Group) -> S2Instruction:
+        """The op of a group. Never recurses: chains are as deep as networks."""
+        stack = [group]
+        while stack:
+            now = stack[-1]
+            if id(now) in self._done:
+                stack.pop()
+                continue
+            missing = [g for g in self._before(now) if id(g) not in self._done]
+            if missing:
+                stack += missing
+                continue
+            self._done[id(now)] = self._emitted(now)
+            stack.pop()
+        return self._done[id(group)]
+
+    def _before(self, group: Group) -> list[Group]:
+        keys = (g.value for g in group.reads.values() if isinstance(g.value, str))
+        return [self._made[k][0] for k in keys if k in self._made]
+
+    def _emitted(self, group: Group) -> S2Instruction:
+        reads = [(slot, group.reads[slot]) for slot in OPERANDS if slot in group.reads]
+        writes = [(slot, group.writes[slot]) for slot in OPERANDS if slot in group.writes]
+        told: list[Read] = [(slot, given.shape, given.offset) for slot, given in reads]
+        gives: list[Write] = [
+            (slot, m.element.name.lower(), m.shape, m.role.name.lower(), m.offset) for slot, m in writes
+        ]
+        op = S2Instruction(
+            tuple(self.value(given.value) for _, given in reads),
+            opcode=group.opcode.name.lower(),
+            stage=group.stage.name.lower(),
+            flags=names_of(group.flags),
+            geometry=geometry_values(group.geometry) if group.geometry else (),
+            hyper=hyper_values(group.hyper) if group.hyper else (),
+            reads=tuple(told),
+            writes=tuple(gives),
+            results=tuple(packed_type(m.element, m.whole or m.shape) for _, m in writes),
+        )
+        names = dict.fromkeys(name for part in group.origin for name in self.graph.origin(part))
+        self.origins[op.digest] = tuple(names)
+        return op
+
+    @staticmethod
+    def _writes(group: Group) -> list[Made]:
+        return [group.writes[slot] for slot in OPERANDS if slot in group.writes]
+
+
+def built(
+    graph: Graph, groups: Sequence[Group], plain: Sequence[tuple[str, Key]], new: Mapping[Input, tuple[str, Key]]
+) -> Graph:
+    """The graph of instructions.
+
+    Args:
+        graph: What the groups were selected from.
+        groups: All of them.
+        plain: Outputs by name, the loss among them.
+        new: Weight or state (as the device holds it) → name and key of what is written over it.
+    """
+    builder = Builder(graph, groups)
+    names = [name for name, _ in plain]
+    outputs = [builder.value(k) for _, k in plain]
+    held: list[Input] = []
+    for place, (name, k) in new.items():
+        held.append(place)
+        outputs.append(builder.value(k))
+        names.append(name)
+    given: dict[str, Input] = {}
+    for op in Graph((), tuple(outputs), tuple(names)).ops:
+        if isinstance(op, Input) and op not in held:
+            given[op.name] = op
+    order = [given[i.name] for i in graph.inputs if i.name in given]
+    order += [i for i in given.values() if i not in order]
+    aliases = tuple((len(plain) + k, len(order) + k) for k in range(len(held)))
+    origins = {d: names for d, names in builder.origins.items() if names}
+    return Graph((*order, *held), tuple(outputs), tuple(names), aliases, origins=origins)

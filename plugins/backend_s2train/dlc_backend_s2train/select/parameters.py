@@ -1,0 +1,78 @@
+"""Weights and norms as the device stores them.
+
+A weight becomes fp16. Parameters of a norm, and a bias, become a tensor [4, C] of mean, 1/std, scale and shift: that is
+what the unit behind the array takes, y = (x - mean)·(1/std)·scale + shift. A bias alone is the shift of 0, 1, 1, b.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.graph import Constant, Input, Op, Tensor, evaluate_ops
+from dlc.graph.evaluate import is_constant
+from dlc.ops.normalize import BatchNorm
+from dlc.types import Array, Type, f16, f32
+
+SHIFT = 3
+"""The row of a norm's tensor that a bias is."""
+
+
+def known_value(op: Op) -> Array | None:
+    """What a constant holds, or a weight begins with; None for anything else, and where nobody knows."""
+    if isinstance(op, Input):
+        match op.initial:
+            case Tensor() as tensor:
+                return tensor.array()
+            case None:
+                return None
+            case value:
+                return np.full(op.shape, value, op.dtype.numpy)
+    return np.asarray(evaluate_ops((op,), {})[0]) if is_constant(op, {}) else None
+
+
+def half(values: Array) -> Array:
+    """Rounded to fp16, to nearest even; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def held(op: Op, values: Array, name: str = "") -> Op:
+    """The new graph's op for a parameter: an input that begins with these values where `op` is one, else a constant."""
+    dtype = f16 if values.dtype == np.float16 else f32
+    tensor = Tensor.of(values)
+    if isinstance(op, Input):
+        return Input(op.name, Type(dtype, values.shape), "weight", tensor)
+    return Constant(tensor, name or (op.name if isinstance(op, Constant) else ""))
+
+
+def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
+    """[4, C] of a norm whose parameters are known, in fp16; `shift` is added to what it normalises.
+
+    Raises:
+        ValueError: a parameter is no constant.
+    """
+    found = [known_value(x) for x in (norm.mean, norm.var, norm.scale, norm.bias)]
+    if any(v is None for v in found):
+        raise ValueError("its parameters are computed")
+    mean, var, scale, bias = (cast("Array", v).astype(np.float64) for v in found)
+    if shift is not None:
+        mean = mean - shift.reshape(-1)
+    return half(np.stack([mean, 1.0 / np.sqrt(var + norm.epsilon), scale, bias]))
+
+
+def bias_rows(bias: Array, channels: int) -> Array:
+    """[4, C] of a bias of one or C elements."""
+    rows: Array = np.zeros((4, channels), np.float16)
+    rows[1:3] = 1
+    rows[SHIFT] = half(np.broadcast_to(bias.reshape(-1), (channels,)))
+    return rows
+
+
+def weight_rows(op: Op, transposed: bool) -> Any:
+    """A weight's values in fp16, [out, in] for matrices; None where they are computed."""
+    values = known_value(op)
+    if values is None:
+        return None
+    return half(values.T if transposed else values)
