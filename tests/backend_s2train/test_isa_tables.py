@@ -36,12 +36,12 @@ def field_table_lines(name: str) -> list[str]:
     return tables()[name].splitlines()[2:]
 
 
-HIGH = Layout("high", (Field("a", 3), Field("b", 2, ("x", None, "y")), reserved(11)), "high")
+HIGH = Layout("high", (Field("a", 3), Field("b", 2, ("x", None, "y")), Field("c", 1, (1, 2)), reserved(10)), "high")
 LOW = Layout("low", HIGH.fields, "low")
 
 
 def test_the_first_field_stands_at_either_end() -> None:
-    values = {"a": 5, "b": "y"}
+    values = {"a": 5, "b": "y", "c": 1}
     assert HIGH.to_bytes(values) == bytes([0b101_10_000, 0])
     assert LOW.to_bytes(values) == bytes([0b000_10_101, 0])
     assert HIGH.from_bytes(bytes([0b101_10_000, 0])) == LOW.from_bytes(bytes([0b000_10_101, 0])) == values
@@ -66,7 +66,7 @@ def test_a_refusal_names_the_first_bit_that_is_wrong(layout: Layout, word: bytes
     assert diagnostic.location == Location("f", byte=byte)
 
 
-@pytest.mark.parametrize("values", [{"a": 8}, {"a": -1}, {"a": "5"}, {"b": "z"}, {"b": None}])
+@pytest.mark.parametrize("values", [{"a": 8}, {"a": -1}, {"a": "5"}, {"b": "z"}, {"b": None}, {"c": True}])
 def test_values_without_a_code_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(DlcError, match="bad-instruction"):
         HIGH.encode(values)

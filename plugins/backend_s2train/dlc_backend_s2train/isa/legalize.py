@@ -1,4 +1,4 @@
-"""Instructions as words of version 1, where those can say them: all of a program's, or the reasons why not.
+"""Instructions as words of version 1, where those can say them, and the reasons where they cannot.
 
 The bits are those of the published compiler's encoding: padding is always `none` (frames come padded), weight gradients
 and updates always have stride 1 and kernel 1. Shapes, pads, hyper-parameters, tokens and cores are implicit. So are
@@ -9,7 +9,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,14 +67,19 @@ _WITHOUT_WORD: Final = (Opcode.NOP, Opcode.BARRIER, Opcode.END, Opcode.FRAME, Op
 class Legacy:
     """A program in words of version 1."""
 
-    words: tuple[bytes, ...]
-    """In the order of the instructions; empty if there are reasons."""
-    reasons: tuple[str, ...]
-    """Why there are no words: one for each instruction that cannot be said, and for too many tensors."""
-    implicit: tuple[str, ...]
-    """What the words leave out, by instruction."""
+    words: Mapping[int, bytes]
+    """Instruction → its word, in order; instructions that only order others have none, and need none."""
+    reasons: Mapping[int, str]
+    """Instruction → why no word says it."""
+    implicit: Mapping[int, str]
+    """Instruction → what its word leaves out."""
     numbering: tuple[Numbered, ...]
     """Which tensor a number stands for, and where."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the words say all that the program computes."""
+        return not self.reasons
 
     @property
     def numbers(self) -> int:
@@ -90,33 +95,33 @@ def to_v1(program: Program) -> Legacy:
     Raises:
         DlcError: "bad-instruction", if an instruction is none.
     """
-    made: list[tuple[int, v1.Word]] = []
-    reasons: list[str] = []
-    implicit: list[str] = []
+    made: dict[int, v1.Word] = {}
+    reasons: dict[int, str] = {}
     layers = {i.operands["src1"]: i.opcode for i in program.instructions if i.opcode in _OPS and "src1" in i.operands}
     for at, instruction in enumerate(program.instructions):
         access(instruction)
-        title = f"instruction {at}, {spelled(instruction.opcode)} {spelled(instruction.stage)}"
         if _has_no_word(program, instruction):
             continue
-        found = list(_obstacles(program, instruction, layers))
-        reasons += [f"{title}: {reason}" for reason in found]
-        if not found:
-            made.append((at, _word(program, instruction, layers)))
-            implicit += [f"{title}: {left}" for left in _left_out(instruction)]
-    uses = [(at, tuple(tensors_of(word).values())) for at, word in made]
+        if obstacles := "; ".join(_obstacles(program, instruction, layers)):
+            reasons[at] = obstacles
+        else:
+            made[at] = _word(program, instruction, layers)
+    uses = [(at, tuple(tensors_of(word).values())) for at, word in made.items()]
     numbering = number_tensors(program, uses, v1.TENSORS)
-    largest = max(numbering, key=lambda entry: entry.number, default=None)
-    if largest is not None and largest.number >= v1.TENSORS:
-        reasons.append(
-            f"instruction {largest.begin} needs tensor number {largest.number}: more than {v1.TENSORS} are in use there"
-        )
     numbers = {entry.tensor: entry.number for entry in numbering}
-    words = () if reasons else tuple(_numbered(word, numbers) for _, word in made)
-    return Legacy(words, tuple(reasons), tuple(implicit), numbering)
+    words: dict[int, bytes] = {}
+    for at, word in made.items():
+        largest = max(numbers[tensor] for tensor in tensors_of(word).values())
+        if largest < v1.TENSORS:
+            words[at] = _numbered(word, numbers)
+        else:
+            reasons[at] = f"it needs tensor number {largest}: more than {v1.TENSORS} tensors are in use"
+    left_out = {at: _left_out(program.instructions[at]) for at in words}
+    implicit = {at: left for at, left in left_out.items() if left}
+    return Legacy(words, dict(sorted(reasons.items())), implicit, numbering)
 
 
-def from_v1(words: Sequence[bytes], source: str = "") -> tuple[v1.Word, ...]:
+def from_v1(words: Iterable[bytes], source: str = "") -> tuple[v1.Word, ...]:
     """What words of version 1 say; shapes and all that is implicit are not in them.
 
     Raises:
@@ -203,7 +208,7 @@ def _word(program: Program, instruction: Instruction, layers: Mapping[int, Opcod
     return word(**fields, **operands)
 
 
-def _left_out(instruction: Instruction) -> Iterator[str]:
+def _left_out(instruction: Instruction) -> str:
     """What the instruction says and its word does not."""
     said = set(_SLOTS[instruction.stage].values())
     two = Flag.BN_BACKWARD_2 in instruction.flags
@@ -211,8 +216,7 @@ def _left_out(instruction: Instruction) -> Iterator[str]:
     flags = [spelled(flag) for flag in instruction.flags & _IMPLICIT_FLAGS]
     if instruction.splitting & _PARTIAL:
         flags += [spelled(bit) for bit in instruction.splitting & _PARTIAL]
-    if slots or flags:
-        yield ", ".join([*slots, *flags])
+    return ", ".join([*slots, *flags])
 
 
 def _numbered(word: v1.Word, numbers: Mapping[int, int]) -> bytes:
