@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlc.diagnostics import error
-from dlc_backend_s2train.frames.layout import Layout, layout, reduced
+from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, reduced
 from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 
 
@@ -101,11 +101,16 @@ def work_of(opcode: Opcode, stage: Stage, geometry: Geometry, target: Target | N
         -(-width // target.lanes),
         lay.channels,
         sum(-(-h // target.rows) * part.kernel.count for h, part in zip(heights, lay.rows, strict=True)),
-        sum(times * length for part in lay.columns for times, length in lay.tiles(part.plane).runs()),
+        sum(_span(lay, part) for part in lay.columns),
         row_tiles * _products(opcode, stage, g, target),
         len(lay.splits),
         len(lay.rows) * len(lay.columns),
     )
+
+
+def _span(lay: Layout, part: Part) -> int:
+    """Elements broadcast for a row of a plane: all tiles, what they share in each."""
+    return sum(times * length for times, length in Cuts(part.plane.count, lay.tile, lay.overlap).runs())
 
 
 def _result(lay: Layout, opcode: Opcode, stage: Stage, g: Geometry) -> tuple[int, int]:
