@@ -130,9 +130,9 @@ class Layout:
     linear: bool = False
     merged: bool = False
 
-    def tiles(self, plane: Index) -> Cuts:
-        """Tile columns of a part."""
-        return Cuts(plane.count, self.tile, self.overlap)
+    def tiles(self, width: int) -> Cuts:
+        """Tile columns of a plane."""
+        return Cuts(width, self.tile, self.overlap)
 
     def lad_rows(self, entries: int, length: int) -> tuple[Cuts, int]:
         """(cuts of full groups of four entries into LAD rows, entries left over) of a tile.
@@ -178,13 +178,16 @@ def layout(
         cores: One bit per core that takes part.
 
     Raises:
-        DlcError: "no-frames": another opcode or stage; "bad-geometry": shapes that no operator has; "too-large".
+        DlcError: "no-frames": another opcode or stage; "bad-geometry": shapes that no operator has; "bad-target": a
+            machine of another kind; "bad-tile"; "too-large".
     """
     form, target = form or Form(), target or Target()
     if opcode not in (Opcode.CONV, Opcode.LINEAR) or stage is Stage.WEIGHT_UPDATE:
         _refuse("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
     g = reduced(geometry, stage)
     _check(g, opcode, form)
+    if target.rows != LANES or target.lanes != STRIP or target.columns % LANES or target.columns < 1:
+        _refuse("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
     load = max((cores & ((1 << target.cores) - 1)).bit_count(), 1) * target.columns
     capacity = target.weight_bytes // 2
     units, channels, kernels = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal
 
-from dlc_backend_s2train.frames.layout import LANES, Cuts, Form, Layout, layout
+from dlc_backend_s2train.frames.layout import LANES, Form, Layout, layout
 from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 
 BEAT: Final = 8
@@ -137,25 +137,29 @@ def sizes_of(lay: Layout) -> Sizes:
     for ((height, r), times), ((width, s), again) in product(rows.items(), columns.items()):
         for count, channels in lay.splits.runs():
             number = times * again * count
-            plane = _plane_frame(lay, height, width, channels)
+            plane = plane_bulk(lay, height, width, channels)
             features += plane * number
             resident = resident and (not number or plane.body - LAD_HEAD * plane.rows <= LANES * WINDOW)
             for passes, kernels in lay.passes.runs():
-                rows_of_kernels = -(-kernels // LANES)
-                body = rows_of_kernels * (LAD_HEAD + BEAT * r * s * channels)
-                weights += Bulk(1, rows_of_kernels, body) * (number * passes)
+                weights += kernel_bulk(kernels, r, s, channels) * (number * passes)
     splits = len(lay.rows) * len(lay.columns) * len(lay.splits) * lay.groups
     return Sizes(lay.units, len(lay.passes), splits, features * lay.groups, weights * lay.groups, resident)
 
 
-def _plane_frame(lay: Layout, height: int, width: int, channels: int) -> Bulk:
+def plane_bulk(lay: Layout, height: int, width: int, channels: int) -> Bulk:
     """A frame of one unit's plane of `height` x `width`."""
     entries = height // 2 if lay.paired else height
     rows = body = 0
-    for count, columns in Cuts(width, lay.tile, lay.overlap).runs():
+    for count, columns in lay.tiles(width).runs():
         length = (1 + lay.paired) * columns * channels
         full, left = lay.lad_rows(entries, length)
         lads = len(full) + (left > 0)
         rows += count * lads
         body += count * (lads * LAD_HEAD + -(-entries // LANES) * BEAT * length)
     return Bulk(1, rows, body)
+
+
+def kernel_bulk(kernels: int, rows: int, columns: int, channels: int) -> Bulk:
+    """A frame of `kernels` kernels of `channels` x `rows` x `columns`."""
+    lads = -(-kernels // LANES)
+    return Bulk(1, lads, lads * (LAD_HEAD + BEAT * rows * columns * channels))

@@ -1,0 +1,120 @@
+"""The link stream: what a program's instructions send to the memories of features and weights, in order.
+
+Only convolutions and linear layers have frames in the published material. Operands of the post-processing unit (masks,
+pointers, norms, addends) are registers and FIFOs without a frame; other opcodes send nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.diagnostics import error
+from dlc_backend_s2train.frames.convert import conversion, send
+from dlc_backend_s2train.frames.head import Memory
+from dlc_backend_s2train.frames.lad import Bits
+from dlc_backend_s2train.frames.layout import Form
+from dlc_backend_s2train.frames.operands import View
+from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Stage
+
+Read = Callable[[int], NDArray[Any]]
+"""The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16."""
+
+
+def stream(program: Program, number: int, read: Read, form: Form | None = None, first: int = 0) -> bytes:
+    """What instruction `number` sends; arguments and errors are those of `frames`."""
+    return b"".join(frames(program, number, read, form, first))
+
+
+def program_frames(program: Program, read: Read, form: Form | None = None) -> Iterator[bytes]:
+    """The frames of all instructions, in the order of the program, numbered from 0. Errors are those of `frames`.
+
+    `read` is asked for the operands of one instruction after the other.
+    """
+    first = 0
+    for number in range(len(program.instructions)):
+        for frame in frames(program, number, read, form, first):
+            yield frame
+            first += 1
+
+
+def frames(program: Program, number: int, read: Read, form: Form | None = None, first: int = 0) -> Iterator[bytes]:
+    """The frames that instruction `number` sends, in the order of the link.
+
+    Args:
+        program: Whose instruction.
+        number: Which instruction.
+        read: Elements of a tensor by number.
+        form: What the encoding leaves free.
+        first: Running number of the first frame.
+
+    Raises:
+        DlcError: "bad-operand": tensors and geometry do not go together; and as `layout` and `send` do.
+    """
+    instruction = program.instructions[number]
+    if not sends(instruction) or instruction.geometry is None:
+        return
+    whole = program.geometries[instruction.geometry]
+    ones = "src1" not in instruction.operands and instruction.stage is Stage.WEIGHT_GRADIENT
+    geometry = of_ones(whole) if ones else whole
+    con = conversion(instruction.opcode, instruction.stage, geometry, form, program.target, instruction.cores)
+
+    def operand(memory: Memory) -> Bits:
+        view = con.view(memory)
+        if ones and memory is Memory.FM:
+            return np.full((con.geometry.n, 1, con.geometry.ho, con.geometry.wo), 0x3C00, np.uint16)
+        if view.slot not in instruction.operands:
+            message = f"instruction {number}: operand {view.slot} is missing"
+            raise error("bad-operand", message, help="verify the program with dlc show")
+        return _bits(_part(read(instruction.operands[view.slot]), view, geometry, instruction.stage))
+
+    yield from send(con, operand(Memory.FM), operand(Memory.WM), first)
+
+
+def sends(instruction: Instruction) -> bool:
+    """Whether an instruction has frames."""
+    return instruction.opcode in (Opcode.CONV, Opcode.LINEAR) and instruction.stage is not Stage.WEIGHT_UPDATE
+
+
+def of_ones(geometry: Geometry) -> Geometry:
+    """The geometry of a bias's gradient: that of a 1 x 1 kernel's over a single channel of ones."""
+    return replace(
+        geometry,
+        ci=1,
+        hi=geometry.ho,
+        wi=geometry.wo,
+        kh=1,
+        kw=1,
+        stride=(1, 1),
+        pads=(0, 0, 0, 0),
+        dilation=(1, 1),
+        groups=1,
+        channels=(0, 0),
+    )
+
+
+def _part(tensor: NDArray[Any], view: View, g: Geometry, stage: Stage) -> NDArray[Any]:
+    """The samples and channels of x or y that the instruction reads; w has no others."""
+    if view.what == "w":
+        return tensor
+    shape = (g.n, g.ci, g.hi, g.wi) if view.what == "x" else (g.n, g.co, g.ho, g.wo)
+    if tensor.size != np.prod(shape, dtype=object):
+        message = f"frames: operand {view.slot} has {tensor.size} elements, its geometry wants {shape}"
+        raise error("bad-operand", message, help="tensors and geometries of a program go together")
+    found = tensor.reshape(shape)
+    if g.samples != (0, 0):
+        found = found[g.samples[0] : g.samples[1]]
+    if g.channels != (0, 0) and (view.what == "y") == (stage is Stage.BACKWARD):
+        found = found[:, g.channels[0] : g.channels[1]]
+    return found
+
+
+def _bits(tensor: NDArray[Any]) -> Bits:
+    """fp16 as bits; others are rounded to nearest even, to infinity beyond fp16."""
+    with np.errstate(over="ignore"):
+        half = np.ascontiguousarray(tensor, np.float16)
+    return half.view(np.uint16)
