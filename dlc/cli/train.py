@@ -153,10 +153,6 @@ def train(
     files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
     check_outputs(files, (*data, *(validation_data or ())))
     held = read_checkpoint(path) if resume else None
-    if held is None and path.exists() and not terminal.quiet:
-        told = f"{path} of an earlier run is replaced after the first epoch"
-        help = "--resume goes on from it instead; --checkpoint names another"
-        terminal.tell(Diagnostic("replaced", told, "note", help=help))
     until = _EPOCHS if epochs is None and steps is None else epochs
     course = replace(
         _course(terminal, found, data, validation, validation_data or (), int(_setting(held, "seed", seed, 0))),
@@ -168,6 +164,10 @@ def train(
     run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html))
     if held is not None and (told := run.resume(held)):
         terminal.tell(Diagnostic("best-lost", told, "note"))
+    if held is None and path.exists() and not terminal.quiet:
+        told = f"{path} of an earlier run is replaced after the first epoch"
+        help = "--resume goes on from it instead; --checkpoint names another"
+        terminal.tell(Diagnostic("replaced", told, "note", help=help))
     tell_start(terminal, run)
     return _ran(terminal, run)
 

@@ -118,6 +118,13 @@ def test_resume_tells_that_patience_is_at_its_end(dlc: Dlc) -> None:
     assert second == "no better loss for 1 epoch"
 
 
+def test_a_checkpoint_is_replaced_by_runs_that_begin_only(dlc: Dlc) -> None:
+    assert dlc("train", "out", "--data", "train.npz", "--epochs", 1).code == 0
+    told = "note[replaced]: out/checkpoint.dlc of an earlier run is replaced after the first epoch"
+    assert told not in dlc("train", "out", "--data", "absent.npz").err
+    assert told in dlc("train", "out", "--data", "train.npz", "--epochs", 1).err
+
+
 def broken(how: str) -> None:
     path = Path("out/checkpoint.dlc")
     content = path.read_bytes()
