@@ -13,6 +13,7 @@ from dlc.graph import Constant, Graph, Input, Op, Splat
 from dlc.graph.gradient import Names, sweep
 from dlc.graph.graph import with_live_origins
 from dlc.ops.normalize import BatchNorm
+from dlc.spec import OptionError
 from dlc.training.batch_norm import TrainingBatchNorms, training_batch_norms
 from dlc.training.dropout import with_step, without_dropout
 from dlc.training.recipe import Recipe
@@ -75,7 +76,8 @@ def prediction_of(names: Sequence[str], types: Sequence[Type], of: str) -> int:
         found = ", ".join(f"{quote(n)} {t}" for n, t in zip(names, types, strict=True))
         help = "only floats have gradients: export the model with what its outputs are chosen from, such as scores"
         raise _refused(f"the model has no output of a float type: {found}", help)
-    raise _refused(f"the model has no float output {quote(of)}", did_you_mean(of, known, "outputs"))
+    problem = _refused(f"the model has no float output {quote(of)}", did_you_mean(of, known, "outputs"))
+    raise OptionError(problem, "of", of)
 
 
 def weight_inputs(weights: Mapping[str, Op]) -> dict[str, Input]:

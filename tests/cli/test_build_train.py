@@ -98,6 +98,7 @@ def test_programs_of_other_options_do_not_answer_for_one_another(dlc: Dlc) -> No
         "syntax": ("--train", "loss=mse,"),
         "twice": ("--train", "loss=mse,loss=l1"),
         "no-such-weight": ("--train", "wrt=bias*"),
+        "no-such-output": ("--train", "loss=mse,of=z"),
         "label": ("--train", "label=x"),
         "give": ("--train", "give=predict"),
         "outputs": ("--train", "outputs=yes"),
