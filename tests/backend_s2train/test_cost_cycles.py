@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from dlc.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import CLASSIFIER, TABLE, Row
 
-SMALL = Target(cores=1, columns=2, rows=2, weight_bytes=64)
-"""A machine whose tiles small shapes fill."""
+SMALL = Target(cores=1, columns=4, weight_bytes=64)
+"""A machine whose columns few channels fill."""
 STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT)
 
 
@@ -66,7 +66,7 @@ def geometries(draw: Any) -> Geometry:
         for k, out in enumerate((ho, wo))
     )
     groups = draw(st.sampled_from([1, 1, 2]))
-    n, ci, co = draw(st.integers(1, 3)), groups * draw(st.integers(1, 4)), groups * draw(st.integers(1, 5))
+    n, ci, co = draw(st.integers(1, 3)), groups * draw(st.integers(1, 4)), groups * draw(st.integers(1, 9))
     made = (n, ci, co, max(hi, 1), max(wi, 1), ho, wo, kernel, kernel, (stride, stride), pads, (1, 1), groups)
     return Geometry(*made)
 
