@@ -6,6 +6,14 @@ from dlc import Lazy, hookimpl
 
 __version__ = "0.1.0"
 
+_NAMED = "named=conv,gemm,mat_mul,batch_norm,relu,max_pool,label_cross_entropy"
+
+
+@hookimpl
+def dlc_backends() -> Iterable[Lazy]:
+    """The accelerator."""
+    return [Lazy("s2train", "dlc_backend_s2train.backend:S2Train")]
+
 
 @hookimpl
 def dlc_ops() -> Iterable[Lazy]:
@@ -17,3 +25,10 @@ def dlc_ops() -> Iterable[Lazy]:
 def dlc_passes() -> Iterable[Lazy]:
     """Selection of instructions."""
     return [Lazy("s2-select", "dlc_backend_s2train.select.s2_select:S2Select")]
+
+
+@hookimpl
+def dlc_pipelines() -> Mapping[str, str]:
+    """A training step with norms as they are, which is what the accelerator is for; and inference."""
+    step = "autodiff{loss=cross-entropy optimizer=sgd{lr=0.01 momentum=0.9} wrt=!norms stored-norms=yes " + _NAMED + "}"
+    return {"s2train": f"{step},s2train-predict", "s2train-predict": "s2-select,schedule,plan-memory"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dlc.graph import Constant, Input, Item, Op, Tensor
+from dlc.graph import Constant, Input, Op, Tensor
 from dlc.plan import Plan, results_of
 from dlc.types import Array
 from dlc_backend_s2train.instruction import (
@@ -120,16 +120,22 @@ class _Emitter:
 
     def _planned(self, base: int) -> None:
         """The values in between, where the planner put them; one that takes over another's place is that storage."""
-        last = self.plan.last_uses
+        last, slots = self.plan.last_uses, self.plan.slots
         for k, step in enumerate(self.plan.steps):
-            for value in results_of(step):
-                if (slot := self.plan.slots.get(value.digest)) is None:
+            results = results_of(step)
+            over = {results[r].digest: step.operands[x].digest for x, r in step.overwrites()}
+            for value in results:
+                if (slot := slots.get(value.digest)) is None:
                     continue
                 _, role, _ = self._kinds[value.digest]
-                end = max(k, last.get(_base(value), k), last.get(value.digest, k)) + 1
-                arena = _ARENAS.get(role, Arena.FEATURES)
+                end = last.get(value.digest, k) + 1
+                before = over.get(value.digest, "")
+                if before in slots and slots[before] == slot:
+                    self._place[value.digest] = number = self._place[before]
+                    self.storages[number] = replace(self.storages[number], end=end)
+                    continue
                 self._place[value.digest] = len(self.storages)
-                self.storages.append(Storage(arena, base + slot.offset, slot.size, k, end))
+                self.storages.append(Storage(_ARENAS.get(role, Arena.FEATURES), base + slot.offset, slot.size, k, end))
 
     def _instruction(self, step: Op) -> Instruction:
         assert isinstance(step, S2Instruction)
@@ -160,10 +166,6 @@ class _Emitter:
 
     def _whole(self, value: Op) -> int:
         return self._view(value, value.type.shape, 0)
-
-
-def _base(value: Op) -> str:
-    return value.of.digest if isinstance(value, Item) else value.digest
 
 
 def _number(table: list[Geometry] | list[Hyper], entry: Geometry | Hyper) -> int:

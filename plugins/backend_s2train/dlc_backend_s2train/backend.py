@@ -1,0 +1,48 @@
+"""`S2Train`: options, and what a backend does: emit a `.s2t` file, run it in the simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dlc import Artifact, Backend, Region, Report, option
+
+if TYPE_CHECKING:
+    from dlc.plan import Plan
+    from dlc.program import ArrayProgram
+
+
+@dataclass(frozen=True)
+class S2Train(Backend):
+    """A binary for the S2Train training accelerator: instructions and data in one `.s2t` file."""
+
+    name: ClassVar[str] = "s2train"
+    pipeline: ClassVar[str] = "s2train"
+    prefix: str = option("", "name of the file without .s2t; by default from the model's name")
+    simulate: Literal["fast", "bit-true"] = option(
+        "fast", "how programs run here: with numpy's products, or adding in the device's order"
+    )
+
+    def for_model(self, title: str) -> "S2Train":
+        """The backend with its prefix taken from a model's title, unless the user chose one."""
+        from dlc_backend_s2train.artifact import file_title
+
+        return self if self.prefix else replace(self, prefix=file_title(title))
+
+    def regions(self) -> Mapping[str, Region]:
+        """One range of addresses for features, their gradients and those of weights."""
+        from dlc_backend_s2train.emit import ALIGN
+
+        return {"arena": Region(align=ALIGN)}
+
+    def emit(self, plan: "Plan", report: Report) -> Artifact:
+        """The binary; raises DlcError when the plan has no places, or holds what is no instruction."""
+        from dlc_backend_s2train.artifact import artifact_of
+
+        return artifact_of(plan, self, report)
+
+    def load(self, directory: Path) -> "ArrayProgram":
+        """The program in the simulator; raises DlcError when the file is none that can be read."""
+        from dlc_backend_s2train.artifact import load
+
+        return load(directory)
