@@ -120,8 +120,30 @@ def test_a_residual_backward_leaves_addend_and_second_gradient_out() -> None:
     assert legacy.implicit == {0: "dst1, res"}
 
 
-CONV: dict[Slot, int] = {"src0": 10, "src1": 1, "dst0": 12}
+def test_an_addend_behind_one_norm_leaves_that_norm_out() -> None:
+    operands: dict[Slot, int] = {"src0": 88, "src1": 70, "dst0": 90, "res": 40, "bn1": 64}
+    single = Instruction(Op.CONV, S.BACKWARD, F.ADD_SINGLE, geometry=0, operands=operands)
+    legacy = to_v1(program([single], [PLAIN]))
+    (word,) = from_v1(legacy.words.values())
+    assert isinstance(word, v1.Backward)
+    assert (word.add, word.bn) == (True, 0)
+    assert legacy.implicit == {0: "res, bn1, add_single"}
+
+
+def test_an_update_is_that_of_the_layer_which_reads_the_weight() -> None:
+    layer = Instruction(Op.LINEAR, geometry=0, operands={"src0": 10, "src1": 1, "dst0": 12})
+    other = Instruction(Op.CONV, S.WEIGHT_GRADIENT, geometry=0, operands={"src0": 10, "src1": 1, "dst0": 12})
+    update = Instruction(Op.UPDATE, S.WEIGHT_UPDATE, hyper=0, operands={"src0": 12, "dst0": 1, "aux": 2})
+    # Four axes alone would be a convolution's.
+    legacy = to_v1(program([layer, other, update], [PLAIN]))
+    assert [word.op for word in from_v1(legacy.words.values())] == ["linear", "conv", "linear"]
+    assert legacy.implicit == {2: "aux"}
+    (alone,) = from_v1(to_v1(program([update])).words.values())
+    assert alone.op == "conv"
+
+
 PLAIN = Geometry(1, 1, 1)
+CONV: dict[Slot, int] = {"src0": 10, "src1": 1, "dst0": 12}
 NO_WORD = "no word says such an instruction"
 UNSAYABLE = [
     (

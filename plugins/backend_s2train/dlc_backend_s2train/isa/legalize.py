@@ -97,7 +97,8 @@ def to_v1(program: Program) -> Legacy:
     """
     made: dict[int, v1.Word] = {}
     reasons: dict[int, str] = {}
-    layers = {i.operands["src1"]: i.opcode for i in program.instructions if i.opcode in _OPS and "src1" in i.operands}
+    multiplying = (i for i in program.instructions if i.opcode in _OPS and i.stage in (Stage.FORWARD, Stage.BACKWARD))
+    layers = {i.operands["src1"]: i.opcode for i in multiplying if "src1" in i.operands}
     for at, instruction in enumerate(program.instructions):
         access(instruction)
         if _has_no_word(program, instruction):
@@ -150,7 +151,7 @@ def _has_no_word(program: Program, instruction: Instruction) -> bool:
 
 
 def _layer(program: Program, instruction: Instruction, layers: Mapping[int, Opcode]) -> Opcode | None:
-    """Whether the word is a convolution's or a linear layer's; None if neither."""
+    """Whether the word is a convolution's or a linear layer's; None if neither. `layers` knows who reads a weight."""
     if instruction.opcode is not Opcode.UPDATE:
         return instruction.opcode if instruction.opcode in _OPS else None
     weight = instruction.operands["dst0"]
