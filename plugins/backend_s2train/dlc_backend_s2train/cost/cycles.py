@@ -39,6 +39,8 @@ class Assumptions:
     column. The largest counts."""
     overlapped: bool = True
     """Double buffers: loads, computation and stores of different tiles at the same time."""
+    partial_bytes: int = 4
+    """Of a sum that leaves the array between two loads of weights: 4, 2, or 0 if a column has room for all."""
 
     def __post_init__(self) -> None:
         """Refuse densities outside 0 to 1."""

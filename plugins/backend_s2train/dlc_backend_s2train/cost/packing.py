@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dlc_backend_s2train.cost.traffic import shape_of
 from dlc_backend_s2train.cost.work import work_of
 from dlc_backend_s2train.frames.layout import reduced
 from dlc_backend_s2train.frames.sizes import sizes
-from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
+from dlc_backend_s2train.program import Flag, Geometry, Opcode, Program, Stage, Target
 
 _ROW_TILES = 4
 """Most tiles' worth of images below each other that are tried; from there on gains repeat."""
@@ -125,6 +126,21 @@ def pack(geometry: Geometry, stage: Stage, target: Target | None = None, cores: 
             best = (key, mosaic)
     assert best is not None, "one image is a mosaic"
     return Gain(best[1], plain.steps, best[0][0], plain.tile_passes, best[0][1])
+
+
+def gains(program: Program, begin: int = 0, end: int | None = None) -> tuple[tuple[int, Gain], ...]:
+    """(number, gain) of every convolution among instructions `begin` to before `end` that packing makes faster or lets
+    do with fewer tile passes. Raises DlcError."""
+    found: list[tuple[int, Gain]] = []
+    for number, instruction in enumerate(program.instructions[begin:end], begin):
+        if instruction.opcode is Opcode.CONV:
+            flags = instruction.flags
+            window = 4 if Flag.POOL_4 in flags else 2 if Flag.POOL_2 in flags else 1
+            shape = shape_of(program, instruction)
+            gain = pack(shape, instruction.stage, program.target, instruction.cores, window)
+            if gain.mosaic.images > 1:
+                found.append((number, gain))
+    return tuple(found)
 
 
 def _candidates(g: Geometry, stage: Stage, target: Target, window: int) -> Iterator[tuple[int, int]]:

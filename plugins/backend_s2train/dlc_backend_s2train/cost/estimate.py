@@ -1,0 +1,174 @@
+"""`estimate`: what each instruction of a program costs, one after the other.
+
+An instruction begins when the one before it has ended; inside of it loads, computation and stores overlap as the
+assumptions say. Instructions of the post-processing unit alone move as many elements a cycle as there are columns;
+copies, fills and pools of the host cost the link only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dlc_backend_s2train.cost.cycles import (
+    Assumptions,
+    Bound,
+    Times,
+    beats,
+    compute_cycles,
+    configuration_cycles,
+    ppu_latency,
+    utilisation,
+)
+from dlc_backend_s2train.cost.traffic import ARRAY, Traffic, shape_of, traffic
+from dlc_backend_s2train.cost.work import Work, work_of
+from dlc_backend_s2train.frames.layout import STRIP, reduced
+from dlc_backend_s2train.isa.forms import FORM_OF, spelled
+from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Splitting, Stage, Target
+
+_POSTED = (Opcode.ELTWISE, Opcode.LOSS, Opcode.UPDATE)
+"""Opcodes that the post-processing unit works for alone."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One instruction."""
+
+    number: int
+    """In the program."""
+    title: str
+    """`conv backward`."""
+    result: str
+    """Name of the tensor that it writes; as the model spelled it, so it is escaped wherever it is shown."""
+    traffic: Traffic
+    times: Times
+    start: int
+    """Cycle at which it begins."""
+    work: Work | None = None
+    """None: nothing for the array."""
+
+    @property
+    def end(self) -> int:
+        """First cycle after it."""
+        return self.start + self.times.total
+
+    @property
+    def macs(self) -> int:
+        """Products that the results need."""
+        return self.work.macs if self.work else 0
+
+    @property
+    def steps(self) -> int:
+        """Broadcast steps."""
+        return self.work.steps if self.work else 0
+
+
+@dataclass(frozen=True)
+class Total:
+    """Some instructions together."""
+
+    instructions: int
+    macs: int
+    steps: int
+    inward: int
+    """Bytes in."""
+    outward: int
+    configuration: int
+    """Cycles."""
+    load: int
+    compute: int
+    store: int
+    cycles: int
+    """From begin to end."""
+    utilisation: Fraction
+    """macs / (4096·steps)."""
+
+    @property
+    def bound(self) -> Bound:
+        """What takes longest; of link and array together, what a faster one of would help most."""
+        return Times(self.configuration, self.load, self.compute, self.store).bound
+
+    @property
+    def bound_in_words(self) -> str:
+        """The bound for people."""
+        return {"compute": "compute bound", "load": "link bound, inwards", "store": "link bound, outwards"}.get(
+            self.bound, "bound by configuration"
+        )
+
+
+def estimate(
+    program: Program, assumptions: Assumptions | None = None, begin: int = 0, end: int | None = None
+) -> tuple[Cost, ...]:
+    """Costs of instructions `begin` to before `end` of a verified program; time begins with the first.
+
+    Raises:
+        DlcError: "bad-instruction", "bad-geometry", "too-large", "bad-target".
+    """
+    assumptions = assumptions or Assumptions()
+    found: list[Cost] = []
+    at = 0
+    for number, instruction in enumerate(program.instructions[begin:end], begin):
+        found.append(_cost(program, number, instruction, assumptions, at))
+        at = found[-1].end
+    return tuple(found)
+
+
+def total(costs: Sequence[Cost], target: Target | None = None) -> Total:
+    """The sums of some costs that follow each other."""
+    macs, steps = sum(c.macs for c in costs), sum(c.steps for c in costs)
+    return Total(
+        len(costs),
+        macs,
+        steps,
+        sum(c.traffic.inward for c in costs),
+        sum(c.traffic.outward for c in costs),
+        sum(c.times.configuration for c in costs),
+        sum(c.times.load for c in costs),
+        sum(c.times.compute for c in costs),
+        sum(c.times.store for c in costs),
+        sum(c.times.total for c in costs),
+        utilisation(macs, steps, target),
+    )
+
+
+def _cost(program: Program, number: int, instruction: Instruction, assumptions: Assumptions, at: int) -> Cost:
+    moved = traffic(program, instruction, assumptions.partial_bytes)
+    stages = sum(opcode is instruction.opcode for opcode, _ in FORM_OF)
+    title = spelled(instruction.opcode) + (f" {spelled(instruction.stage)}" if stages > 1 else "")
+    written = instruction.operands.get("dst0")
+    result = program.tensors[written].name if written is not None else ""
+    load, store = beats(moved.inward), beats(moved.outward)
+    if instruction.opcode not in ARRAY:
+        compute, chunks, work = *_posted(program, instruction), None
+        times = Times(0, load, compute, store, chunks, overlapped=assumptions.overlapped)
+        return Cost(number, title, result, moved, times, at, work)
+    g = shape_of(program, instruction)
+    work = work_of(instruction.opcode, instruction.stage, g, program.target, instruction.cores)
+    posted = instruction.stage is not Stage.WEIGHT_GRADIENT and Splitting.ACCUMULATE_OUT not in instruction.splitting
+    times = Times(
+        configuration_cycles(_columns(instruction, g)),
+        load,
+        compute_cycles(work, assumptions),
+        store,
+        work.tile_passes * work.splits * work.pieces,
+        ppu_latency(program.target) if posted else 0,
+        assumptions.overlapped,
+    )
+    return Cost(number, title, result, moved, times, at, work)
+
+
+def _posted(program: Program, instruction: Instruction) -> tuple[int, int]:
+    """(cycles, tiles) of the post-processing units: an element a cycle in each column."""
+    held = [program.tensors[n].count for slot, n in instruction.operands.items() if slot in ("src0", "dst0")]
+    tile = ppu_latency(program.target)
+    columns = program.target.cores * program.target.columns
+    tiles = -(-max(held, default=0) // (tile * columns))
+    return (tiles * tile if instruction.opcode in _POSTED else 0), max(tiles, 1)
+
+
+def _columns(instruction: Instruction, g: Geometry) -> int:
+    """Columns that are set up, over all passes."""
+    g = reduced(g, instruction.stage)
+    outputs = g.ci if instruction.stage is Stage.BACKWARD else g.co
+    return -(-outputs // STRIP) if instruction.opcode is Opcode.LINEAR else outputs
