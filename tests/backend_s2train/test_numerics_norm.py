@@ -79,7 +79,7 @@ def test_the_norm_comes_before_the_rest_of_the_unit(mode: Mode) -> None:
 def test_masks_come_before_the_norm_on_the_way_back(mode: Mode) -> None:
     x, dy, bn = halves(0, 2, 3, 4, 4), halves(1, 2, 3, 4, 4), norm_of(3)
     statistics = train(x, bn, mode)["dst1"]
-    mask: Array = np.random.default_rng(0).integers(0, 2, x.shape).astype(np.bool_)
+    mask: Array = halves(2, *x.shape) > 0
     masked = do(
         Opcode.ELTWISE,
         Stage.BACKWARD,
