@@ -42,7 +42,8 @@ class Mosaic:
     pitch: tuple[int, int]
     """Rows and columns of outputs from one image to the next."""
     parts: tuple[Geometry, ...]
-    """What is run in place of the unpacked geometry: mosaics that are full, then a smaller one for what is left."""
+    """What is run in place of the unpacked geometry: mosaics that are full, then a smaller one for what is left. The
+    weight gradients of both are parts of one sum."""
 
     @property
     def images(self) -> int:
