@@ -121,7 +121,7 @@ class _Run:
             return None
         begin = span.begin
         runs = self.written.get(span.storage, [])
-        k = bisect_right(runs, (begin, span.end)) - 1
+        k = bisect_right(runs, begin, key=lambda run: run[0]) - 1
         if k >= 0 and runs[k][1] > begin:
             begin = runs[k][1]
         if begin >= span.end:
