@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from dlc_backend_s2train.program import Geometry, Opcode, Stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import TABLE
 
 STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT)
@@ -51,7 +53,7 @@ def convolve(g: Geometry, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.conv2d(padded, w, stride=g.stride, dilation=g.dilation)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(geometries(), st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 4]))
 def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: int, window: int) -> None:
     """Forward, dx and dw of the mosaics, against torch on the images one by one; exact, as all values are small."""
@@ -154,3 +156,37 @@ def test_a_mosaic_fits_the_feature_memory() -> None:
 def test_a_huge_batch_takes_no_time(stage: Stage) -> None:
     gain = pack(Geometry(2**32, 3, 3, 4, 4, 4, 4, 3, 3, pads=(1, 1, 1, 1)), stage)
     assert gain.after < gain.before
+
+
+wild = st.one_of(st.integers(-2, 20), st.sampled_from([-(2**31), 255, 4096, 65535, 2**31, 2**32 - 1]))
+pairs = st.tuples(wild, wild)
+shapes = st.builds(Geometry, *[wild] * 9, pairs, st.tuples(*[wild] * 4), pairs, wild, channels=pairs, samples=pairs)
+
+
+@settings(max_examples=200)
+@given(shapes, st.sampled_from(STAGES), st.sampled_from([1, 2, 4]))
+def test_wild_shapes_are_packed_or_refused(g: Geometry, stage: Stage, window: int) -> None:
+    try:
+        gain = pack(g, stage, window=window)
+    except DlcError as refused:
+        assert refused.diagnostics[0].code in ("bad-geometry", "too-large")
+        return
+    assert 0 <= gain.after <= gain.before
+
+
+@settings(max_examples=100)
+@given(geometries(), st.lists(st.tuples(st.integers(0, 12), wild), min_size=1, max_size=2), st.sampled_from(STAGES))
+def test_shapes_with_a_wild_figure_are_packed_or_refused(
+    g: Geometry, changes: list[tuple[int, int]], stage: Stage
+) -> None:
+    figures: list[Any] = [*astuple(g)[:9], *g.stride, *g.pads, *g.dilation]
+    for at, value in changes:
+        figures[at] = value
+    tables: list[Any] = [tuple(figures[9:11]), tuple(figures[11:15]), tuple(figures[15:17])]
+    changed = Geometry(*figures[:9], *tables)
+    try:
+        gain = pack(changed, stage)
+    except DlcError as refused:
+        assert refused.diagnostics[0].code in ("bad-geometry", "too-large")
+        return
+    assert 0 <= gain.after <= gain.before
