@@ -13,7 +13,7 @@ from dlc.plugins import KINDS, list_plugins, load_registry
 from dlc.registry import Entry, Kind, Registry
 from dlc.spec import Spec
 
-OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c")
+OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c", "dlc-backend-s2train")
 BASES: dict[Kind, type[Configurable]] = {"frontends": Frontend, "backends": Backend, "passes": Pass}
 
 

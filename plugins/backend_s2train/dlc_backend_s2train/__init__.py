@@ -6,6 +6,7 @@ from dlc import Lazy, hookimpl
 
 __version__ = "0.1.0"
 
+_PLACED = "s2-select,schedule,plan-memory"
 _NAMED = "named=conv,gemm,mat_mul,batch_norm,relu,max_pool,label_cross_entropy"
 
 
@@ -31,4 +32,4 @@ def dlc_passes() -> Iterable[Lazy]:
 def dlc_pipelines() -> Mapping[str, str]:
     """A training step with norms as they are, which is what the accelerator is for; and inference."""
     step = "autodiff{loss=cross-entropy optimizer=sgd{lr=0.01 momentum=0.9} wrt=!norms stored-norms=yes " + _NAMED + "}"
-    return {"s2train": f"{step},s2train-predict", "s2train-predict": "s2-select,schedule,plan-memory"}
+    return {"s2train": f"{step},{_PLACED}", "s2train-predict": _PLACED}
