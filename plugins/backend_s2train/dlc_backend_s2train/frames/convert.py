@@ -58,7 +58,7 @@ class Piece:
     units: tuple[int, int]
     """Of features the unit, of weights the kernels: first, and the one behind the last."""
     last: bool
-    """Of the last split of its group."""
+    """Of the last split of its sums."""
 
 
 def conversion(
@@ -79,10 +79,11 @@ def conversion(
 def pieces(lay: Layout) -> Iterator[Piece]:
     """Frames in the order of the link."""
     splits = list(product(lay.rows, lay.columns, lay.splits))
+    last_of = {(row.result, column.result): number for number, (row, column, _) in enumerate(splits)}
     stationary = sizes_of(lay).policy == "weight-stationary"
     for group, number in product(range(lay.groups), range(len(splits))):
         row, column, channels = splits[number]
-        last = number == len(splits) - 1
+        last = number == last_of[row.result, column.result]
         units = [Piece(Memory.FM, group, row, column, channels, (u, u + 1), last) for u in range(lay.units)]
         passes = [Piece(Memory.WM, group, row, column, channels, cut, last) for cut in lay.passes]
         outer, inner = (passes, units) if stationary else (units, passes)

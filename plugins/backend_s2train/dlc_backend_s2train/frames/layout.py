@@ -102,6 +102,8 @@ class Part:
 
     plane: Index
     kernel: Index
+    result: int = 0
+    """First row or column of the result that this part adds to; only weight gradients have several."""
 
 
 @dataclass(frozen=True)
@@ -310,10 +312,10 @@ class _Ways:
     def _gradient(self, a: _Axis, at: int) -> Part:
         """dw[m] += x[j·s + m·d - before]·dy[j]."""
         if self.taps:
-            return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(0, 1, a.o, a.o))
+            return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(0, 1, a.o, a.o), at)
         dilated = (a.o - 1) * a.s + 1
         results = min(a.k - at, STRIP)
-        return Part(Index(at - a.before, 1, dilated + results - 1, a.i), Index(0, 1, dilated, a.o, a.s))
+        return Part(Index(at - a.before, 1, dilated + results - 1, a.i), Index(0, 1, dilated, a.o, a.s), at)
 
 
 def _strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
@@ -324,7 +326,7 @@ def _strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
     for part in parts:
         shared = part.plane.count - part.kernel.count
         for begin, end in Cuts(part.kernel.count, length):
-            found.append(Part(part.plane.part(begin, end + shared), part.kernel.part(begin, end)))
+            found.append(Part(part.plane.part(begin, end + shared), part.kernel.part(begin, end), part.result))
     return tuple(found)
 
 
