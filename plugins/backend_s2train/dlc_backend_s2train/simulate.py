@@ -6,7 +6,7 @@ loss = machine.run("step", {"x": images, "label": labels})["loss"]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -62,8 +62,16 @@ class Machine:
         self._memory = Memory(program, limit, checked)
         self._runs = {entry.name: 0 for entry in program.entries}
 
-    def run(self, entry: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(
+        self, entry: str, inputs: Mapping[str, Array], watch: Callable[[int], object] | None = None
+    ) -> dict[str, Array]:
         """One run of an entry: inputs and labels by name → outputs by name.
+
+        Args:
+            entry: Its name.
+            inputs: Inputs and labels by name.
+            watch: Told the number of each instruction once it was executed; it may read memory, where values live
+                for a few instructions only.
 
         Raises:
             DlcError: no such entry; inputs that are missing, unknown or of another shape; operands that do not fit;
@@ -77,6 +85,8 @@ class Machine:
         self._runs[entry] = run + 1
         for number in range(function.begin, function.end):
             self._execute(number, run)
+            if watch is not None:
+                watch(number)
         return {name: self._memory.read(self._memory.span(tensor)) for name, tensor in function.outputs}
 
     def read(self, tensor: int | str) -> Array:
