@@ -34,10 +34,8 @@ def storage_problems(program: Program) -> Iterator[Diagnostic]:
             yield problem("bad-weights", f"{_title(storage, s)} has {s.size} bytes, and weights of {len(content)}")
         if s.arena is not Arena.WEIGHTS:
             yield problem("bad-weights", f"{_title(storage, s)} lies outside the arena weights, but begins with values")
-    # Every arena is a memory of its own, with addresses from 0.
-    for arena in Arena:
-        numbers = [n for n, s in enumerate(program.storages) if s.arena is arena and s.size > 0 and s.begin < s.end]
-        yield from _overlaps(program.storages, numbers)
+    # All arenas lie in one space of addresses.
+    yield from _overlaps(program.storages)
 
 
 def tensor_problems(program: Program) -> Iterator[Diagnostic]:
@@ -62,7 +60,7 @@ def tensor_problems(program: Program) -> Iterator[Diagnostic]:
             yield problem("misaligned", f"{message} {unit}")
 
 
-def _overlaps(storages: tuple[Storage, ...], numbers: list[int]) -> Iterator[Diagnostic]:
+def _overlaps(storages: tuple[Storage, ...]) -> Iterator[Diagnostic]:
     """Sweep over instructions with those that live sorted by address.
 
     Those that overlap nothing stand in `places`, where a new one has to look at its neighbours only. Those that do
@@ -70,9 +68,10 @@ def _overlaps(storages: tuple[Storage, ...], numbers: list[int]) -> Iterator[Dia
     """
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
-    for number in numbers:
-        begins.setdefault(storages[number].begin, []).append(number)
-        ends.setdefault(storages[number].end, []).append(number)
+    for number, s in enumerate(storages):
+        if s.size > 0 and s.begin < s.end:
+            begins.setdefault(s.begin, []).append(number)
+            ends.setdefault(s.end, []).append(number)
     places: list[tuple[int, int]] = []
     wrong: list[int] = []
     for step in sorted({*begins, *ends}):
