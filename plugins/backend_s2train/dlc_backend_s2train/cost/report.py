@@ -8,6 +8,7 @@ from typing import Any
 
 from dlc.cli.terminal import columns
 from dlc.diagnostics import escape
+from dlc_backend_s2train.cost.counts import part_of, traffic_of
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.packing import gains
@@ -111,6 +112,13 @@ def packing_table(program: Program) -> str:
         words = f"total: {before - saved:,} of {before:,} broadcast steps are left"
         sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
     return "\n\n".join(sections)
+
+
+def comparison(fused: Program, unfused: Program) -> str:
+    """What operands of two programs for the same computation come to, in a line. Raises DlcError."""
+    one, other = traffic_of(fused), traffic_of(unfused)
+    share = f"{100 * float(part_of(one, other)):.1f} %"
+    return f"reads {one.read_bytes:,} B, writes {one.written_bytes:,} B: {share} of {other.bytes:,} B without fusion"
 
 
 @dataclass(frozen=True)
