@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlc.cli.terminal import columns
 from dlc.diagnostics import escape
 from dlc_backend_s2train.cost.counts import part_of, traffic_of
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
@@ -51,7 +50,7 @@ def table(program: Program, assumptions: Assumptions | None = None) -> str:
     sections: list[str] = []
     for entry in sections_of(program):
         costs = estimate(program, assumptions, entry.begin, entry.end)
-        lines = columns([HEADINGS, *rows(program, costs)], RIGHT)
+        lines = _aligned([HEADINGS, *rows(program, costs)], RIGHT)
         words = [f"{name}: {value}" for name, value in facts(total(costs, program.target))]
         sections.append("\n".join([f"{escape(entry.name)}:", lines, "total: " + ", ".join(words)]))
     return "\n\n".join(sections)
@@ -108,7 +107,7 @@ def packing_table(program: Program) -> str:
             cells = (str(number), f"{gain.mosaic.across} x {gain.mosaic.down}", f"{gain.before:,}", f"{gain.after:,}")
             share = f"{100 * (gain.before - gain.after) / gain.before:.1f} %"
             lines.append((*cells, share, f"{gain.passes_before:,}", f"{gain.passes_after:,}"))
-        text = columns(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that packing would help"
+        text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that packing would help"
         words = f"total: {before - saved:,} of {before:,} broadcast steps are left"
         sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
     return "\n\n".join(sections)
@@ -190,6 +189,16 @@ def spans(times: Times) -> dict[str, tuple[float, float]]:
 def sections_of(program: Program) -> tuple[Entry, ...]:
     """The entries, or everything as one where there is none."""
     return program.entries or (Entry("all instructions", 0, len(program.instructions)),)
+
+
+def _aligned(lines: Sequence[Sequence[str]], right: Sequence[int]) -> str:
+    """Cells as aligned columns, two spaces apart; those numbered in `right` end together."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = [
+        [c.rjust(w) if k in right else c.ljust(w) for k, (c, w) in enumerate(zip(line, widths, strict=True))]
+        for line in lines
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
 def _row(program: Program, cost: Cost) -> tuple[str, ...]:
