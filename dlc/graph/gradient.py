@@ -174,7 +174,8 @@ class _Work:
     def add(self, op: Op, contribution: Op) -> None:
         """One more contribution to the cotangent of a value."""
         before = self.cotangents.get(_key(op))
-        self.cotangents[_key(op)] = contribution if before is None else Call(sum_kernel(op.type), (before, contribution))
+        total = contribution if before is None else Call(sum_kernel(op.type), (before, contribution))
+        self.cotangents[_key(op)] = total
 
     def step(self, op: Op, path: frozenset[str]) -> None:
         """Hand the cotangents of an op's results, if it has any, on to its operands."""

@@ -3,19 +3,23 @@
     graph   →   plan: steps in an order that keeps few values alive
 
 Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says
-whether it is proven minimal (Serenity's search with dominance, see `dlc.placement`).
+whether it is proven minimal (Serenity's search with dominance, see `dlc.placement`). Two more are about steps that
+write over inputs, such as updates of weights: `update-first` takes the order of `memory` and moves each to where it
+first can run, so that gradients are freed at once; `final-update` leaves them to the end, when all are known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dlc.graph.graph import Graph
+from dlc.graph.op import Op
 from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel
-from dlc.placement import order_tasks
-from dlc.plan import Plan
+from dlc.placement import OrderResult, Task, order_tasks, peak_of
+from dlc.plan import Plan, results_of
 from dlc.report import Report
 from dlc.spec import option
 
@@ -27,14 +31,59 @@ class Schedule(Pass[Graph, Plan]):
     name: ClassVar[str] = "schedule"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "plan"
-    policy: Literal["depth-first", "memory"] = option("memory", "what the order is chosen for")
+    policy: Literal["depth-first", "memory", "update-first", "final-update"] = option(
+        "memory", "what the order is chosen for"
+    )
     state_limit: int = option(20000, "states that the search for the best order may visit", low=1)
 
     def run(self, state: Graph, report: Report) -> Plan:
         """The plan, still without places."""
         model = MemoryModel.of(state)
-        found = order_tasks(model.tasks, model.sizes, policy=self.policy, state_limit=self.state_limit)
+        found = self._order(model, updates_of(state, model.calls))
         report.count("steps", len(found.order))
         report.note(f"peak of the order {found.peak:,} B ({'minimal' if found.proven else 'best found'})")
         facts = {"order_peak": found.peak, "order_proven": int(found.proven)}
         return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts)
+
+    def _order(self, model: MemoryModel, updates: frozenset[int]) -> OrderResult:
+        search = "depth-first" if self.policy == "depth-first" else "memory"
+        if self.policy != "final-update":
+            found = order_tasks(model.tasks, model.sizes, policy=search, state_limit=self.state_limit)
+            if self.policy != "update-first":
+                return found
+            order = moved_forward(model.tasks, found.order, updates)
+            peak = peak_of(model.tasks, model.sizes, order)
+            return replace(found, order=order, peak=peak, proven=found.proven and peak == found.peak)
+        natural = (*(k for k in range(len(model.tasks)) if k not in updates), *sorted(updates))
+        place = {task: k for k, task in enumerate(natural)}
+        rest = tuple(range(len(natural) - len(updates)))
+        tasks = [
+            replace(model.tasks[k], after=(*(place[a] for a in model.tasks[k].after), *(rest if k in updates else ())))
+            for k in natural
+        ]
+        found = order_tasks(tasks, model.sizes, policy=search, state_limit=self.state_limit)
+        return replace(found, order=tuple(natural[k] for k in found.order))
+
+
+def updates_of(graph: Graph, steps: Sequence[Op]) -> frozenset[int]:
+    """Numbers of the steps all of whose results may be written over inputs, and which no other step reads."""
+    over = {graph.outputs[i].digest for i, _ in graph.aliases}
+    read = {x.digest for step in steps for x in step.operands}
+    values = (tuple(v.digest for v in results_of(step)) for step in steps)
+    return frozenset(k for k, found in enumerate(values) if over.issuperset(found) and read.isdisjoint(found))
+
+
+def moved_forward(tasks: Sequence[Task], order: Sequence[int], updates: frozenset[int]) -> tuple[int, ...]:
+    """An order in which each update runs as soon as what it reads is there, and nobody needs what it writes over."""
+    writers = {storage: k for k in order for storage in tasks[k].writes}
+    waits = {k: {writers[s] for s in tasks[k].reads if s in writers} | set(tasks[k].after) for k in updates}
+    done: set[int] = set()
+    found = [k for k in order if k in updates and not waits[k]]
+    left = [k for k in order if k in updates and waits[k]]
+    for k in (k for k in order if k not in updates):
+        found.append(k)
+        done.add(k)
+        ready = [u for u in left if waits[u] <= done]
+        found += ready
+        left = [u for u in left if u not in ready]
+    return (*found, *left)
