@@ -6,6 +6,7 @@ it where it happens.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -98,7 +99,7 @@ class Memory:
         Raises:
             OperandError: there are more or fewer of them, or they are of another kind.
         """
-        if values.size != int(np.prod(span.shape, dtype=object)):
+        if values.size != math.prod(span.shape):
             raise OperandError(f'the result is {values.shape}, but "{span.tensor.name}" is {span.shape}')
         self.bytes[span.arena][span.begin : span.end] = encode(values, span.tensor.element)
         if self.shadow:

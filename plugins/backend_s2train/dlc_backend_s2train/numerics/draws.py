@@ -5,6 +5,7 @@ They are those of `dlc.ops.random` with the run as step, stream 0: what dropout 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ _CHUNK: Final = 1 << 16
 
 def words(shape: tuple[int, ...], seed: int, run: int, first: int = 0) -> Array:
     """u32 words as fp64 of `shape`, those of the elements from number `first` on."""
-    result = np.empty(int(np.prod(shape, dtype=object)), np.float64)
+    result = np.empty(math.prod(shape), np.float64)
     for low in range(0, result.size, _CHUNK):
         high = min(low + _CHUNK, result.size)
         result[low:high] = random_words(np.arange(first + low, first + high, dtype=np.uint64), seed, run, 0)

@@ -6,6 +6,7 @@ the same bits: 0x7E00 in fp16, 0x7FC00000 in fp32. Bytes are little-endian, smal
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -59,7 +60,7 @@ def encode(values: Array, element: Element) -> Array:
 
 def decode(data: Array, shape: tuple[int, ...], element: Element) -> Array:
     """The inverse of `encode`: u8[n] → fp32, bool, u8 or i32 of `shape`. Bits behind the last element are ignored."""
-    count = int(np.prod(shape, dtype=object))
+    count = math.prod(shape)
     match element:
         case Element.FP16 | Element.FP32:
             return data.view(_FLOATS[element][0]).astype(np.float32).reshape(shape)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -16,6 +17,8 @@ Results = dict[Slot, Array]
 """What goes into the slots that the instruction writes."""
 Kind = Literal["float", "bit", "pointer", "label"]
 
+_MOST: Final = 1 << 29
+"""Elements of an array that is made on the way."""
 _KINDS: Mapping[Kind, str] = {"float": "f", "bit": "b", "pointer": "u", "label": "i"}
 """Kind of an operand → numpy's letter for it."""
 
@@ -59,9 +62,16 @@ class Operands:
     def fit(self, slot: Slot, shape: tuple[int, ...], kind: Kind = "float") -> Array:
         """The value of an operand in a shape with as many elements."""
         value = self.get(slot, kind)
-        if value.size != int(np.prod(shape, dtype=object)):
+        if min(shape, default=0) < 0 or value.size != math.prod(shape):
             raise OperandError(f"{slot} is {_dims(value.shape)}, but {_dims(shape)} is needed")
         return value.reshape(shape)
+
+
+def room(*shape: int) -> tuple[int, ...]:
+    """The shape, if an array of it may be taken: geometries can say anything."""
+    if min(shape, default=0) < 0 or math.prod(shape) > _MOST:
+        raise OperandError(f"{_dims(shape)} is {math.prod(shape):,} elements, of which {_MOST:,} may be held")
+    return shape
 
 
 def of_channels(values: Array, rank: int) -> Array:

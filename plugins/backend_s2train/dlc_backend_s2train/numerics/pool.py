@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.numerics.operands import Array, OperandError
+from dlc_backend_s2train.numerics.operands import Array, OperandError, room
 from dlc_backend_s2train.program import Geometry
 
 _EMPTY: Final = "a window of the pool holds nothing of the data"
@@ -19,7 +19,7 @@ _Places = tuple[slice, slice]
 
 def max_pool(x: Array, g: Geometry) -> tuple[Array, Array]:
     """x[n, C, hi, wi] → y[n, C, ho, wo] and the number of the first maximum's tap (u8); a NaN counts as greatest."""
-    y = np.full((*x.shape[:2], g.ho, g.wo), -np.inf, np.float32)
+    y = np.full(room(*x.shape[:2], g.ho, g.wo), -np.inf, np.float32)
     taps = np.zeros(y.shape, np.uint8)
     seen = np.zeros(y.shape[2:], np.bool_)
     for tap, out, into in _taps(g):
@@ -35,7 +35,7 @@ def max_pool(x: Array, g: Geometry) -> tuple[Array, Array]:
 
 def max_pool_gradient(dy: Array, taps: Array, g: Geometry) -> Array:
     """dy[n, C, ho, wo] → dx[n, C, hi, wi]: each gradient to the tap that was greatest."""
-    dx = np.zeros((*dy.shape[:2], g.hi, g.wi), np.float32)
+    dx = np.zeros(room(*dy.shape[:2], g.hi, g.wi), np.float32)
     for tap, out, into in _taps(g):
         dx[(..., *into)] += np.where(taps[(..., *out)] == tap, dy[(..., *out)], np.float32(0))
     return dx
@@ -43,7 +43,7 @@ def max_pool_gradient(dy: Array, taps: Array, g: Geometry) -> Array:
 
 def average_pool(x: Array, g: Geometry) -> Array:
     """x[n, C, hi, wi] → y[n, C, ho, wo]."""
-    y = np.zeros((*x.shape[:2], g.ho, g.wo), np.float32)
+    y = np.zeros(room(*x.shape[:2], g.ho, g.wo), np.float32)
     for _, out, into in _taps(g):
         y[(..., *out)] += x[(..., *into)]
     return y / _counts(g)
@@ -52,7 +52,7 @@ def average_pool(x: Array, g: Geometry) -> Array:
 def average_pool_gradient(dy: Array, g: Geometry) -> Array:
     """dy[n, C, ho, wo] → dx[n, C, hi, wi]."""
     shares = dy / _counts(g)
-    dx = np.zeros((*dy.shape[:2], g.hi, g.wi), np.float32)
+    dx = np.zeros(room(*dy.shape[:2], g.hi, g.wi), np.float32)
     for _, out, into in _taps(g):
         dx[(..., *into)] += shares[(..., *out)]
     return dx
@@ -82,7 +82,7 @@ def _range(shift: int, stride: int, size: int, count: int) -> tuple[slice, slice
 
 def _counts(g: Geometry) -> Array:
     """How many elements of the data each window holds."""
-    counts = np.zeros((g.ho, g.wo), np.float32)
+    counts = np.zeros(room(g.ho, g.wo), np.float32)
     for _, out, _ in _taps(g):
         counts[out] += 1
     if not counts.all():

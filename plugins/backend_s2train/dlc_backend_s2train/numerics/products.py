@@ -19,11 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
+from dlc_backend_s2train.numerics.operands import Array, Mode, room
 from dlc_backend_s2train.program import Geometry
 
-_MOST: Final = 1 << 29
-"""Elements of a padded operand: hostile geometries take no memory beyond."""
 _CHUNK: Final = 1 << 23
 """Elements of windows that are laid out at once for a matrix product."""
 _BLOCK: Final = 1 << 15
@@ -119,10 +117,10 @@ def _add_products(total: Array, a: Array, b: Array, mode: Mode) -> None:
         rows = np.ascontiguousarray(b[g])
         for first in range(0, a.shape[2], step):
             sums = total[g, first : first + step]
-            room = product[: len(sums)]
+            scratch = product[: len(sums)]
             for factors, row in zip(np.ascontiguousarray(a[g, :, first : first + step, None]), rows, strict=True):
-                np.multiply(factors, row, out=room)
-                np.add(sums, room, out=sums)
+                np.multiply(factors, row, out=scratch)
+                np.add(sums, scratch, out=sums)
 
 
 def _windows(
@@ -140,9 +138,7 @@ def _windows(
 
 def _parts(n: int, each: int) -> list[slice]:
     """Samples in parts whose windows together are not much memory; one sample's must fit."""
-    if each > _MOST:
-        raise OperandError(f"the windows of a sample have {each:,} elements, of which {_MOST:,} may be held")
-    step = max(1, _CHUNK // max(each, 1))
+    step = max(1, _CHUNK // max(*room(each), 1))
     return [slice(first, min(first + step, n)) for first in range(0, n, step)]
 
 
@@ -156,13 +152,10 @@ def _reach(g: Geometry) -> tuple[int, int]:
 
 def _framed(x: Array, pads: tuple[int, int], extent: tuple[int, int]) -> Array:
     """x[n, c, h, w] with pads[0] rows above and pads[1] columns before (negative: left out), cut to the extent."""
-    shape = (*x.shape[:2], *extent)
-    if int(np.prod(shape, dtype=object)) > _MOST:
-        raise OperandError(f"the padded operand has {shape} elements, of which {_MOST:,} may be held")
-    frame = np.zeros(shape, np.float32)
+    frame = np.zeros(room(*x.shape[:2], *extent), np.float32)
     places: list[tuple[slice, slice]] = []
-    for size, pad, room in zip(x.shape[2:], pads, extent, strict=True):
-        low, high = max(0, -pad), min(size, room - pad)
+    for size, pad, reach in zip(x.shape[2:], pads, extent, strict=True):
+        low, high = max(0, -pad), min(size, reach - pad)
         places.append((slice(low, max(low, high)), slice(low + pad, max(low, high) + pad)))
     (rows, to_rows), (columns, to_columns) = places
     if rows.stop > rows.start and columns.stop > columns.start:
@@ -175,13 +168,10 @@ def _spread(dy: Array, stride: tuple[int, int]) -> Array:
     if stride == (1, 1):
         return dy
     n, c, h, w = dy.shape
-    shape = (n, c, (h - 1) * stride[0] + 1, (w - 1) * stride[1] + 1)
-    if int(np.prod(shape, dtype=object)) > _MOST:
-        raise OperandError(f"the spread gradient has {shape} elements, of which {_MOST:,} may be held")
-    spread = np.zeros(shape, np.float32)
+    spread = np.zeros(room(n, c, (h - 1) * stride[0] + 1, (w - 1) * stride[1] + 1), np.float32)
     spread[:, :, :: stride[0], :: stride[1]] = dy
     return spread
 
 
 def _begun(start: Array | None, shape: tuple[int, ...]) -> Array:
-    return np.zeros(shape, np.float32) if start is None else start.reshape(shape).astype(np.float32)
+    return np.zeros(room(*shape), np.float32) if start is None else start.reshape(shape).astype(np.float32)
