@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from dlc_backend_s2train.program import Arena, Element, Role
+
 MAGIC: Final = b"S2TB"
 MAJOR: Final = 1
 """Readers take files of this version only."""
@@ -162,13 +164,18 @@ _IDS = 0xFFFF
 """Operands are 16 bits wide, and 0xFFFF is none."""
 _NAMES = 1 << 24
 
+
+def _spelled(member: Role | Arena) -> str:
+    return member.name.lower().replace("_", " ")
+
+
 TENS: Final = Record(
     (
         Field("text:name", "u32", "bytes of the name"),
         Field("storage", "u32", "number in STOR"),
         Field("offset", "u64", "bytes from the storage's begin"),
-        Field("element", "u8", "0 fp16, 1 fp32, 2 bit, 3 ptr2, 4 ptr4, 5 int32"),
-        Field("role", "u8", "see below"),
+        Field("element", "u8", ", ".join(f"{e.code} {e.name.lower()}" for e in Element)),
+        Field("role", "u8", ", ".join(f"{r.value} {_spelled(r)}" for r in Role)),
         Field("rank", "u8", "dimensions that count"),
         Field(_RESERVED, "u8", "0", 5),
         Field("shape", "u32", "row-major; behind the rank 0", RANK),
@@ -182,7 +189,7 @@ STOR: Final = Record(
         Field("size", "u64", "bytes"),
         Field("begin", "u32", "first instruction that uses it"),
         Field("end", "u32", "the one behind the last"),
-        Field("arena", "u8", "0 host, 1 weights, 2 features, 3 feature gradients, 4 weight gradients"),
+        Field("arena", "u8", ", ".join(f"{a.value} {_spelled(a)}" for a in Arena)),
         Field(_RESERVED, "u8", "0", 7),
     ),
     limit=_IDS,
@@ -301,15 +308,3 @@ KINDS: Final = ("inputs", "labels", "outputs")
 def aligned(at: int) -> int:
     """`at` or the next multiple of 64."""
     return -(-at // ALIGN) * ALIGN
-
-
-def field_table(record: Record) -> list[tuple[str, str, str, str]]:
-    """Offset, name, type and meaning of every field, for the documentation."""
-    rows: list[tuple[str, str, str, str]] = []
-    at = 0
-    for f in record.fields:
-        kind = f.type if f.count == 1 else f"{f.type} × {f.count}"
-        name = f.name.removeprefix(_TEXT) + (" size" if f.name.startswith(_TEXT) else "")
-        rows.append((str(at), name, kind, f.meaning))
-        at += _BYTES[f.type] * f.count
-    return rows

@@ -1,0 +1,164 @@
+"""A `.s2t` file as text: what it holds, its tensors, its instructions with the names of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dlc.diagnostics import escape, quote
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.isa.text import print_v2
+from dlc_backend_s2train.program import Arena, Entry, Instruction, Program, Slot, Storage, Tensor
+
+
+def show(program: Program, name: str) -> str:
+    """Summary, table of tensors and disassembly; every name is escaped, so that it may go to a terminal."""
+    parts = [_aligned(_summary(program, name)), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
+    parts += [f"entry {escape(entry.name)}\n{disassembly(program, entry)}" for entry in program.entries]
+    return "\n\n".join(parts)
+
+
+def disassembly(program: Program, entry: Entry) -> str:
+    """An entry's instructions for the assembler, one a line, with `# number: operands read → written` as comments."""
+    lines = (
+        f"{print_v2(program.instructions[n])}  # {n}{_comment(program, program.instructions[n])}"
+        for n in range(entry.begin, entry.end)
+    )
+    return "\n".join(lines)
+
+
+def show_data(program: Program, name: str) -> dict[str, Any]:
+    """The same facts as a JSON object; names are unescaped."""
+    return {
+        "kind": "s2train",
+        "name": name,
+        "machine": {k: getattr(program.target, k) for k in ("cores", "columns", "rows", "lanes", "weight_bytes")},
+        "entries": [
+            {
+                "name": entry.name,
+                "begin": entry.begin,
+                "end": entry.end,
+                **{kind: _ports(program, pairs) for kind, pairs in _bindings(entry)},
+            }
+            for entry in program.entries
+        ],
+        "memory": {
+            _spelled(arena): {"storages": count, "bytes": whole, "peak_bytes": peak}
+            for arena, count, whole, peak in memory(program)
+        },
+        "weights_bytes": sum(map(len, program.weights.values())),
+        "frames_bytes": len(program.frames),
+        "instructions": [print_v2(i) for i in program.instructions],
+        "tensors": [
+            {
+                "name": t.name,
+                "element": t.element.name.lower(),
+                "shape": list(t.shape),
+                "role": _spelled(t.role),
+                "address": program.storages[t.storage].address + t.offset,
+                "bytes": t.nbytes,
+                "begin": program.storages[t.storage].begin,
+                "end": program.storages[t.storage].end,
+            }
+            for t in program.tensors
+        ],
+        "meta": dict(program.meta),
+    }
+
+
+def memory(program: Program) -> list[tuple[Arena, int, int, int]]:
+    """Per arena that has storages: their number, the bytes of all, the most bytes that live at one instruction."""
+    found: list[tuple[Arena, int, int, int]] = []
+    for arena in Arena:
+        held = [s for s in program.storages if s.arena is arena]
+        if held:
+            found.append((arena, len(held), sum(s.size for s in held), _peak(held)))
+    return found
+
+
+def _peak(storages: Sequence[Storage]) -> int:
+    """The most bytes of storages that live at the same instruction."""
+    changes: dict[int, int] = {}
+    for s in storages:
+        if s.begin < s.end:
+            changes[s.begin] = changes.get(s.begin, 0) + s.size
+            changes[s.end] = changes.get(s.end, 0) - s.size
+    live = peak = 0
+    for at in sorted(changes):
+        live += changes[at]
+        peak = max(peak, live)
+    return peak
+
+
+def _summary(program: Program, name: str) -> list[tuple[str, str]]:
+    t = program.target
+    array = f"{t.cores} cores of {t.columns} columns, {t.rows} rows x {t.lanes} lanes, {t.weight_bytes:,} B of weights"
+    rows = [("program", escape(name)), ("machine", array)]
+    for entry in program.entries:
+        rows.append(("entry", f"{escape(entry.name)}: {entry.end - entry.begin} instructions"))
+        for kind, pairs in _bindings(entry):
+            rows += [(f"  {kind.removesuffix('s')}", _port(program, port, number)) for port, number in pairs]
+    for arena, count, whole, peak in memory(program):
+        rows.append(("memory", f"{_spelled(arena)}: {peak:,} B at once, {whole:,} B in {count} storages"))
+    planned = [s for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
+    rows.append(("memory", f"all that is planned: {_peak(planned):,} B at once"))
+    rows.append(("weights", f"{sum(map(len, program.weights.values())):,} B"))
+    if program.frames:
+        rows.append(("frames", f"{len(program.frames):,} B"))
+    if program.legacy:
+        rows.append(("legacy", f"{len(program.legacy)} words of version 1"))
+    rows += [("meta", f"{escape(key)}: {escape(value)}") for key, value in sorted(program.meta.items())]
+    return rows
+
+
+def _tensor_rows(program: Program) -> list[tuple[str, ...]]:
+    head = ("#", "name", "element", "shape", "role", "arena", "address", "bytes", "instructions")
+    rows: list[tuple[str, ...]] = [head]
+    for number, t in enumerate(program.tensors):
+        s = program.storages[t.storage]
+        place = (_spelled(s.arena), f"{s.address + t.offset:,}", f"{t.nbytes:,}", f"{s.begin} to {s.end}")
+        rows.append((f"%{number}", escape(t.name), t.element.name.lower(), _shape(t), _spelled(t.role), *place))
+    return rows
+
+
+def _comment(program: Program, instruction: Instruction) -> str:
+    """`: "x", "w" → "y"`: operands that are read, then those that are written."""
+    ways: Mapping[Slot, str] = access(instruction)
+    read = [_named(program, instruction, s) for s, way in ways.items() if way != "write"]
+    written = [_named(program, instruction, s) for s, way in ways.items() if way != "read"]
+    return f": {', '.join(read)} → {', '.join(written)}" if ways else ""
+
+
+def _named(program: Program, instruction: Instruction, slot: Slot) -> str:
+    return quote(program.tensors[instruction.operands[slot]].name)
+
+
+def _bindings(entry: Entry) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:
+    yield from (("inputs", entry.inputs), ("labels", entry.labels), ("outputs", entry.outputs))
+
+
+def _ports(program: Program, pairs: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"name": name, "tensor": n, "shape": list(program.tensors[n].shape)} for name, n in pairs]
+
+
+def _port(program: Program, name: str, number: int) -> str:
+    tensor = program.tensors[number]
+    return f"{escape(name)}: {tensor.element.name.lower()}{_shape(tensor)}"
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"[{', '.join(map(str, tensor.shape))}]"
+
+
+def _spelled(member: Any) -> str:
+    return str(member.name).lower().replace("_", "-")
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows in columns, two spaces apart."""
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = (
+        "  ".join(c.rjust(w) if k in right else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
