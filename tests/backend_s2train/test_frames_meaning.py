@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT)
-FORMS = st.builds(Form, st.booleans(), st.booleans(), st.just(0) | st.integers(4, 20))
+FORMS = st.builds(Form, st.booleans(), st.booleans(), st.just(0) | st.integers(4, 16))
 Sums = dict[tuple[int, int, int, int, int], Array]
 """Group, unit, first kernel, first row and column of the result."""
 SMALL = Target(cores=2, columns=4, weight_bytes=256)

@@ -1,9 +1,13 @@
 """Sizes of frames without their data: the published table, and what follows from it."""
 
+from dataclasses import replace
+
 import pytest
-from dlc_backend_s2train.frames.layout import PUBLISHED, layout
+from dlc_backend_s2train.frames.layout import PUBLISHED, Form, layout
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.program import Geometry, Opcode, Stage
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import TABLE, Row
@@ -65,3 +69,59 @@ def test_refusals(opcode: Opcode, stage: Stage, geometry: Geometry, code: str) -
     with pytest.raises(DlcError) as caught:
         sizes(opcode, stage, geometry)
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize(
+    ("tile", "stride", "message"),
+    [(2, 1, "neighbours share 2"), (2, 2, "neighbours share 2"), (19, 1, "widest has 18"), (34, 2, "widest has 33")],
+)
+def test_tiles_that_the_array_does_not_have(tile: int, stride: int, message: str) -> None:
+    geometry = Geometry(1, 1, 4, 40, 40, 38 // stride, 38 // stride, 3, 3, (stride, stride))
+    with pytest.raises(DlcError, match=message):
+        sizes(Opcode.CONV, Stage.FORWARD, geometry, Form(tile=tile))
+
+
+def test_merged_lads_carry_the_same_data_with_fewer_heads() -> None:
+    geometry = next(row for row in TABLE if row.layer == "l1").geometry()
+    plain, merged = (sizes(Opcode.CONV, Stage.FORWARD, geometry, Form(merged=way)).features for way in (False, True))
+    # 34 rows are 8 groups and a rest; 14 groups of 18 x 64 elements would fit a LAD.
+    assert (plain.rows, merged.rows) == (2 * 9, 2 * 2)
+    assert plain.body - 24 * plain.rows == merged.body - 24 * merged.rows
+
+
+def test_exact_frames_are_never_larger_and_save_tiles() -> None:
+    for row in TABLE:
+        for stage in (Stage.FORWARD, Stage.BACKWARD):
+            exact, published = (sizes(Opcode.CONV, stage, row.geometry(4), form) for form in (None, PUBLISHED))
+            assert exact.features.bytes <= published.features.bytes
+            assert exact.weights == published.weights
+    # A column behind 33 is no tile of its own; backward, 34 columns of dy are two tiles and 36 are three.
+    assert sizes(Opcode.CONV, Stage.FORWARD, TABLE[2].geometry()).features.published == 169_104
+    wide = TABLE[1].geometry()
+    rows = [sizes(Opcode.CONV, Stage.BACKWARD, wide, form).features.rows for form in (None, PUBLISHED)]
+    assert rows == [18, 27]
+
+
+NUMBERS = st.just(1) | st.integers(1, 3) | st.sampled_from([0, 17, 256, 4095, 65535, 2**31 - 1, 2**32 - 1])
+SIGNED = st.integers(-1, 3) | st.sampled_from([-(2**31), 2**31 - 1])
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from([Opcode.CONV, Opcode.LINEAR]),
+    st.sampled_from([Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT]),
+    st.lists(NUMBERS, min_size=14, max_size=14),
+    st.tuples(SIGNED, SIGNED, SIGNED, SIGNED),
+    st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+)
+def test_any_figures_are_counted_or_refused(
+    opcode: Opcode, stage: Stage, v: list[int], pads: tuple[int, int, int, int], cut: tuple[int, int, int, int]
+) -> None:
+    shapes = Geometry(*v[:9], stride=(v[9], v[10]), pads=pads, dilation=(v[11], v[12]), groups=v[13])
+    geometry = replace(shapes, channels=cut[:2], samples=cut[2:])
+    try:
+        found = sizes(opcode, stage, geometry)
+    except DlcError as problem:
+        assert {diagnostic.code for diagnostic in problem.diagnostics} <= {"bad-geometry", "too-large"}
+    else:
+        assert min(found.units, found.passes, found.splits, found.weights.bytes, found.features.bytes) > 0

@@ -12,8 +12,9 @@ from dlc_backend_s2train.frames.convert import conversion, pieces
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits, LadRow, decode, encode_rows
-from dlc_backend_s2train.frames.layout import Form, Index, Part
+from dlc_backend_s2train.frames.layout import Form
 from dlc_backend_s2train.frames.operands import arrange, gather, shape_of
+from dlc_backend_s2train.frames.parts import Index, Part
 from dlc_backend_s2train.frames.wm import encode_kernels
 from dlc_backend_s2train.program import Geometry, Opcode, Stage
 

@@ -23,8 +23,10 @@ _CRC32C = (32, 0x82F63B78)
 
 _LONGEST_ROW = 1 << 14
 """Words of a row: more steps of numpy below, more misses of the cache above."""
-_SHORT = 256
+_SHORT = 1024
 """Bytes that a plain loop is faster for."""
+_LAST_WORDS = 16
+"""Words that are left to the plain loop in the end."""
 
 
 def crc64(data: bytes | bytearray | memoryview, value: int = 0) -> int:
@@ -47,17 +49,22 @@ def _reflected(kind: tuple[int, int], data: bytes | bytearray | memoryview, valu
     state = value ^ ones
     view = memoryview(data).cast("B")
     head = len(view) if len(view) < _SHORT else len(view) % 8
+    state = _loop(kind, view[:head], state)
+    if head < len(view):
+        state = _loop(kind, _fold(kind, np.frombuffer(view[head:], _WORD), state).tobytes(), 0)
+    return state ^ ones
+
+
+def _loop(kind: tuple[int, int], data: memoryview | bytes, state: int) -> int:
+    """The state after `data` that `state` precedes."""
     table = _bytes_table(kind)
-    for byte in view[:head]:
+    for byte in data:
         state = table[(state ^ byte) & 255] ^ (state >> 8)
-    if head == len(view):
-        return state ^ ones
-    words = np.frombuffer(view[head:], _WORD)
-    return _fold(kind, words, state) ^ ones
+    return state
 
 
-def _fold(kind: tuple[int, int], words: Words, state: int) -> int:
-    """The state after `words` that `state` precedes."""
+def _fold(kind: tuple[int, int], words: Words, state: int) -> Words:
+    """Few words that leave, behind a state of zero, the state that `words` leave behind `state`."""
     length = min(_LONGEST_ROW, 1 << (len(words).bit_length() - 1))
     # Zeros before a message leave a state of zero as it is, so the first row may be filled up with them.
     first = (len(words) - 1) % length + 1
@@ -68,10 +75,10 @@ def _fold(kind: tuple[int, int], words: Words, state: int) -> int:
     for begin in range(first, len(words), length):
         row = _replace(tables, row)
         row ^= words[begin : begin + length]
-    while length > 1:
+    while length > _LAST_WORDS:
         length //= 2
         row = _replace(_distance_table(kind, length), row[:length]) ^ row[length:]
-    return int(_replace(_distance_table(kind, 1), row)[0])
+    return row.astype(_WORD, copy=False)
 
 
 def _replace(tables: Words, words: Words) -> Words:

@@ -19,8 +19,9 @@ import numpy as np
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Frame, FrameFlag, Head, Memory, check_size, encode_frame
 from dlc_backend_s2train.frames.lad import Bits, refusal
-from dlc_backend_s2train.frames.layout import Form, Layout, Part, layout, reduced
+from dlc_backend_s2train.frames.layout import Form, Layout, layout, reduced
 from dlc_backend_s2train.frames.operands import VIEWS, View, arrange, gather, restore, scatter, shape_of
+from dlc_backend_s2train.frames.parts import Part
 from dlc_backend_s2train.frames.sizes import kernel_bulk, plane_bulk, sizes_of
 from dlc_backend_s2train.frames.wm import column_addresses, decode_kernels, encode_kernels
 from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target

@@ -18,6 +18,9 @@ from dlc_backend_s2train.frames.layout import LANES, Layout
 
 ADDRESSES: Final = tuple(0xB0000000 + (group << 16) for group in range(LANES))
 """Of the groups of the feature memory."""
+_GROUPS: Final = np.array(ADDRESSES, np.int64)
+_USED: Final = np.tri(LANES + 1, LANES, -1, np.int64)
+"""Per number of lanes that are used, a 1 for each of them."""
 
 
 def encode_plane(plane: Bits, lay: Layout) -> bytes:
@@ -34,6 +37,8 @@ def _tile(tile: Bits, height: int, lay: Layout) -> Iterator[bytes]:
     full, left = lay.lad_rows(count, length)
     at = 0
     for rows, groups in full.runs():
+        if not rows:
+            continue
         part = entries[at : at + rows * groups * LANES].reshape(rows, groups, LANES, length)
         yield _encode(part.swapaxes(1, 2).reshape(rows, LANES, groups * length), LANES)
         at += rows * groups * LANES
@@ -45,10 +50,8 @@ def _tile(tile: Bits, height: int, lay: Layout) -> Iterator[bytes]:
 
 def _encode(data: Bits, lanes: int) -> bytes:
     """LAD rows whose first `lanes` lanes are used."""
-    used = np.arange(LANES) < lanes
-    shape = data.shape[0], LANES
-    lengths = np.broadcast_to(np.where(used, data.shape[2], 0), shape)
-    return encode(lengths, np.broadcast_to(np.where(used, ADDRESSES, 0), shape), data)
+    used = _USED[lanes]
+    return encode(used * data.shape[2], used * _GROUPS, data)
 
 
 def decode_plane(rows: Sequence[LadRow], lay: Layout, shape: tuple[int, int, int]) -> Bits:

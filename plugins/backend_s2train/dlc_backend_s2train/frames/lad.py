@@ -10,7 +10,7 @@ frames too. Source: load channel of the S2Train compiler, section 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,8 +43,8 @@ def encode(lengths: NDArray[np.int64], addresses: NDArray[np.int64], data: Bits)
     """Bytes of n LAD rows of equally many beats.
 
     Args:
-        lengths: [n, 4].
-        addresses: [n, 4].
+        lengths: [n, 4], or [4] for all rows.
+        addresses: The same.
         data: [n, 4, L], what lies beyond a lane's length included.
     """
     n, _, beats = data.shape
@@ -106,11 +106,6 @@ def _decode_row(view: memoryview, at: int, place: Location) -> LadRow:
         if data[lane, length:].any():
             raise refusal(f"lane {lane} has {length} elements, but not zeros behind them", place)
     return LadRow(lengths, addresses, data)
-
-
-def same(rows: Sequence[LadRow], want: Sequence[LadRow]) -> bool:
-    """Whether both are the same bytes."""
-    return encode_rows(rows) == encode_rows(want)
 
 
 def refusal(message: str, place: Location | None = None) -> DlcError:

@@ -18,23 +18,16 @@ Source: published encoding of the S2Train compiler, sections 3.3 to 3.7, 6.4; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final
 
-from dlc.diagnostics import error
+from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, refuse, strips
 from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 
-BLOCK: Final = 3
-"""Size of the array's kernels, beside 1."""
-STRIP: Final = 16
-"""Columns of a kernel in the weight gradient's mode, and outputs of a column in a linear layer's."""
 LANES: Final = 4
 """LADs side by side on the link; also groups of the feature memory."""
 LAD_LIMIT: Final = 1 << 14
 """Elements that one LAD carries at most: 32 KiB."""
-_PARTS_LIMIT: Final = 1 << 12
-"""Parts along one axis; a kernel or map that needs more is none."""
 
 
 @dataclass(frozen=True)
@@ -52,58 +45,6 @@ class Form:
 
 PUBLISHED: Final = Form(exact=False)
 """The form of the published frames and figures."""
-
-
-@dataclass(frozen=True)
-class Index:
-    """Positions along an axis of a tensor: element i is that at (begin + step·i) / zoom, or a zero.
-
-    It is a zero where the division leaves a rest, and outside 0 to `limit`.
-    """
-
-    begin: int
-    step: int
-    count: int
-    limit: int
-    zoom: int = 1
-
-    def part(self, begin: int, end: int) -> Index:
-        """Elements `begin` to before `end`."""
-        return replace(self, begin=self.begin + self.step * begin, count=end - begin)
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """`extent` elements cut in parts of `length` that overlap; the last one may be shorter."""
-
-    extent: int
-    length: int
-    overlap: int = 0
-
-    def __len__(self) -> int:
-        """Number of parts."""
-        return max(-(-(self.extent - self.overlap) // (self.length - self.overlap)), 0)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """(begin, end) of each part."""
-        for begin in range(0, max(self.extent - self.overlap, 0), self.length - self.overlap):
-            yield begin, min(begin + self.length, self.extent)
-
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        """(parts, their length), for the parts of full length and the last."""
-        if not (count := len(self)):
-            return ()
-        return (count - 1, self.length), (1, self.extent - (count - 1) * (self.length - self.overlap))
-
-
-@dataclass(frozen=True)
-class Part:
-    """Along one axis: positions of the plane, and positions of the kernel that go over them."""
-
-    plane: Index
-    kernel: Index
-    result: int = 0
-    """First row or column of the result that this part adds to; only weight gradients have several."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +92,7 @@ class Layout:
         width = max(min(part.plane.count, self.tile) for part in self.columns)
         most = min(self.capacity // max(kernel, 1), LAD_LIMIT // ((1 + self.paired) * max(width, 1)))
         if most < 1:
-            _refuse("too-large", f"one channel's kernel of {kernel} elements, or row of {width}, fits no column")
+            refuse("too-large", f"one channel's kernel of {kernel} elements, or row of {width}, fits no column")
         count = -(-self.channels // most)
         return Cuts(self.channels, most if self.linear else -(-self.channels // count))
 
@@ -185,11 +126,11 @@ def layout(
     """
     form, target = form or Form(), target or Target()
     if opcode not in (Opcode.CONV, Opcode.LINEAR) or stage is Stage.WEIGHT_UPDATE:
-        _refuse("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
+        refuse("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
     g = reduced(geometry, stage)
     _check(g, opcode, form)
     if target.rows != LANES or target.lanes != STRIP or target.columns % LANES or target.columns < 1:
-        _refuse("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
+        refuse("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
     load = max((cores & ((1 << target.cores) - 1)).bit_count(), 1) * target.columns
     capacity = target.weight_bytes // 2
     units, channels, kernels = {
@@ -203,24 +144,27 @@ def layout(
         kernels = -(-kernels // STRIP)
         return Layout(1, channels, kernels, rows, columns, False, 1, 0, load, capacity, linear=True, merged=form.merged)
     top, left, bottom, right = g.pads
-    ways = _Ways(stage, form.exact, (g.kh, g.kw) == (1, 1), g.stride, g.dilation)
-    rows = ways.parts(_Axis(g.hi, g.ho, g.kh, g.stride[0], g.dilation[0], top, bottom))
-    columns = ways.parts(_Axis(g.wi, g.wo, g.kw, g.stride[1], g.dilation[1], left, right))
+    ways = Ways(stage, form.exact, (g.kh, g.kw) == (1, 1), g.stride, g.dilation)
+    rows = ways.parts(Axis(g.hi, g.ho, g.kh, g.stride[0], g.dilation[0], top, bottom))
+    columns = ways.parts(Axis(g.wi, g.wo, g.kw, g.stride[1], g.dilation[1], left, right))
     paired = ways.paired
     if paired:
         rows = tuple(Part(replace(p.plane, count=p.plane.count + p.plane.count % 2), p.kernel) for p in rows)
     if stage is Stage.WEIGHT_GRADIENT:
         # The kernels are maps themselves: cut them in what a column holds. Results of neighbours are added up.
         overlap = columns[0].plane.count - columns[0].kernel.count
-        columns, tile = _strips(columns, STRIP), STRIP + overlap
-        rows = _strips(rows, max(capacity // STRIP, 1))
+        columns, tile = strips(columns, STRIP), STRIP + overlap
+        rows = strips(rows, max(capacity // STRIP, 1))
     else:
         kernel = columns[0].kernel.count
-        tile = form.tile or (STRIP - 1) * (1 + paired) + kernel
+        widest = (STRIP - 1) * (1 + paired) + kernel
+        tile = form.tile or widest
+        if tile > widest:
+            refuse("bad-tile", f"a tile of {tile} columns has more results than {STRIP} lanes; the widest has {widest}")
         # Of stride 2, a window begins at every other column: an odd tile shares its last one, an even one two.
         overlap = (2 if tile % 2 == 0 else 1) if paired else kernel - 1
     if tile <= overlap:
-        _refuse("bad-tile", f"a tile of {tile} columns has no column of its own: neighbours share {overlap}")
+        refuse("bad-tile", f"a tile of {tile} columns has no column of its own: neighbours share {overlap}")
     return Layout(
         units, channels, kernels, rows, columns, paired, tile, overlap, load, capacity, g.groups, False, form.merged
     )
@@ -237,105 +181,12 @@ def reduced(geometry: Geometry, stage: Stage) -> Geometry:
     return g
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Input and output size, kernel, stride, dilation, and pads before and behind."""
-
-    i: int
-    o: int
-    k: int
-    s: int
-    d: int
-    before: int
-    behind: int
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """How both axes are decomposed."""
-
-    stage: Stage
-    exact: bool
-    point: bool
-    """The kernel is 1 x 1."""
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-
-    @property
-    def taps(self) -> bool:
-        """Whether each tap of the kernel is a kernel of 1 x 1."""
-        strided = self.stage is Stage.FORWARD and self.stride not in ((1, 1), (2, 2))
-        return self.point or self.dilation != (1, 1) or strided
-
-    @property
-    def paired(self) -> bool:
-        """Whether the array works with stride 2."""
-        return self.stage is Stage.FORWARD and not self.taps and self.stride == (2, 2)
-
-    def parts(self, a: _Axis) -> tuple[Part, ...]:
-        """The parts of an axis."""
-        size = STRIP if self.stage is Stage.WEIGHT_GRADIENT else BLOCK
-        starts = range(0, a.k, 1 if self.taps else size)
-        if len(starts) > _PARTS_LIMIT:
-            _refuse("too-large", f"a kernel of {a.k} elements needs {len(starts)} smaller ones along one axis")
-        make = {
-            Stage.FORWARD: self._forward,
-            Stage.BACKWARD: self._backward,
-            Stage.WEIGHT_GRADIENT: self._gradient,
-        }[self.stage]
-        return tuple(make(a, at) for at in starts)
-
-    def _forward(self, a: _Axis, at: int) -> Part:
-        """y[j] += x[j·s + m·d - before]·w[m] for m in the part that begins `at`."""
-        if self.taps:
-            return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(at, 1, 1, a.k))
-        count = (a.o - 1) * a.s + BLOCK
-        if not self.exact and a.k <= BLOCK:
-            count = max(a.i + a.before + a.behind + BLOCK - a.k, count)
-        return Part(Index(at - a.before, 1, count, a.i), Index(at, 1, BLOCK, a.k))
-
-    def _backward(self, a: _Axis, at: int) -> Part:
-        """dx[j] += dy[(j + before - (k - 1 - m)·d) / s]·w[k - 1 - m]."""
-        if self.point:
-            # Of a 1 x 1 kernel the results lie a stride apart; the store puts them there.
-            begin, end = max(-(-a.before // a.s), 0), min((a.i - 1 + a.before) // a.s + 1, a.o)
-            return Part(Index(begin, 1, max(end - begin, 0), a.o), Index(0, 1, 1, 1))
-        begin = at * a.d + a.before - (a.k - 1) * a.d
-        if self.taps:
-            return Part(Index(begin, 1, a.i, a.o, a.s), Index(a.k - 1 - at, -1, 1, a.k))
-        count = a.i + BLOCK - 1
-        if not self.exact and a.k <= BLOCK:
-            dilated = (a.o - 1) * a.s + 1
-            begin, count = 1 - a.k, dilated + a.k - 1 + max(BLOCK - 1, a.i + a.before - dilated)
-        return Part(Index(begin, 1, count, a.o, a.s), Index(a.k - 1 - at, -1, BLOCK, a.k))
-
-    def _gradient(self, a: _Axis, at: int) -> Part:
-        """dw[m] += x[j·s + m·d - before]·dy[j]."""
-        if self.taps:
-            return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(0, 1, a.o, a.o), at)
-        dilated = (a.o - 1) * a.s + 1
-        results = min(a.k - at, STRIP)
-        return Part(Index(at - a.before, 1, dilated + results - 1, a.i), Index(0, 1, dilated, a.o, a.s), at)
-
-
-def _strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
-    """Parts whose kernels are cut to `length`, the planes with them."""
-    if sum(-(-part.kernel.count // length) for part in parts) > _PARTS_LIMIT:
-        _refuse("too-large", f"a map of {parts[0].kernel.count} rows or columns needs too many strips of {length}")
-    found: list[Part] = []
-    for part in parts:
-        shared = part.plane.count - part.kernel.count
-        for begin, end in Cuts(part.kernel.count, length):
-            found.append(Part(part.plane.part(begin, end + shared), part.kernel.part(begin, end), part.result))
-    return tuple(found)
-
-
 def _check(g: Geometry, opcode: Opcode, form: Form) -> None:
     sizes = (g.n, g.ci, g.co, g.hi, g.wi, g.ho, g.wo, g.kh, g.kw, *g.stride, *g.dilation, g.groups)
-    if min(sizes) < 1 or form.tile < 0 or form.tile > 255:
-        _refuse("bad-geometry", f"sizes, strides, dilations and groups are at least 1, tiles at most 255: {g}")
+    if min(sizes) < 1 or form.tile < 0:
+        refuse("bad-geometry", f"sizes, strides, dilations and groups are at least 1: {g}")
     if g.ci % g.groups or g.co % g.groups:
-        _refuse("bad-geometry", f"{g.groups} groups do not divide {g.ci} and {g.co} channels")
+        refuse("bad-geometry", f"{g.groups} groups do not divide {g.ci} and {g.co} channels")
     top, left, bottom, right = g.pads
     for size, count, stride, kernel, dilation in (
         (g.hi + top + bottom, g.ho, g.stride[0], g.kh, g.dilation[0]),
@@ -343,11 +194,6 @@ def _check(g: Geometry, opcode: Opcode, form: Form) -> None:
     ):
         need = (count - 1) * stride + (kernel - 1) * dilation + 1
         if need > size:
-            _refuse("bad-geometry", f"{count} windows of {kernel} need {need} elements, with pads there are {size}")
+            refuse("bad-geometry", f"{count} windows of {kernel} need {need} elements, with pads there are {size}")
     if opcode is Opcode.LINEAR and (g.hi, g.wi, g.ho, g.wo, g.kh, g.kw, g.groups) != (1,) * 7:
-        _refuse("bad-geometry", f"a linear layer has maps and kernels of 1 x 1 and one group: {g}")
-
-
-def _refuse(code: str, message: str) -> NoReturn:
-    help = "compile the model again; if dlc made this program, that is a defect of dlc"
-    raise error(code, f"frames: {message}", help=help)
+        refuse("bad-geometry", f"a linear layer has maps and kernels of 1 x 1 and one group: {g}")
