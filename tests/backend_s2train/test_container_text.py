@@ -6,14 +6,18 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from dlc_backend_s2train.container import layout, write
+from dlc_backend_s2train.container.files import check, describe
 from dlc_backend_s2train.container.show import disassembly, memory, show, show_data
 from dlc_backend_s2train.container.tables import tables
 from dlc_backend_s2train.isa.text import assemble
 from dlc_backend_s2train.program import Arena, Program
 
+from dlc.diagnostics import DlcError
+from dlc.interfaces import Source
 from tests.backend_s2train.mutations import sections
 from tests.backend_s2train.programs import PROGRAMS, conv_step, linear_step
 from tests.conftest import Golden
@@ -77,3 +81,23 @@ def test_tables_say_where_numbers_stand() -> None:
         at = offset + number * layout.STOR.size
         assert struct.unpack_from("<Q", data, at + places["address"]) == (storage.address,)
         assert struct.unpack_from("<I", data, at + places["end"]) == (storage.end,)
+
+
+def test_files_are_described_and_checked(tmp_path: Path) -> None:
+    path = tmp_path / "m.s2t"
+    path.write_bytes(write(conv_step()))
+    text, data = describe(Source(path))
+    assert text == show(conv_step(), str(path)) and data["bytes"] == path.stat().st_size
+    assert check(Source(path)) == conv_step()
+    storages = list(conv_step().storages)
+    storages[11] = replace(storages[11], end=6)
+    wrong = write(replace(conv_step(), storages=tuple(storages)))
+    with pytest.raises(DlcError) as refused:
+        check(Source(data=wrong, label="w.s2t"))
+    assert [str(d.location) for d in refused.value.diagnostics] == ["w.s2t"]
+    assert refused.value.diagnostics[0].message == (
+        'instruction 6 (conv weight-gradient): src0, tensor 13 "dy", lies in storage 11, which lives from instruction '
+        "5 to 6"
+    )
+    with pytest.raises(DlcError, match=r"is no \.s2t file"):
+        describe(Source(data=b"", label="empty.s2t"))
