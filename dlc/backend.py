@@ -22,6 +22,11 @@ class Backend(Configurable, ABC):
     """What the pipeline must leave behind, and `emit` gets: a Graph of ops, a Graph of kernel calls, or a Plan."""
     pipeline: ClassVar[str] = "infer"
     """Default pipeline: a name or spec text."""
+    training: ClassVar[str] = ""
+    """Options of the pass autodiff that training programs for the target begin with: those of --train come on top.
+
+    A backend that has some is one for training: it builds a training program unless a pipeline or --grad is given.
+    """
 
     def accepts(self, op: "Op") -> bool | Reason:
         """Whether the target runs `op`; a Reason says why not and what would help.

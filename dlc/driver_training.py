@@ -23,7 +23,7 @@ from dlc.passes.autodiff import Autodiff
 from dlc.report import Report
 from dlc.session import Handle, Session, Stage, StepResult
 from dlc.training.bundle import Bundle, digest_of
-from dlc.training.bundling import make_bundle, memory_of, regions_of
+from dlc.training.bundling import make_bundle, memory_of
 from dlc.training.names import IGNORED, FunctionName
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def compile_training(
     assert recipe.training is not None
     check_stop(recipe, stop_after)
     done: list[StepResult[Any]] = []
+    steps: dict[FunctionName, StepResult[Graph]] = {}
 
     def told(result: StepResult[Any], function: str = "") -> StepResult[Any]:
         done.append(replace(result, function=function))
@@ -61,7 +62,7 @@ def compile_training(
         return result
 
     def compiled(function: FunctionName, step: Step) -> StepResult[Any]:
-        at = told(apply(_for(step, function), parsed.handle, session), function)
+        at = steps[function] = told(apply(_for(step, function), parsed.handle, session), function)
         for name, run in passes(recipe, session) if stop_after != step.name else ():
             at = told(run(at.handle), function)
             if name == stop_after:
@@ -75,7 +76,7 @@ def compile_training(
     found = {name: compiled(name, recipe.training) for name in recipe.order}
     ends: Plans = {name: found[name] for name in recipe.functions}
     if stop_after in ("", "emit", "build"):
-        bundle = joined(ends, parsed, stage, source, frontend)
+        bundle = joined(ends, parsed, steps["predict"], stage, source, frontend)
         emitted = told(emit_training(recipe.backend, recipe.backend_package, bundle, session, source.title))
         if stop_after != "emit":
             told(compile_artifact(recipe.backend, recipe.backend_package, emitted.handle, session))
@@ -83,11 +84,17 @@ def compile_training(
 
 
 def joined(
-    ends: Plans, parsed: StepResult[Graph], stage: Autodiff, source: Source, frontend: Frontend
+    ends: Plans,
+    parsed: StepResult[Graph],
+    predict: StepResult[Graph],
+    stage: Autodiff,
+    source: Source,
+    frontend: Frontend,
 ) -> Handle[Bundle]:
     """The bundle of these plans, made when somebody asks; its digest is that of its parts.
 
-    The key of the step that parsed the model stands for all that its template depends on.
+    The key of the step that parsed the model stands for all that its template depends on, apart from the names of the
+    parameters: those are inputs that `predict` has before its pipeline, which may store them in another way.
     """
     recipe = stage.training()
     told = {"loss": str(stage.loss), "optimizer": str(stage.optimizer), "updates": stage.updates}
@@ -102,7 +109,7 @@ def joined(
 
     def load() -> Bundle:
         plans: dict[FunctionName, Plan] = {name: end.handle.value for name, end in ends.items()}
-        names = [place.name for place in regions_of(plans)["parameters"]]
+        names = [i.name for i in predict.handle.value.inputs if i.role in ("weight", "state")]
         return make_bundle(plans, recipe, stage.of, _template(source, frontend, names), told)
 
     return Handle("bundle", digest_of(parts), load, aspects)

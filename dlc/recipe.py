@@ -131,10 +131,12 @@ def resolve(
     package = registry.find("backends", backend_spec).package
     text, origin, specs = _chosen(config, pipeline, target_name, backend)
     specs = expand_pipeline(specs, named_pipelines(registry, config))
+    if train is None and not grad and backend.training and origin == _own(backend):
+        train = ""
     if grad:
         specs = (gradient_spec(grad), *specs)
     if train is not None:
-        specs = (training_spec(train, specs, grad=grad, without=without), *specs)
+        specs = (training_spec(train, specs, backend.training, grad=grad, without=without), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without)
     if grad and steps and steps[0].name == "gradient":
         steps = (replace(steps[0], origins={"wrt": "--grad", **steps[0].origins}), *steps[1:])
@@ -154,8 +156,14 @@ def gradient_spec(wrt: Sequence[str]) -> Spec:
     return Spec("gradient").with_option("wrt", tuple(wrt))
 
 
-def training_spec(text: str, pipeline: Pipeline, *, grad: Sequence[str], without: Sequence[str]) -> Spec:
-    """The pass that `--train` puts in front. Raises DlcError (USAGE) with a caret, or for what contradicts it."""
+def training_spec(
+    text: str, pipeline: Pipeline, before: str = "", *, grad: Sequence[str], without: Sequence[str]
+) -> Spec:
+    """The pass that `--train` puts in front, with the options `before` where the text has none of that name.
+
+    Raises:
+        DlcError: (USAGE) with a caret, or for what contradicts it.
+    """
     twice = next((spec for spec in pipeline if spec.name in ("autodiff", "gradient", "jvp")), None)
     if grad:
         raise error(
@@ -174,7 +182,12 @@ def training_spec(text: str, pipeline: Pipeline, *, grad: Sequence[str], without
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    return Spec.parse_options("autodiff", text, "--train")
+    given = Spec.parse_options("autodiff", text, "--train") if text or not before else Spec("autodiff")
+    if not before:
+        return given
+    own = Spec.parse_options("autodiff", before, "the target's training")
+    names = {key for key, _ in given.options}
+    return replace(given, options=(*(o for o in own.options if o[0] not in names), *given.options))
 
 
 def check_training(step: Step, backend: Backend) -> None:
@@ -255,8 +268,13 @@ def _chosen(config: Config, pipeline: str | None, target_name: str, backend: Bac
         return pipeline, "--pipeline", Spec.parse_pipeline(pipeline, "--pipeline")
     if setting := config.settings.get(f"target.{target_name}.pipeline"):
         return Spec.print_pipeline(setting.value), setting.origin, setting.value
-    origin = f"backend {backend.name}"
+    origin = _own(backend)
     return backend.pipeline, origin, Spec.parse_pipeline(backend.pipeline, origin)
+
+
+def _own(backend: Backend) -> str:
+    """Who chose a pipeline that is the backend's own."""
+    return f"backend {backend.name}"
 
 
 def _no_effect(flag: str, name: str, present: set[str]) -> DlcError:
