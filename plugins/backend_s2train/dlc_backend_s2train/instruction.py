@@ -62,6 +62,8 @@ class S2Instruction(Op):
             sources = [slot] if slot in reads else []
             if slot == "dst0" and element == "fp16" and not self._pools:
                 sources += ["res"] if self.opcode != "eltwise" else ["src0", "res"]
+            if slot == "dst0" and element == "fp32" and "accumulate_in" in self.splitting:
+                sources += ["aux"]
             found += [
                 (reads[s], k)
                 for s in sources

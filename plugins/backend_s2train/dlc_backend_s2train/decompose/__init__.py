@@ -1,0 +1,1 @@
+"""Products that the array does not have, as several that it has."""

@@ -1,0 +1,152 @@
+"""Which products the array has, and the blocks of a kernel that make one of several.
+
+    y[j] = Σₘ x[j·s + m·d - p]·w[m]   =   Σ over blocks (m = b + t·e) of Σₜ x[j·s + t·(e·d) - (p - b·d)]·w[b + t·e]
+
+So a block is a product of its own: every e-th tap from b on, pads less by b·d, dilation times e, of equal results. The
+same holds for the gradients: that of the data is the sum over blocks, that of a block of weights is the block's own.
+
+The array has kernels of 3 x 3 (smaller ones stand in them with zeros) and 1 x 1, and strides of 1 and 2. With a
+dilation d the loader sends every d-th sample only, and the stride is s / d on what it sends; of a 1 x 1 kernel it sends
+every s-th sample. Source: published encoding of the S2Train compiler, sections 1.3 and 6.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dlc.interfaces import Reason
+from dlc_backend_s2train.program import Geometry
+
+KERNEL: Final = 3
+"""Rows and columns of the array's kernel."""
+STRIDES: Final = (1, 2)
+MOST: Final = 1024
+"""Blocks of one kernel."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Rows or columns of a kernel: `begin` to before `end`, every `step`-th."""
+
+    begin: int
+    end: int
+    step: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(range(self.begin, self.end, self.step))
+
+    @property
+    def slice(self) -> slice:
+        """As a subscript."""
+        return slice(self.begin, self.end, self.step)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a kernel."""
+
+    rows: Taps
+    columns: Taps
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.rows.count, self.columns.count
+
+    @property
+    def products(self) -> int:
+        """Products per element and channel: the array runs all but single taps as kernels of 3 x 3."""
+        return 1 if self.shape == (1, 1) else KERNEL * KERNEL
+
+
+def illegal(g: Geometry) -> Reason | None:
+    """Why the array has no such product in one go; None: it has."""
+    if (g.kh, g.kw) == (1, 1):
+        return None
+    if max(g.kh, g.kw) > KERNEL:
+        return Reason(f"its kernel is {g.kh} x {g.kw}, the array's {KERNEL} x {KERNEL}", "blocks of it, added up")
+    if not _strides(g.kh, g.stride[0], g.dilation[0]) & _strides(g.kw, g.stride[1], g.dilation[1]):
+        told = f"stride {_pair(g.stride)} over dilation {_pair(g.dilation)}"
+        return Reason(f"{told} is no stride of 1 or 2, equal for rows and columns", "blocks of equal phase, added up")
+    return None
+
+
+def misfit(g: Geometry) -> Reason | None:
+    """Why there is no such product at all; None: there is."""
+    sizes = (g.n, g.ci, g.co, g.hi, g.wi, g.ho, g.wo, g.kh, g.kw, g.groups, *g.stride, *g.dilation)
+    if min(sizes) < 1:
+        return Reason(f"its geometry has a size of {min(sizes)}")
+    top, left, bottom, right = g.pads
+    for what, extent, count, k, s, d in (
+        ("rows", g.hi + top + bottom, g.ho, g.kh, g.stride[0], g.dilation[0]),
+        ("columns", g.wi + left + right, g.wo, g.kw, g.stride[1], g.dilation[1]),
+    ):
+        if (need := _reach(count, s, k, d)) > extent:
+            told = f"{count} windows of {k} taps, stride {s} and dilation {d}, need {need} {what}"
+            return Reason(f"{told}, but the input has {extent} with its pads", "a smaller kernel or larger pads")
+    # Axes first, so that nobody lists the taps of a kernel that no memory holds.
+    if max(g.kh, g.kw) > MOST or len(blocks(g)) > MOST:
+        return Reason(f"its kernel of {g.kh} x {g.kw} makes more than {MOST} blocks", "a smaller kernel")
+    return None
+
+
+def blocks(g: Geometry) -> tuple[Block, ...]:
+    """Blocks that the array has and that make up the kernel; one if it has the kernel itself."""
+    axes = (g.kh, g.stride[0], g.dilation[0]), (g.kw, g.stride[1], g.dilation[1])
+    # Stride 2 wherever both axes have it; else samples of equal phase, on which the stride is 1.
+    stride = 2 if all(2 in _strides(*axis) for axis in axes) else 1
+    rows, columns = (_taps(*axis, stride) for axis in axes)
+    return tuple(Block(r, c) for r in rows for c in columns)
+
+
+def single_taps(kernel: tuple[int, int]) -> tuple[Block, ...]:
+    """Blocks of one tap each: the array has them whatever the stride and dilation."""
+    rows, columns = kernel
+    return tuple(Block(Taps(r, r + 1), Taps(c, c + 1)) for r in range(rows) for c in range(columns))
+
+
+def part_of(g: Geometry, block: Block) -> Geometry:
+    """The product of a block: equal results, and pads that may be negative."""
+    top, bottom, across = _shifted(g.hi, g.ho, g.stride[0], g.pads[0], g.dilation[0], block.rows)
+    left, right, along = _shifted(g.wi, g.wo, g.stride[1], g.pads[1], g.dilation[1], block.columns)
+    kh, kw = block.shape
+    return replace(g, kh=kh, kw=kw, pads=(top, left, bottom, right), dilation=(across, along))
+
+
+def _shifted(size: int, count: int, stride: int, pad: int, dilation: int, taps: Taps) -> tuple[int, int, int]:
+    """Pads before and behind, and the dilation, of some taps along an axis."""
+    apart = dilation * taps.step if taps.count > 1 else 1
+    before = pad - taps.begin * dilation
+    return before, _reach(count, stride, taps.count, apart) - size - before, apart
+
+
+def _strides(k: int, s: int, d: int) -> set[int]:
+    """The array's strides with which an axis can be run."""
+    # Of one tap any samples may be sent: those that a stride passes over need not be.
+    return {q for q in STRIDES if (s % q == 0 if k == 1 else s == q * d)}
+
+
+def _taps(k: int, s: int, d: int, stride: int) -> list[Taps]:
+    """An axis in parts of at most 3 taps that lie s / stride samples apart; where none do, single taps."""
+    if s % (stride * d):
+        return [Taps(m, m + 1) for m in range(k)]
+    step = s // (stride * d)
+    found: list[Taps] = []
+    for phase in range(min(step, k)):
+        of_phase = range(phase, k, step)
+        for first in range(0, len(of_phase), KERNEL):
+            taps = of_phase[first : first + KERNEL]
+            found.append(Taps(taps[0], taps[-1] + 1, step if len(taps) > 1 else 1))
+    return found
+
+
+def _reach(count: int, stride: int, k: int, d: int) -> int:
+    """Samples from the first of the first window to the last of the last."""
+    return (count - 1) * stride + (k - 1) * d + 1
+
+
+def _pair(numbers: tuple[int, int]) -> str:
+    return f"{numbers[0]} x {numbers[1]}"
