@@ -46,7 +46,7 @@ def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
     _check(plan)
     # A step with labels trains; without, it predicts.
     trains = any(i.role == "label" for i in plan.graph.inputs)
-    program = program_of(plan, "step" if trains else "predict")
+    program = program_of({"step" if trains else "predict": plan})
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}
     program = replace(program, meta=meta | {k: str(v) for k, v in sorted(plan.facts.items())})
     if problems := verify(program):

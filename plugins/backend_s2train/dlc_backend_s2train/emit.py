@@ -48,94 +48,109 @@ _INPUTS: Mapping[str, Role] = {"data": Role.INPUT, "label": Role.LABEL, "weight"
 
 @dataclass
 class _Emitter:
-    """What is there so far."""
+    """What is there so far: tables, and what stays in memory from one entry to the next."""
 
-    plan: Plan
-    entry: str
     tensors: list[View] = field(default_factory=list[View])
     storages: list[Storage] = field(default_factory=list[Storage])
     geometries: list[Geometry] = field(default_factory=list[Geometry])
     hypers: list[Hyper] = field(default_factory=list[Hyper])
+    instructions: list[Instruction] = field(default_factory=list[Instruction])
     weights: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    _place: dict[str, int] = field(default_factory=dict[str, int])
-    """Digest of a value → its storage."""
     _views: dict[View, int] = field(default_factory=dict[View, int])
+    _fixed: dict[str, int] = field(default_factory=dict[str, int])
+    """Digest of an input or constant → its storage."""
     _kinds: dict[str, tuple[Element, Role, str]] = field(default_factory=dict[str, tuple[Element, Role, str]])
     """Digest of a value → how it is stored, what it is, its name."""
+    _place: dict[str, int] = field(default_factory=dict[str, int])
+    """Digest of a value of the entry at hand → its storage."""
 
-    def run(self) -> Program:
-        plan, count = self.plan, len(self.plan.steps)
-        inputs = plan.graph.inputs
-        over = {plan.graph.outputs[i].digest: inputs[j].digest for i, j in plan.graph.aliases}
+    def program(self, plans: Mapping[str, Plan]) -> Program:
+        count = sum(len(plan.steps) for plan in plans.values())
+        address = 0
+        for stays in (True, False):
+            for plan in plans.values():
+                address = self._inputs(plan, address, count, stays)
+        for name, plan in plans.items():
+            address = self._results(name, plan, address, count)
+        entries = [self._entry(name, plan, address) for name, plan in plans.items()]
+        tables = tuple(self.tensors), tuple(self.storages), tuple(self.geometries), tuple(self.hypers)
+        return Program(*tables, tuple(self.instructions), tuple(entries), self.weights)
+
+    # ---- what stays ----
+    def _inputs(self, plan: Plan, address: int, count: int, stays: bool) -> int:
+        """Weights, states and constants, or what the host gives; the address behind them."""
+        for op in (*plan.graph.inputs, *plan.constants):
+            given = isinstance(op, Input) and op.role in ("data", "label")
+            if given is stays or op.digest in self._fixed:
+                continue
+            role = _INPUTS[op.role] if isinstance(op, Input) else Role.WEIGHT
+            role = Role.NORM if _is_norm(plan, op) else role
+            name = op.name if isinstance(op, Input | Constant) and op.name else f"constant {len(self.storages)}"
+            self._kinds[op.digest] = _ELEMENTS[op.dtype.name], role, name
+            self._fixed[op.digest] = len(self.storages)
+            address = self._store(op, Arena.HOST if given else Arena.WEIGHTS, address, count)
+            if (value := _initial(op)) is not None:
+                self.weights[self._fixed[op.digest]] = value.tobytes()
+        return address
+
+    def _results(self, entry: str, plan: Plan, address: int, count: int) -> int:
+        """What the host gets from an entry."""
+        over = {plan.graph.outputs[i].digest for i, _ in plan.graph.aliases}
+        for op in plan.graph.outputs:
+            if op.digest not in over:
+                self._fixed[f"{entry} {op.digest}"] = len(self.storages)
+                address = self._store(op, Arena.HOST, address, count)
+        return address
+
+    def _store(self, op: Op, arena: Arena, address: int, count: int) -> int:
+        """A storage for as long as the program runs; the next free address."""
+        self.storages.append(Storage(arena, address, op.type.nbytes, 0, count))
+        return address + -(-op.type.nbytes // ALIGN) * ALIGN
+
+    # ---- one entry ----
+    def _entry(self, name: str, plan: Plan, base: int) -> Entry:
+        begin, inputs = len(self.instructions), plan.graph.inputs
         names = dict(zip((o.digest for o in plan.graph.outputs), plan.graph.names, strict=True))
+        self._place = dict(self._fixed)
         for k, step in enumerate(plan.steps):
-            self._know(step, k, names)
-        address = self._fixed([*inputs, *plan.constants], count)
-        for digest in over:
-            self._place[digest] = self._place[over[digest]]
+            self._know(plan, step, k, names)
+        over = {plan.graph.outputs[i].digest: inputs[j].digest for i, j in plan.graph.aliases}
+        for digest in names:
+            self._place[digest] = self._fixed[over.get(digest, f"{name} {digest}")]
+        self._planned(plan, base, begin)
+        self.instructions += [self._instruction(step) for step in plan.steps]
         outputs = [o for o in plan.graph.outputs if o.digest not in over]
-        for op in outputs:
-            address = self._store(op, Arena.HOST, address, 0, count)
-        self._planned(-(-address // ALIGN) * ALIGN)
-        instructions = tuple(self._instruction(step) for step in plan.steps)
         ends = [(names[o.digest], self._whole(o)) for o in outputs]
         data = [(i.name, self._whole(i)) for i in inputs if i.role == "data"]
         labels = [(i.name, self._whole(i)) for i in inputs if i.role == "label"]
-        entry = Entry(self.entry, 0, count, tuple(data), tuple(labels), tuple(ends))
-        tables = tuple(self.tensors), tuple(self.storages), tuple(self.geometries), tuple(self.hypers)
-        return Program(*tables, instructions, (entry,), self.weights)
+        return Entry(name, begin, len(self.instructions), tuple(data), tuple(labels), tuple(ends))
 
-    def _know(self, step: Op, number: int, names: Mapping[str, str]) -> None:
+    def _know(self, plan: Plan, step: Op, number: int, names: Mapping[str, str]) -> None:
         assert isinstance(step, S2Instruction), "the pass s2-select makes nothing else"
-        origin = ", ".join(self.plan.graph.origin(step)) or f"{step.opcode} {number}"
+        origin = ", ".join(plan.graph.origin(step)) or f"{step.opcode} {number}"
         for value, (slot, element, _, role, _) in zip(results_of(step), step.writes, strict=True):
             name = names.get(value.digest) or (origin if slot == "dst0" else f"{origin} {slot}")
             self._kinds[value.digest] = element_of(element), role_of(role), name
 
-    def _fixed(self, ops: list[Op], count: int) -> int:
-        """Weights, states and constants from address 0, then what the host gives; the address behind them."""
-        address = 0
-        given = [op for op in ops if isinstance(op, Input) and op.role in ("data", "label")]
-        for op in (*(op for op in ops if op not in given), *given):
-            role = _INPUTS[op.role] if isinstance(op, Input) else Role.WEIGHT
-            if op.type.shape[:1] == (4,) and op.type.rank == 2 and self._is_norm(op):
-                role = Role.NORM
-            name = op.name if isinstance(op, Input | Constant) and op.name else f"constant {len(self.storages)}"
-            self._kinds[op.digest] = _ELEMENTS[op.dtype.name], role, name
-            arena = Arena.HOST if op in given else Arena.WEIGHTS
-            address = self._store(op, arena, address, 0, count)
-            if (value := _initial(op)) is not None:
-                self.weights[self._place[op.digest]] = value.tobytes()
-        return address
-
-    def _is_norm(self, op: Op) -> bool:
-        steps = (s for s in self.plan.steps if isinstance(s, S2Instruction))
-        return any(x == op and r[0] in ("bn0", "bn1") for s in steps for x, r in zip(s.args, s.reads, strict=True))
-
-    def _store(self, op: Op, arena: Arena, address: int, begin: int, end: int) -> int:
-        """A storage of its own; the next free address."""
-        self._place[op.digest] = len(self.storages)
-        self.storages.append(Storage(arena, address, op.type.nbytes, begin, end))
-        return address + -(-op.type.nbytes // ALIGN) * ALIGN
-
-    def _planned(self, base: int) -> None:
+    def _planned(self, plan: Plan, base: int, begin: int) -> None:
         """The values in between, where the planner put them; one that takes over another's place is that storage."""
-        last, slots = self.plan.last_uses, self.plan.slots
-        for k, step in enumerate(self.plan.steps):
+        last, slots = plan.last_uses, plan.slots
+        for k, step in enumerate(plan.steps):
             results = results_of(step)
             over = {results[r].digest: step.operands[x].digest for x, r in step.overwrites()}
             for value in results:
                 if (slot := slots.get(value.digest)) is None:
                     continue
                 _, role, _ = self._kinds[value.digest]
-                end = last.get(value.digest, k) + 1
+                end = begin + last.get(value.digest, k) + 1
                 before = over.get(value.digest, "")
                 if before in slots and slots[before] == slot:
                     self._place[value.digest] = number = self._place[before]
                     self.storages[number] = replace(self.storages[number], end=end)
                     continue
                 self._place[value.digest] = len(self.storages)
-                self.storages.append(Storage(_ARENAS.get(role, Arena.FEATURES), base + slot.offset, slot.size, k, end))
+                arena = _ARENAS.get(role, Arena.FEATURES)
+                self.storages.append(Storage(arena, base + slot.offset, slot.size, begin + k, end))
 
     def _instruction(self, step: Op) -> Instruction:
         assert isinstance(step, S2Instruction)
@@ -188,6 +203,12 @@ def _initial(op: Op) -> Array | None:
             return None
 
 
-def program_of(plan: Plan, entry: str) -> Program:
-    """The program of a plan of instructions, with one entry."""
-    return _Emitter(plan, entry).run()
+def _is_norm(plan: Plan, op: Op) -> bool:
+    """Whether the unit behind the array reads a parameter."""
+    steps = (s for s in plan.steps if isinstance(s, S2Instruction) and op in s.args)
+    return any(x == op and r[0] in ("bn0", "bn1") for s in steps for x, r in zip(s.args, s.reads, strict=True))
+
+
+def program_of(plans: Mapping[str, Plan]) -> Program:
+    """The program with an entry for each of these plans, by name; weights and states are theirs together."""
+    return _Emitter().program(plans)
