@@ -1,6 +1,7 @@
 """Sizes of frames without their data: the published table, and what follows from it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from dlc_backend_s2train.frames.layout import PUBLISHED, Form, layout
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError
-from tests.backend_s2train.resnet18 import TABLE, Row
+from tests.backend_s2train.resnet18 import CLASSIFIER, TABLE, Row
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.layer)
@@ -102,25 +103,27 @@ def test_exact_frames_are_never_larger_and_save_tiles() -> None:
     assert rows == [18, 27]
 
 
-NUMBERS = st.just(1) | st.integers(1, 3) | st.sampled_from([0, 17, 256, 4095, 65535, 2**31 - 1, 2**32 - 1])
-SIGNED = st.integers(-1, 3) | st.sampled_from([-(2**31), 2**31 - 1])
+NUMBERS = st.integers(1, 64) | st.sampled_from([0, 256, 4095, 65535, 2**31 - 1, 2**32 - 1])
+PADS = st.integers(-3, 9) | st.sampled_from([-(2**31), 2**31 - 1])
+FIELDS = {
+    **dict.fromkeys(("n", "ci", "co", "hi", "wi", "ho", "wo", "kh", "kw", "groups"), NUMBERS),
+    **{name: st.tuples(NUMBERS, NUMBERS) for name in ("stride", "dilation", "channels", "samples")},
+    "pads": st.tuples(PADS, PADS, PADS, PADS),
+}
 
 
 @settings(max_examples=300)
 @given(
-    st.sampled_from([Opcode.CONV, Opcode.LINEAR]),
+    st.sampled_from([row.geometry(2) for row in TABLE] + [CLASSIFIER]),
     st.sampled_from([Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT]),
-    st.lists(NUMBERS, min_size=14, max_size=14),
-    st.tuples(SIGNED, SIGNED, SIGNED, SIGNED),
-    st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+    st.data(),
 )
-def test_any_figures_are_counted_or_refused(
-    opcode: Opcode, stage: Stage, v: list[int], pads: tuple[int, int, int, int], cut: tuple[int, int, int, int]
-) -> None:
-    shapes = Geometry(*v[:9], stride=(v[9], v[10]), pads=pads, dilation=(v[11], v[12]), groups=v[13])
-    geometry = replace(shapes, channels=cut[:2], samples=cut[2:])
+def test_any_figures_are_counted_or_refused(geometry: Geometry, stage: Stage, data: st.DataObject) -> None:
+    for name in data.draw(st.lists(st.sampled_from(list(FIELDS)), max_size=3, unique=True)):
+        values: dict[str, Any] = {name: data.draw(FIELDS[name])}
+        geometry = replace(geometry, **values)
     try:
-        found = sizes(opcode, stage, geometry)
+        found = sizes(Opcode.LINEAR if geometry.hi == 1 else Opcode.CONV, stage, geometry)
     except DlcError as problem:
         assert {diagnostic.code for diagnostic in problem.diagnostics} <= {"bad-geometry", "too-large"}
     else:

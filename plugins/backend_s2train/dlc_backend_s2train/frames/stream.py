@@ -72,7 +72,9 @@ def frames(program: Program, number: int, read: Read, form: Form | None = None, 
             raise error("bad-operand", message, help="verify the program with dlc show")
         return _bits(_part(read(instruction.operands[view.slot]), view, geometry, instruction.stage))
 
-    yield from send(con, operand(Memory.FM), operand(Memory.WM), first)
+    # First what is read: its size bounds that of the ones.
+    kernels = operand(Memory.WM)
+    yield from send(con, operand(Memory.FM), kernels, first)
 
 
 def sends(instruction: Instruction) -> bool:
