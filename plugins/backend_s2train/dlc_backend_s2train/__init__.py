@@ -6,7 +6,7 @@ from dlc import Lazy, hookimpl
 
 __version__ = "0.1.0"
 
-_PLACED = "s2-select,schedule,plan-memory"
+_PLACED = "s2-select,s2-decompose,schedule,plan-memory"
 _NAMED = "named=conv,gemm,mat_mul,batch_norm,relu,max_pool,label_cross_entropy"
 
 
@@ -24,8 +24,11 @@ def dlc_ops() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_passes() -> Iterable[Lazy]:
-    """Selection of instructions."""
-    return [Lazy("s2-select", "dlc_backend_s2train.select.s2_select:S2Select")]
+    """Selection of instructions, and those that the array has."""
+    return [
+        Lazy("s2-select", "dlc_backend_s2train.select.s2_select:S2Select"),
+        Lazy("s2-decompose", "dlc_backend_s2train.decompose.s2_decompose:S2Decompose"),
+    ]
 
 
 @hookimpl
