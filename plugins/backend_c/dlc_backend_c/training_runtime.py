@@ -12,18 +12,11 @@ import numpy as np
 
 from dlc import Port, Signature
 from dlc.training.bundle import Classes
+from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
 from dlc.types import DTYPES, Array, Type
 from dlc.writing import write_whole
 from dlc_backend_c.library import Library, aligned, succeed
-from dlc_backend_c.training_errors import (
-    bad_checkpoint,
-    bad_label,
-    mixed_gradients,
-    no_checkpoint,
-    no_gradients,
-    no_template,
-    not_finite,
-)
+from dlc_backend_c.training_errors import bad_checkpoint, mixed_gradients, no_checkpoint
 
 _LABEL, _NOT_FINITE, _CHECKPOINT = 4, 5, 6
 """What the functions return."""
