@@ -18,6 +18,7 @@ from dlc_backend_s2train.program import (
     Entry,
     Flag,
     Geometry,
+    Hyper,
     Opcode,
     Program,
     Role,
@@ -88,6 +89,16 @@ def geometry(at: int, **values: Any) -> Change:
     def change(p: Program) -> Program:
         made = replace(p.geometries[at], **values)
         return replace(p, geometries=(*p.geometries[:at], made, *p.geometries[at + 1 :]))
+
+    return change
+
+
+def hyper(at: int, **values: Any) -> Change:
+    """Hyper-parameters become others."""
+
+    def change(p: Program) -> Program:
+        made = replace(p.hypers[at], **values)
+        return replace(p, hypers=(*p.hypers[:at], made, *p.hypers[at + 1 :]))
 
     return change
 
@@ -186,6 +197,7 @@ CASES: dict[str, tuple[Callable[[], Program], Change, str, str]] = {
         "bad-operand",
         "it should be [4, 6, 1, 1]",
     ),
+    "a loss scale of 0": (linear_step, hyper(1, scale=0.0), "bad-number", "divides gradients by a loss scale of 0.0"),
     "a read before its write": (
         linear_step,
         order(1, 0),
@@ -308,6 +320,31 @@ def test_parts_of_the_channels_go_through_a_partial_sum() -> None:
     assert verify(hand.program()) == []
     hand.instructions[0] = replace(first, splitting=Splitting.FIRST)
     assert {p.code for p in verify(hand.program())} == {"bad-operand", "read-before-write"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "figures", "message"),
+    [
+        (Flag.DROPOUT, Hyper(keep=-0.5), "dropout keeps with the probability -0.5"),
+        (Flag.DROPOUT, Hyper(keep=1.5), "dropout keeps with the probability 1.5"),
+        (Flag.BN_TRAIN, Hyper(epsilon=-1.0), "a variance gets an epsilon of -1.0"),
+        (Flag.DROPOUT | Flag.BN_TRAIN, Hyper(keep=0.5, epsilon=1e-5), ""),
+    ],
+)
+def test_numbers_have_to_make_sense(flags: Flag, figures: Hyper, message: str) -> None:
+    hand = Hand()
+    x, y = hand.tensor("x", (4, 8), Role.INPUT), hand.tensor("y", (4, 8), Role.OUTPUT)
+    operands = {"src0": x, "dst0": y}
+    if Flag.DROPOUT in flags:
+        operands["aux"] = hand.tensor("bits", (4, 8), Role.MASK, Element.BIT)
+    if Flag.BN_TRAIN in flags:
+        operands["bn0"] = hand.tensor("norm", (4, 8), Role.NORM)
+        operands["dst1"] = hand.tensor("statistics", (2, 8), Role.NORM, Element.FP32)
+    hand.do(Opcode.ELTWISE, Stage.FORWARD, flags, None, figures, **operands)
+    hand.entry("predict", [("x", x)], outputs=[("y", y)])
+    found = [p.message for p in verify(hand.program()) if p.code == "bad-number"]
+    assert len(found) == bool(message) and all(message in f for f in found)
+    assert message or verify(hand.program()) == []
 
 
 small = st.integers(0, 12)
