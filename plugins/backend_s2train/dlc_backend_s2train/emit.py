@@ -137,15 +137,15 @@ class _Emitter:
         last, slots = plan.last_uses, plan.slots
         for k, step in enumerate(plan.steps):
             results = results_of(step)
-            over = {results[r].digest: step.operands[x].digest for x, r in step.overwrites()}
+            over = [(results[r].digest, step.operands[x].digest) for x, r in step.overwrites()]
             for value in results:
                 if (slot := slots.get(value.digest)) is None:
                     continue
                 _, role, _ = self._kinds[value.digest]
                 end = begin + last.get(value.digest, k) + 1
-                before = over.get(value.digest, "")
-                if before in slots and slots[before] == slot:
-                    self._place[value.digest] = number = self._place[before]
+                taken = [before for result, before in over if result == value.digest and slots.get(before) == slot]
+                if taken:
+                    self._place[value.digest] = number = self._place[taken[0]]
                     self.storages[number] = replace(self.storages[number], end=end)
                     continue
                 self._place[value.digest] = len(self.storages)
