@@ -6,7 +6,7 @@ what the unit behind the array takes, y = (x - mean)·(1/std)·scale + shift. A 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from dlc.graph.evaluate import is_constant
 from dlc.ops.normalize import BatchNorm
 from dlc.types import Array, Type, f16, f32
 
+TURNED = "[T]"
+"""Behind the name of a weight that is stored with its two dimensions exchanged."""
 SHIFT = 3
 """The row of a norm's tensor that a bias is."""
 
@@ -43,7 +45,7 @@ def held(op: Op, values: Array, name: str = "") -> Op:
     dtype = f16 if values.dtype == np.float16 else f32
     tensor = Tensor.of(values)
     if isinstance(op, Input):
-        return Input(op.name, Type(dtype, values.shape), "weight", tensor)
+        return Input(name or op.name, Type(dtype, values.shape), "weight", tensor)
     return Constant(tensor, name or (op.name if isinstance(op, Constant) else ""))
 
 
@@ -70,9 +72,10 @@ def bias_rows(bias: Array, channels: int) -> Array:
     return rows
 
 
-def weight_rows(op: Op, transposed: bool) -> Any:
-    """A weight's values in fp16, [out, in] for matrices; None where they are computed."""
+def weight(op: Op, transposed: bool) -> Op | None:
+    """A weight in fp16, [out, in] for matrices; None where it is computed. `TURNED` marks the name of one transposed."""
     values = known_value(op)
     if values is None:
         return None
-    return half(values.T if transposed else values)
+    name = f"{op.name}{TURNED}" if isinstance(op, Input) and transposed else ""
+    return held(op, half(values.T if transposed else values), name)

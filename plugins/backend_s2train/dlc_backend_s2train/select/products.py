@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlc.graph import Cotangent, Op
 from dlc.ops.linear import Conv, Gemm, MatMul
-from dlc_backend_s2train.program import Element, Geometry, Opcode, Role, Stage
-from dlc_backend_s2train.select.effects import key
-from dlc_backend_s2train.select.group import Given, Group, Made
+from dlc_backend_s2train.program import Element, Flag, Geometry, Hyper, Opcode, Role, Stage
+from dlc_backend_s2train.select import parameters
+from dlc_backend_s2train.select.dropout import mixed
+from dlc_backend_s2train.select.group import Forward, Given, Group, Made
+from dlc_backend_s2train.select.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,27 @@ class Product:
     transposed: bool = False
     """Whether weights are [in, out], where the device stores [out, in]."""
 
+    @property
+    def weight(self) -> Op | None:
+        """The stored weights; None where they are computed."""
+        return parameters.weight(self.w, self.transposed)
+
+    @property
+    def bias_norm(self) -> Op | None:
+        """The bias as a norm's tensor; None where it is computed."""
+        values = None if self.bias is None else parameters.known_value(self.bias)
+        if self.bias is None or values is None:
+            return None
+        return parameters.held(self.bias, parameters.bias_rows(values, self.geometry.co))
+
 
 def product_of(op: Op) -> Product | str:
     """The product that an op is; or why it is none of the array's."""
     match op:
         case Conv(x=x, w=w, b=b):
-            return (
-                Product(Opcode.CONV, x, w, b, conv_geometry(op)) if len(x.shape) == 4 else _rank(op, "convolution", 4)
-            )
+            if len(x.shape) != 4:
+                return f"a convolution of {x.type}: the array takes rank 4"
+            return Product(Opcode.CONV, x, w, b, conv_geometry(op))
         case Gemm(a=a, b=b, c=c):
             if op.trans_a or op.alpha != 1.0 or (c is not None and op.beta != 1.0):
                 return "only x·w + b with factors 1 is a linear layer"
@@ -46,10 +61,6 @@ def product_of(op: Op) -> Product | str:
             return f"{op.text_name} is no product"
 
 
-def _rank(op: Op, what: str, rank: int) -> str:
-    return f"a {what} of {op.operands[0].type}: the array takes rank {rank}"
-
-
 def conv_geometry(op: Conv) -> Geometry:
     """The shapes of a convolution over two dimensions."""
     (n, ci, hi, wi), (co, _, kh, kw), (_, _, ho, wo) = op.x.shape, op.w.shape, op.shape
@@ -60,15 +71,49 @@ def conv_geometry(op: Conv) -> Geometry:
     return Geometry(n, ci, co, hi, wi, ho, wo, kh, kw, (sh, sw), pads, (dh, dw), op.group)
 
 
-def backward_of(op: Cotangent, product: Product) -> Group:
-    """The instruction of one gradient of a product; of the data still without its weights."""
-    g = product.geometry
-    group = Group(product.opcode, Stage.BACKWARD if op.operand == 0 else Stage.WEIGHT_GRADIENT, op, geometry=g)
-    group.reads["src0"] = Given(key(op.seed), op.seed.shape)
-    if op.operand == 1:
-        group.reads["src1"] = Given(key(product.x), product.x.shape)
-        shape = (g.co, g.ci) if product.opcode is Opcode.LINEAR else op.shape
-        group.writes["dst0"] = Made(op.digest, Element.FP16, shape, Role.WEIGHT_GRADIENT)
-    elif op.operand == 2:
+def forward(work: Selection, op: Op) -> None:
+    """A product begins a group. Its bias is a norm's stage of the unit."""
+    found = product_of(op)
+    if isinstance(found, str):
+        work.refuse(op, found)
+        return
+    group = Group(found.opcode, Stage.FORWARD, op, geometry=found.geometry, origin=[op])
+    group.reads["src0"] = work.given(found.x)
+    if (weight := found.weight) is None:
+        work.refuse(op, "its weights are computed: they must be stored")
+        return
+    group.reads["src1"] = Given(weight, weight.shape)
+    if found.bias is not None:
+        group.flags |= Flag.BN_FORWARD
+        group.rank = Forward.NORM
+        if (rows := found.bias_norm) is None:
+            work.refuse(op, "its bias is computed: it must be stored")
+            return
+        group.reads["bn0"] = Given(rows, rows.shape)
+    work.begin(group)
+
+
+def backward(work: Selection, op: Cotangent) -> None:
+    """The gradient of data begins a group; those of weights and bias are alone."""
+    found = product_of(op.of)
+    if isinstance(found, str) or (weight := found.weight) is None:
+        return  # the product itself was refused
+    g = found.geometry
+    group = Group(found.opcode, Stage.BACKWARD, op, geometry=g, origin=[op])
+    group.reads["src0"] = work.given(op.seed)
+    if op.operand == 0:
+        group.reads["src1"] = Given(weight, weight.shape)
+        work.begin(group)
+        return
+    group.stage = Stage.WEIGHT_GRADIENT
+    work.groups.append(group)
+    if op.operand == 2:
         group.writes["dst0"] = Made(op.digest, Element.FP16, (g.co,), Role.WEIGHT_GRADIENT)
-    return group
+        return
+    group.reads["src1"] = work.given(found.x)
+    group.writes["dst0"] = Made(op.digest, Element.FP16, weight.shape, Role.WEIGHT_GRADIENT)
+    if work.settings.prune:
+        settings, number = work.settings, len(work.groups)
+        hyper = Hyper(threshold=settings.prune * settings.loss_scale, seed=mixed(settings.seed, number))
+        group.flags |= Flag.PRUNE
+        group.hyper = replace(hyper, scale=settings.loss_scale)

@@ -144,7 +144,7 @@ def _place_of(graph: Graph, weight: Input) -> tuple[Input, tuple[int, ...], int]
         if isinstance(found, str):
             continue
         if found.w == weight:
-            held = parameters.held(weight, parameters.half(values.T if found.transposed else values))
+            held = found.weight
             assert isinstance(held, Input)
             return held, held.shape, 0
         if found.bias == weight:
