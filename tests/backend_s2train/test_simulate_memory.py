@@ -65,6 +65,15 @@ def test_a_wrong_address_shows_in_results_and_is_refused_when_checked() -> None:
     )
 
 
+def test_arenas_share_one_space_of_addresses() -> None:
+    """The mask, an activation, lies where dy does, a gradient."""
+    good = linear_step()
+    bad = with_storage(good, "dy", address=good.storages[storage_of(good, "h.mask")].address)
+    assert bad.storages[storage_of(bad, "dy")].arena is not bad.storages[storage_of(bad, "h.mask")].arena
+    with pytest.raises(DlcError, match=r'reads "h\.mask" at byte'):
+        Machine(bad, checked=True).run("step", batch(bad, 0))
+
+
 def test_one_byte_is_enough() -> None:
     """The last byte of dy, the first of dh."""
     good = linear_step()
@@ -151,10 +160,7 @@ def test_bad_programs_are_refused_before_they_run(name: str) -> None:
 
 def test_the_limit_counts_the_shadow() -> None:
     program = linear_step()
-    ends: dict[Arena, int] = {}
-    for storage in program.storages:
-        ends[storage.arena] = max(ends.get(storage.arena, 0), storage.address + storage.size)
-    size = sum(ends.values())
+    size = max(storage.address + storage.size for storage in program.storages)
     for limit, checked in ((size, False), (9 * size, True)):
         assert Machine(program, limit=limit, checked=checked).run("step", batch(program, 0))
     for limit, checked in ((size - 1, False), (9 * size - 1, True)):

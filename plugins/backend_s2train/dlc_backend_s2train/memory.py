@@ -1,4 +1,4 @@
-"""The device's memory: one array of bytes for each arena, and, on demand, who wrote each of them.
+"""The device's memory: one space of addresses for all arenas, and, on demand, who wrote each of its bytes.
 
 Nothing but these bytes remembers a value, so that a wrong address or lifetime shows in the results; a `Shadow` refuses
 it where it happens.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlc.diagnostics import DlcError
 
 LIMIT: Final = 8 << 30
-"""Bytes of all arenas that a machine takes unless it is told otherwise."""
+"""Bytes of memory that a machine takes unless it is told otherwise."""
 HOST: Final = -1
 """Who wrote, where it was no instruction."""
 _NOBODY: Final = -2
@@ -28,7 +28,7 @@ _NOBODY: Final = -2
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of an arena that (a part of) a tensor takes."""
+    """Bytes that (a part of) a tensor takes."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class Span:
 
 
 class Memory:
-    """The bytes of all arenas; weights are filled in, everything else begins as zeros."""
+    """The bytes of all storages; weights are filled in, everything else begins as zeros."""
 
     def __init__(self, program: Program, limit: int = LIMIT, checked: bool = False) -> None:
         """Take the memory of a program.
@@ -50,19 +50,36 @@ class Memory:
             DlcError: "too-large" before memory is taken; "bad-program" for a tensor or weights outside their storage.
         """
         self._program = program
-        sizes = _sizes(program)
+        size = _size(program)
         # A shadow keeps two i32 for each byte.
-        total = sum(sizes.values()) * (9 if checked else 1)
+        total = size * (9 if checked else 1)
         if total > limit:
-            told = ", ".join(f"{arena.name.lower()} {size:,}" for arena, size in sizes.items())
-            raise _error("too-large", f"the program needs {total:,} bytes of memory, the limit is {limit:,} ({told})")
-        self.bytes: dict[Arena, Array] = {arena: np.zeros(size, np.uint8) for arena, size in sizes.items()}
-        self.shadow = Shadow(program, sizes) if checked else None
+            raise _error("too-large", f"the program needs {total:,} bytes of memory, the limit is {limit:,}")
+        self._bytes: Array = np.zeros(size, np.uint8)
+        self._weights = [s for s in program.storages if s.arena is Arena.WEIGHTS]
+        self.shadow = Shadow(program, size) if checked else None
         for number, data in program.weights.items():
             if not 0 <= number < len(program.storages) or len(data) > program.storages[number].size:
                 raise _error("bad-program", f"weights of {len(data):,} bytes do not fit into storage {number}")
             storage = program.storages[number]
-            self.bytes[storage.arena][storage.address : storage.address + len(data)] = np.frombuffer(data, np.uint8)
+            self._bytes[storage.address : storage.address + len(data)] = np.frombuffer(data, np.uint8)
+
+    @property
+    def weights(self) -> bytes:
+        """What the storages of weights and states hold, one after the other."""
+        return b"".join(self._bytes[s.address : s.address + s.size].tobytes() for s in self._weights)
+
+    @property
+    def weights_size(self) -> int:
+        """Bytes of them."""
+        return sum(s.size for s in self._weights)
+
+    def put_weights(self, weights: bytes) -> None:
+        """The inverse of `weights`; there are `weights_size` of them."""
+        at = 0
+        for s in self._weights:
+            self._bytes[s.address : s.address + s.size] = np.frombuffer(weights, np.uint8, s.size, at)
+            at += s.size
 
     def span(self, number: int, rows: tuple[int, int] | None = None) -> Span:
         """Where tensor `number` lies, or of its first dimension only rows[0] to before rows[1].
@@ -91,7 +108,7 @@ class Memory:
         """The values there: fp32, bool, u8 or i32; `by` is the instruction that reads."""
         if self.shadow:
             self.shadow.read(span, by)
-        return decode(self.bytes[span.arena][span.begin : span.end], span.shape, span.tensor.element)
+        return decode(self._bytes[span.begin : span.end], span.shape, span.tensor.element)
 
     def write(self, span: Span, values: Array, by: int = HOST) -> None:
         """Round the values and store them.
@@ -101,13 +118,13 @@ class Memory:
         """
         if values.size != math.prod(span.shape):
             raise OperandError(f'the result is {values.shape}, but "{span.tensor.name}" is {span.shape}')
-        self.bytes[span.arena][span.begin : span.end] = encode(values, span.tensor.element)
+        self._bytes[span.begin : span.end] = encode(values, span.tensor.element)
         if self.shadow:
             self.shadow.wrote(span, by)
 
     def clear(self, span: Span, by: int = HOST) -> None:
         """Zeros."""
-        self.bytes[span.arena][span.begin : span.end] = 0
+        self._bytes[span.begin : span.end] = 0
         if self.shadow:
             self.shadow.wrote(span, by)
 
@@ -120,27 +137,27 @@ class Memory:
 class Shadow:
     """Who wrote each byte, for which storage: refuses reads of what was never written, or written for another one."""
 
-    def __init__(self, program: Program, sizes: dict[Arena, int]) -> None:
+    def __init__(self, program: Program, size: int) -> None:
         """Weights count as written by the host from the start."""
         self._program = program
-        self._storage = {arena: np.full(size, _NOBODY, np.int32) for arena, size in sizes.items()}
-        self._writer = {arena: np.full(size, _NOBODY, np.int32) for arena, size in sizes.items()}
-        for number, storage in enumerate(program.storages):
-            if storage.arena is Arena.WEIGHTS:
-                self._storage[storage.arena][storage.address : storage.address + storage.size] = number
+        self._storage = np.empty(size, np.int32)
+        self._writer = np.empty(size, np.int32)
+        self.forget()
 
     def forget(self) -> None:
         """At the begin of an entry: only weights are still there."""
-        for arena, owners in self._storage.items():
-            if arena is not Arena.WEIGHTS:
-                owners[:] = _NOBODY
-                self._writer[arena][:] = _NOBODY
+        self._storage[:] = _NOBODY
+        for number, storage in enumerate(self._program.storages):
+            if storage.arena is Arena.WEIGHTS:
+                place = slice(storage.address, storage.address + storage.size)
+                self._storage[place] = number
+                self._writer[place] = HOST
 
     def wrote(self, span: Span, by: int) -> None:
         """Instruction `by` wrote the span."""
         self._alive(span, by, "writes")
-        self._storage[span.arena][span.begin : span.end] = span.tensor.storage
-        self._writer[span.arena][span.begin : span.end] = by
+        self._storage[span.begin : span.end] = span.tensor.storage
+        self._writer[span.begin : span.end] = by
 
     def read(self, span: Span, by: int) -> None:
         """Refuse a read of bytes that do not hold the span's tensor.
@@ -149,12 +166,12 @@ class Shadow:
             DlcError: "stale-read" or "dead-storage".
         """
         self._alive(span, by, "reads")
-        owners = self._storage[span.arena][span.begin : span.end]
+        owners = self._storage[span.begin : span.end]
         wrong = np.flatnonzero(owners != span.tensor.storage)
         if not wrong.size:
             return
         place = span.begin + int(wrong[0])
-        owner, writer = int(owners[wrong[0]]), int(self._writer[span.arena][place])
+        owner, writer = int(owners[wrong[0]]), int(self._writer[place])
         why = "nobody wrote it in this entry"
         if owner != _NOBODY:
             who = "the host" if writer < 0 else title(self._program, writer)
@@ -185,14 +202,12 @@ def _reader(program: Program, by: int) -> str:
     return "the host" if by < 0 else title(program, by)
 
 
-def _sizes(program: Program) -> dict[Arena, int]:
-    """Bytes of each arena: up to the end of its last storage."""
-    sizes = dict.fromkeys(Arena, 0)
+def _size(program: Program) -> int:
+    """Bytes up to the end of the last storage."""
     for number, storage in enumerate(program.storages):
         if storage.address < 0 or storage.size < 0:
             raise _error("bad-program", f"storage {number} has {storage.size} bytes at {storage.address}")
-        sizes[storage.arena] = max(sizes[storage.arena], storage.address + storage.size)
-    return sizes
+    return max((storage.address + storage.size for storage in program.storages), default=0)
 
 
 def _error(code: str, message: str, tensor: Tensor | None = None) -> DlcError:

@@ -16,7 +16,7 @@ from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.memory import LIMIT, Memory, title
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
-from dlc_backend_s2train.program import Arena, Entry, Flag, Hyper, Instruction, Opcode, Program, Slot, Stage
+from dlc_backend_s2train.program import Entry, Flag, Hyper, Instruction, Opcode, Program, Slot, Stage
 
 if TYPE_CHECKING:
     from dlc.diagnostics import DlcError
@@ -27,7 +27,7 @@ class Snapshot:
     """What a machine keeps from one run to the next."""
 
     weights: bytes
-    """The arena of weights and states."""
+    """What the storages of weights and states hold, one after the other."""
     runs: Mapping[str, int]
     """Entry → how often it ran."""
 
@@ -45,7 +45,7 @@ class Machine:
             program: What to run.
             mode: `bit-true` adds in the device's order; `fast` takes numpy's products, with the same roundings else.
             checked: Refuse reads of bytes that were never written in this entry, or that another storage overwrote.
-            limit: Bytes of memory that may be taken; `checked` takes nine times those of the arenas.
+            limit: Bytes of memory that may be taken; `checked` takes nine times those of the program.
 
         Raises:
             DlcError: the program needs more memory, or is no legal one.
@@ -106,15 +106,15 @@ class Machine:
 
     def snapshot(self) -> Snapshot:
         """Weights, states and counters as they are now."""
-        return Snapshot(self._memory.bytes[Arena.WEIGHTS].tobytes(), dict(self._runs))
+        return Snapshot(self._memory.weights, dict(self._runs))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Back to a snapshot of a machine with the same program."""
-        weights = self._memory.bytes[Arena.WEIGHTS]
-        if len(snapshot.weights) != weights.size or snapshot.runs.keys() != self._runs.keys():
-            found = f"{len(snapshot.weights):,} bytes of weights, not {weights.size:,}"
+        size = self._memory.weights_size
+        if len(snapshot.weights) != size or snapshot.runs.keys() != self._runs.keys():
+            found = f"{len(snapshot.weights):,} bytes of weights, not {size:,}"
             raise _error("bad-array", f"the snapshot is of another program: {found}")
-        weights[:] = np.frombuffer(snapshot.weights, np.uint8)
+        self._memory.put_weights(snapshot.weights)
         self._runs = dict(snapshot.runs)
 
     def _execute(self, number: int, run: int) -> None:
