@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from dlc import Lazy, hookimpl
+from dlc_backend_s2train.defaults import PLACED, STEP
 
 __version__ = "0.1.0"
-
-_PLACED = "s2-select,s2-decompose,schedule,plan-memory"
-_NAMED = "named=conv,gemm,mat_mul,batch_norm,relu,max_pool,label_cross_entropy"
 
 
 @hookimpl
@@ -33,6 +31,5 @@ def dlc_passes() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_pipelines() -> Mapping[str, str]:
-    """A training step with norms as they are, which is what the accelerator is for; and inference."""
-    step = "autodiff{loss=cross-entropy optimizer=sgd{lr=0.01 momentum=0.9} wrt=!norms stored-norms=yes " + _NAMED + "}"
-    return {"s2train": f"{step},{_PLACED}", "s2train-predict": _PLACED}
+    """Selection with what follows it; and one training step as the whole program."""
+    return {"s2train": PLACED, "s2train-step": f"{STEP},{PLACED}"}

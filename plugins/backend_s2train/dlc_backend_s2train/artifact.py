@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import dlc
@@ -17,6 +17,7 @@ from dlc.manifest import read_manifest
 from dlc.plan import Plan
 from dlc.program import ArrayProgram
 from dlc.spec import Spec
+from dlc.training.bundle import Bundle, Classes
 from dlc.types import Array, DType, f32, i64
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import read, write
@@ -24,6 +25,7 @@ from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.program import Arena, Element, Entry, Program
 from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.training import Trained, identity_of
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.backend import S2Train
@@ -38,25 +40,60 @@ def file_title(title: str) -> str:
 
 
 def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
-    """The file of a plan.
+    """The file of a plan, with the entry `step` if it takes labels, else `predict`.
 
     Raises:
         DlcError: (USAGE) the plan has steps that are no instructions, or no places for its values.
     """
-    _check(plan)
-    # A step with labels trains; without, it predicts.
     trains = any(i.role == "label" for i in plan.graph.inputs)
-    program = program_of({"step" if trains else "predict": plan})
+    program = _program({"step" if trains else "predict": plan}, options, report, plan.facts)
+    name = f"{options.prefix or 'model'}{SUFFIX}"
+    signature = signature_of(program, program.entries[0])
+    return Artifact(str(options), {name: write(program)}, name, signature, {**plan.facts, **memory_of(program)})
+
+
+def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artifact:
+    """The file of a training program: entries `predict`, `evaluate` and `step`, and the model's template beside it.
+
+    Raises:
+        DlcError: (USAGE) as `artifact_of`; updates are to wait for all gradients.
+    """
+    if "step" not in bundle.functions:
+        raise _refused("weights are updated within a step", "leave updates=final out of --train")
+    plans = {name: function.plan for name, function in bundle.functions.items()}
+    prefix, (suffix, template) = options.prefix or "model", bundle.template
+    told = {"label": bundle.label, "template": f"{prefix}_template{suffix}" if template else ""}
+    if bundle.classes is not None:
+        told |= {"classes": str(bundle.classes.count)}
+        told |= {} if bundle.classes.ignore is None else {"ignore": str(bundle.classes.ignore)}
+    told |= {key: str(value) for key, value in bundle.facts.items()}
+    program = _program(plans, options, report, bundle.functions["step"].plan.facts, told)
+    files: dict[str, bytes] = {f"{prefix}{SUFFIX}": write(program)}
+    if template:
+        files[told["template"]] = template
+    entry = next(e for e in program.entries if e.name == "predict")
+    facts = {**bundle.functions["step"].plan.facts, **memory_of(program)}
+    return Artifact(str(options), files, f"{prefix}{SUFFIX}", signature_of(program, entry), facts)
+
+
+def _program(
+    plans: Mapping[str, Plan],
+    options: S2Train,
+    report: Report,
+    facts: Mapping[str, int | str],
+    told: Mapping[str, str] | None = None,
+) -> Program:
+    """The program of plans, checked by who shares nothing with those that made it."""
+    for plan in plans.values():
+        _check(plan)
+    made = program_of(plans)
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}
-    program = replace(program, meta=meta | {k: str(v) for k, v in sorted(plan.facts.items())})
+    program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | dict(told or {}))
     if problems := verify(program):
         raise AssertionError(f"the program does not pass its own checks: {problems[0].message}")
-    (entry,) = program.entries
-    name = f"{options.prefix or 'model'}{SUFFIX}"
-    facts = {**plan.facts, **memory_of(program), "instructions": len(program.instructions)}
     report.count("instructions", len(program.instructions))
     report.count("tensors", len(program.tensors))
-    return Artifact(str(options), {name: write(program)}, name, signature_of(program, entry), facts)
+    return program
 
 
 def memory_of(program: Program) -> dict[str, int]:
@@ -79,23 +116,36 @@ def signature_of(program: Program, entry: Entry) -> Signature:
     return Signature(tuple(port(*g) for g in given), tuple(port(*m) for m in made))
 
 
-def load(directory: Path) -> ArrayProgram:
-    """The first entry of an installed program, in the simulator; its weights move from call to call if it trains."""
+def load(directory: Path) -> ArrayProgram | Trained:
+    """An installed program in the simulator: what was built for training learns, anything else is its first entry."""
     manifest = read_manifest(directory)
-    name = str(manifest.data["entry"])
-    source = Source(directory / name)
-    program = read(source.view(), source.name)
+    source = Source(directory / str(manifest.data["entry"]))
+    content = source.view()
+    program = read(content, source.name)
     options = dict(Spec.parse(manifest.target, "manifest.json").options)
     machine = Machine(program, "bit-true" if str(options.get("simulate")) == "bit-true" else "fast")
-    (entry, *_) = program.entries
-    signature = signature_of(program, entry)
+    entries = {entry.name: signature_of(program, entry) for entry in program.entries}
+    if {"predict", "step", "evaluate"} <= entries.keys():
+        return _trained(directory, machine, entries, identity_of(content))
+    name, signature = next(iter(entries.items()))
 
     def run(*arrays: Array) -> Sequence[Array]:
         given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
-        found = machine.run(entry.name, given)
+        found = machine.run(name, given)
         return [found[port.name] for port in signature.outputs]
 
     return ArrayProgram(signature, run)
+
+
+def _trained(directory: Path, machine: Machine, entries: Mapping[str, Signature], identity: bytes) -> Trained:
+    meta = machine.program.meta
+    classes = Classes(int(meta["classes"]), int(meta["ignore"]) if "ignore" in meta else None)
+    name = PurePath(meta.get("template", "")).name
+    template = (PurePath(name).suffix, bytes(Source(directory / name).view())) if name else ("", b"")
+    facts: dict[str, int | str] = {key: meta[key] for key in ("loss", "optimizer", "updates") if key in meta}
+    facts |= memory_of(machine.program)
+    signatures = entries["step"], entries["evaluate"]
+    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, meta.get("label", "y"), template)
 
 
 def _check(plan: Plan) -> None:

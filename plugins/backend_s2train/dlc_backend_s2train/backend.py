@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlc import Artifact, Backend, Region, Report, option
+from dlc_backend_s2train.defaults import TRAINING
 
 if TYPE_CHECKING:
     from dlc.plan import Plan
     from dlc.program import ArrayProgram
+    from dlc.training.bundle import Bundle
+    from dlc_backend_s2train.training import Trained
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class S2Train(Backend):
 
     name: ClassVar[str] = "s2train"
     pipeline: ClassVar[str] = "s2train"
+    training: ClassVar[str] = TRAINING
     prefix: str = option("", "name of the file without .s2t; by default from the model's name")
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
@@ -41,7 +45,13 @@ class S2Train(Backend):
 
         return artifact_of(plan, self, report)
 
-    def load(self, directory: Path) -> "ArrayProgram":
+    def emit_training(self, bundle: "Bundle", report: Report) -> Artifact:
+        """As `emit`, of all functions of a training program."""
+        from dlc_backend_s2train.artifact import training_artifact
+
+        return training_artifact(bundle, self, report)
+
+    def load(self, directory: Path) -> "ArrayProgram | Trained":
         """The program in the simulator; raises DlcError when the file is none that can be read."""
         from dlc_backend_s2train.artifact import load
 

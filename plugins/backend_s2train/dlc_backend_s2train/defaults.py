@@ -1,0 +1,16 @@
+"""What a build for the accelerator does unless it is told otherwise. Imports nothing: hooks read it at every start."""
+
+from typing import Final
+
+NAMED: Final = (
+    *("conv", "gemm", "mat_mul", "add", "batch_norm", "batch_norm_training", "relu", "dropout"),
+    *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
+)
+"""Ops whose gradients selection wants named."""
+PLACED: Final = "s2-select,s2-decompose,schedule,plan-memory"
+"""From a graph of ops to a plan."""
+_OPTIONS: Final = ("optimizer=sgd{lr=0.01 momentum=0.9}", "wrt=!norms", "stored-norms=yes")
+TRAINING: Final = ",".join((*_OPTIONS, "updates=immediate", f"named={','.join(NAMED)}"))
+"""Norms stay as they are, as on the device; each gradient is used as soon as it is known."""
+STEP: Final = f"autodiff{{{' '.join(_OPTIONS)} named={','.join(NAMED)}}}"
+"""The same as a pass: one step as the whole program."""

@@ -1,0 +1,200 @@
+"""`Trained`: a training program in the simulator, called with arrays; see `dlc.training.interface.TrainingProgram`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dlc import DlcError, ExitCode
+from dlc.calling import input_array, named_inputs, output_buffers
+from dlc.diagnostics import error
+from dlc.interfaces import Port, Signature
+from dlc.training.bundle import Classes
+from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
+from dlc.types import Array
+from dlc.writing import write_whole
+from dlc_backend_s2train.decompose.names import assembled
+from dlc_backend_s2train.program import Role
+from dlc_backend_s2train.select.parameters import TURNED
+from dlc_backend_s2train.simulate import Machine, Snapshot
+
+_MAGIC: Final = b"S2TK"
+_HEADER: Final = struct.Struct("<4sI32sQ")
+"""Magic, CRC-32 of what follows, SHA-256 of the program, bytes of the counters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A program that learns on the simulated device. Weights are fp16 in its memory and float32 here."""
+
+    signature: Signature
+    """Of a prediction."""
+    machine: Machine
+    identity: bytes
+    """SHA-256 of the program's file."""
+    step: Signature
+    test: Signature
+    """Of the entries `step` and `evaluate`."""
+    classes: Classes | None
+    facts: Mapping[str, int | str]
+    label: str
+    template: tuple[str, bytes] = ("", b"")
+    begin: Snapshot = field(init=False, repr=False)
+    """What the program was built with."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "begin", self.machine.snapshot())
+
+    @property
+    def arguments(self) -> tuple[Port, ...]:
+        """What a step takes: the model's inputs, then the labels."""
+        return self.step.inputs
+
+    def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
+        """The model's outputs by name, with the parameters as they are. Raises DlcError: arguments do not fit."""
+        return self._run("predict", self.signature, args, inputs, out)
+
+    def train_step(self, *args: object, **inputs: object) -> float:
+        """One step on one batch; its loss, before the weights moved."""
+        loss = float(self._run("step", self.step, args, inputs)["loss"].reshape(()))
+        if not math.isfinite(loss):
+            raise not_finite(loss, "immediate")
+        return loss
+
+    def evaluate(self, *args: object, **inputs: object) -> dict[str, Array]:
+        """`loss` and the model's outputs on one batch, as at inference."""
+        found = self._run("evaluate", self.test, args, inputs)
+        return {**found, "loss": found["loss"].reshape(())}
+
+    def parameters(self) -> dict[str, Array]:
+        """Weights and running statistics by name, as float32: what the device holds now."""
+        return self._held({Role.WEIGHT, Role.NORM})
+
+    def state(self) -> dict[str, Array]:
+        """The optimizer's state by name."""
+        return self._held({Role.STATE})
+
+    def gradients(self) -> dict[str, Array]:
+        """None: each is used as soon as it is known."""
+        return {}
+
+    def reset(self) -> None:
+        """Start again from the values that the program was built with."""
+        self.machine.restore(self.begin)
+
+    def all_reduce(self, hook: Callable[[Array], None] | None) -> None:
+        """Refused: there is no moment at which all gradients are known."""
+        if hook is not None:
+            raise no_gradients()
+
+    def checkpoint(self) -> bytes:
+        """Weights, states and counters of random numbers."""
+        now = self.machine.snapshot()
+        counters = json.dumps(dict(now.runs), sort_keys=True).encode()
+        body = counters + now.weights
+        return _HEADER.pack(_MAGIC, zlib.crc32(body), self.identity, len(counters)) + body
+
+    def restore(self, checkpoint: bytes) -> None:
+        """What `checkpoint` gave; raises DlcError (`bad-checkpoint`) for anything else, and then nothing changes."""
+        try:
+            given = bytes(memoryview(checkpoint).cast("B"))
+        except TypeError:
+            raise _bad(f"it is no bytes in one piece, but of type {type(checkpoint).__name__}") from None
+        if len(given) < _HEADER.size or given[:4] != _MAGIC:
+            raise _bad("it is none" if given[:4] != _MAGIC else f"it ends after {len(given)} bytes")
+        _, crc, identity, size = _HEADER.unpack_from(given)
+        body = given[_HEADER.size :]
+        if identity != self.identity:
+            raise _bad("it is of another program")
+        if crc != zlib.crc32(body):
+            raise _bad("it is damaged: its checksum is another")
+        try:
+            runs = {str(name): int(count) for name, count in json.loads(body[:size]).items()}
+            self.machine.restore(Snapshot(body[size:], runs))
+        except (ValueError, AttributeError, TypeError) as problem:
+            raise _bad(str(problem)) from None
+
+    def save_onnx(self, path: Path | str) -> None:
+        """Write the model with the parameters as they are now, in the format it came in; raises DlcError."""
+        from dlc.training.export import filled
+
+        suffix, content = self.template
+        if not content:
+            raise no_template()
+        write_whole(Path(path), filled(suffix, content, self.parameters()))
+
+    def _run(
+        self,
+        entry: str,
+        signature: Signature,
+        args: tuple[object, ...],
+        inputs: Mapping[str, object],
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        given = named_inputs(signature.inputs, args, dict(inputs))
+        read = {port.name: input_array(port, given[port.name]) for port in signature.inputs}
+        self._check_labels(read)
+        buffers = output_buffers(signature, out or {}, list(read.values()))
+        made = self.machine.run(entry, read)
+        found: dict[str, Array] = {}
+        for port, buffer in zip(signature.outputs, buffers, strict=True):
+            value = np.asarray(made[port.name], port.type.dtype.numpy).reshape(port.type.shape)
+            if buffer is not None:
+                buffer[...] = value
+            found[port.name] = value if buffer is None else buffer
+        return found
+
+    def _check_labels(self, read: Mapping[str, Array]) -> None:
+        labels = read.get(self.label)
+        if labels is None or self.classes is None:
+            return
+        wrong = (labels < 0) | (labels >= self.classes.count)
+        if self.classes.ignore is not None:
+            wrong &= labels != self.classes.ignore
+        if wrong.any():
+            raise bad_label(self.label, labels, self.classes)
+
+    def _held(self, roles: set[Role]) -> dict[str, Array]:
+        """What stays in the device by the names of the model: blocks joined, exchanged dimensions put right."""
+        program = self.machine.program
+        parts: dict[str, Array] = {}
+        for number in self._updated():
+            tensor = program.tensors[number]
+            if tensor.role in roles:
+                parts[tensor.name] = self.machine.read(number)
+        whole = assembled(parts)
+        return {
+            name.removesuffix(TURNED): values.T if name.endswith(TURNED) else values for name, values in whole.items()
+        }
+
+    def _updated(self) -> list[int]:
+        """Tensors that updates write, in the order of the program."""
+        found: dict[int, None] = {}
+        for instruction in self.machine.program.instructions:
+            if instruction.opcode.name == "UPDATE":
+                operands = instruction.operands
+                found |= {operands[slot]: None for slot in ("dst0", "dst1", "aux") if slot in operands}
+        return list(found)
+
+
+def identity_of(content: bytes | memoryview) -> bytes:
+    """What ties checkpoints to a program."""
+    return hashlib.sha256(content).digest()
+
+
+def _bad(reason: str) -> DlcError:
+    return error(
+        "bad-checkpoint",
+        f"the checkpoint cannot be read: {reason}",
+        help="give what `checkpoint` gave for this very program; nothing has changed",
+        exit_code=ExitCode.USAGE,
+    )
