@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of, geometry_values
-from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.numerics.operands import Mode
+from dlc_backend_s2train.program import Geometry, Program
+from dlc_backend_s2train.simulate import Machine
 
+from dlc import Report
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
+from dlc.passes.plan_memory import PlanMemory
+from dlc.passes.schedule import Schedule
 from dlc.types import Array, Type, f16
 
 F: Any = torch.nn.functional
@@ -89,7 +96,9 @@ def exact(g: Geometry, given: Doubles) -> Doubles:
 def convolved(x: torch.Tensor, w: torch.Tensor, g: Geometry) -> Any:
     """The convolution of a geometry; negative pads crop."""
     top, left, bottom, right = g.pads
-    framed = F.pad(x, (left, right, top, bottom))
+    framed = F.pad(x, [max(pad, 0) for pad in (left, right, top, bottom)])
+    framed = framed[:, :, max(-top, 0) : framed.shape[2] + min(bottom, 0)]
+    framed = framed[:, :, :, max(-left, 0) : framed.shape[3] + min(right, 0)]
     return F.conv2d(framed, w, stride=g.stride, dilation=g.dilation, groups=g.groups)[:, :, : g.ho, : g.wo]
 
 
@@ -103,7 +112,9 @@ def evaluated(graph: Graph, given: Doubles) -> Doubles:
             case Constant(tensor=tensor):
                 values[op.digest] = tensor.array().astype(np.float64)
             case S2Instruction():
-                values[op.digest] = _product(op, {r[0]: values[x.digest] for r, x in zip(op.reads, op.args, strict=True)})
+                values[op.digest] = _product(
+                    op, {r[0]: values[x.digest] for r, x in zip(op.reads, op.args, strict=True)}
+                )
             case Item() | _:
                 raise AssertionError(f"{op} is no product")
     return {name: values[op.digest] for name, op in zip(graph.names, graph.outputs, strict=True)}
@@ -112,10 +123,31 @@ def evaluated(graph: Graph, given: Doubles) -> Doubles:
 def _product(op: S2Instruction, read: Mapping[str, Array]) -> Array:
     g = geometry_of(op.geometry)
     assert g is not None and op.opcode == "conv" and not op.flags
-    x = torch.zeros(g.n, g.ci, g.hi, g.wi, dtype=torch.float64)
-    w = torch.zeros(g.co, g.ci // g.groups, g.kh, g.kw, dtype=torch.float64)
-    names = {"forward": ("x", "w"), "backward": ("dy", "w"), "weight_gradient": ("dy", "x")}[op.stage]
-    known = dict(zip(names, (read["src0"], read["src1"]), strict=True))
-    full = {"x": x.numpy(), "w": w.numpy(), "dy": np.zeros((g.n, g.co, g.ho, g.wo))} | known
-    result = exact(g, full)[{"forward": "y", "backward": "dx", "weight_gradient": "dw"}[op.stage]]
-    return result + read["aux"] if "accumulate_in" in op.splitting else result
+    first, second = (torch.tensor(read[slot]) for slot in ("src0", "src1"))
+    if op.stage == "forward":
+        result = convolved(first, second, g)
+    else:
+        # Linear in each operand, so the value of the one that the gradient is of does not matter.
+        x = torch.zeros(g.n, g.ci, g.hi, g.wi, dtype=torch.float64)
+        w = torch.zeros(g.co, g.ci // g.groups, g.kh, g.kw, dtype=torch.float64)
+        of = x if op.stage == "backward" else w
+        x, w = (of.requires_grad_(), second) if op.stage == "backward" else (second, of.requires_grad_())
+        (result,) = torch.autograd.grad(convolved(x, w, g), of, first)
+    return result.numpy() + (read["aux"] if "accumulate_in" in op.splitting else 0)
+
+
+def program(graph: Graph) -> Program:
+    """The program of a graph of instructions; its own checks find nothing."""
+    plan = PlanMemory().run(Schedule().run(graph, Report()), Report())
+    found = program_of({"step": plan})
+    assert [p.message for p in verify(found)] == []
+    return found
+
+
+def simulated(graph: Graph, given: Mapping[str, Array], mode: Mode = "fast") -> dict[str, Array]:
+    """What the program of a graph gives, and what its weights and states are then, by name."""
+    found = program(graph)
+    machine = Machine(found, mode, checked=True)
+    made = machine.run("step", given)
+    stored = {i.name for i in graph.inputs if i.role in ("weight", "state")}
+    return made | {name: machine.read(name) for name in sorted(stored)}
