@@ -70,7 +70,7 @@ def illegal(g: Geometry) -> Reason | None:
         return Reason(f"its kernel is {g.kh} x {g.kw}, the array's {KERNEL} x {KERNEL}", "blocks of it, added up")
     if not _strides(g.kh, g.stride[0], g.dilation[0]) & _strides(g.kw, g.stride[1], g.dilation[1]):
         told = f"stride {_pair(g.stride)} over dilation {_pair(g.dilation)}"
-        return Reason(f"{told} is no stride of 1 or 2, equal for rows and columns", "blocks of equal phase, added up")
+        return Reason(f"{told} is no stride of 1 or 2, equal for both", "blocks of equal phase, added up")
     return None
 
 
