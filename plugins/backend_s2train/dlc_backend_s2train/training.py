@@ -140,7 +140,10 @@ class Trained:
         inputs: Mapping[str, object],
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        given = named_inputs(signature.inputs, args, dict(inputs))
+        placed: Mapping[str, object] = {}
+        if len(args) == len(signature.inputs):
+            placed = {port.name: value for port, value in zip(signature.inputs, args, strict=True)}
+        given = named_inputs(signature.inputs, () if placed else args, {**placed, **inputs})
         read = {port.name: input_array(port, given[port.name]) for port in signature.inputs}
         self._check_labels(read)
         buffers = output_buffers(signature, out or {}, list(read.values()))

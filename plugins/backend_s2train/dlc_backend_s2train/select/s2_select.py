@@ -13,21 +13,19 @@ from typing import ClassVar
 
 from dlc.diagnostics import DlcError
 from dlc.graph import Graph, Input, Op
-from dlc.ops.elementwise import Div
-from dlc.ops.loss import LabelCrossEntropy
-from dlc.ops.reduce import ReduceMean, ReduceSum
+from dlc.ops.loss import CrossEntropy
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import option
-from dlc.types import Type, f32
-from dlc_backend_s2train.program import Element, Hyper, Opcode, Role, Stage
+from dlc_backend_s2train.program import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.build import built
-from dlc_backend_s2train.select.effects import Key, key, needs, owner, source
-from dlc_backend_s2train.select.group import Given, Group, Made
-from dlc_backend_s2train.select.products import product_of
-from dlc_backend_s2train.select.selection import Selection
-from dlc_backend_s2train.select.updates import Update, update_of
+from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner
+from dlc_backend_s2train.select.ends import ends_of
+from dlc_backend_s2train.select.group import Group, Made
+from dlc_backend_s2train.select.rules import visit
+from dlc_backend_s2train.select.selection import Selection, Settings
+from dlc_backend_s2train.select.steps import add_updates
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,11 @@ class S2Select(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "kernels"
     computes_other: ClassVar[bool] = True
     loss_scale: float = option(1024.0, "what gradients are multiplied by while they are fp16; a power of two", low=1)
+    master: bool = option(False, "keep trained weights in fp32 too, and round them to fp16 after each update")
+    prune: float = option(
+        0.0, "gradients of weights smaller than this become it or 0 at random, so that their mean stays; 0: none", low=0
+    )
+    seed: int = option(0, "of the random numbers that prune draws", low=0, high=(1 << 53) - 1)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of instructions.
@@ -46,78 +49,23 @@ class S2Select(Pass[Graph, Graph]):
         Raises:
             DlcError: ops that no instruction computes: all of them, with the reasons.
         """
-        work = Selection(state, report, self.loss_scale)
-        roots, plain, updates = self._ends(state, work)
-        order = _placed(state, roots)
-        work.count(order, tuple(roots))
+        # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
+        state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
+        work = Selection(state, report, Settings(self.loss_scale, self.master, self.prune, self.seed))
+        ends = ends_of(state, work)
+        work.running = ends.running
+        order = _placed(state, ends.roots)
+        work.count(order, tuple(ends.roots))
         for op in order:
-            work.visit(op)
+            visit(work, op)
+        plain = [(name, _whole(work, op)) for name, op in ends.plain]
+        work.close()
+        new = {**add_updates(work, ends.trained, order), **ends.moved}
         if work.problems:
             raise DlcError(*work.problems)
-        work.close()
-        new: dict[Input, tuple[str, Key]] = {}
-        for name, weight, velocity, update in updates:
-            new |= self._update(work, state, name, weight, velocity, update)
-        graph = built(state, work.groups, plain, new)
         report.count("instructions", len(work.groups))
         report.count("ops", len(order))
-        return graph
-
-    def _ends(
-        self, state: Graph, work: Selection
-    ) -> tuple[list[Op], list[tuple[str, Key]], list[tuple[str, Input, Input | None, Update]]]:
-        """What is computed in the end: the values wanted, plain outputs by name, and the updates of weights."""
-        over = {i: state.inputs[j] for i, j in state.aliases}
-        outputs = {over[i].name: op for i, op in enumerate(state.outputs) if i in over}
-        inputs = {i.name: i for i in state.inputs}
-        roots: list[Op] = []
-        plain: list[tuple[str, Key]] = []
-        updates: list[tuple[str, Input, Input | None, Update]] = []
-        for i, (name, op) in enumerate(zip(state.names, state.outputs, strict=True)):
-            if i not in over:
-                roots.append(loss_of(op) or source(op))
-                plain.append((name, key(roots[-1])))
-            elif over[i].role == "weight":
-                velocity = inputs.get(f"{name}.momentum") or inputs.get(f"{name}.velocity")
-                found = update_of(over[i], op, velocity, outputs.get(velocity.name) if velocity else None)
-                if isinstance(found, str):
-                    work.refuse(op, f"{name}: {found}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}")
-                    continue
-                roots.append(source(found.gradient))
-                updates.append((name, over[i], velocity, found))
-        return roots, plain, updates
-
-    def _update(
-        self, work: Selection, state: Graph, name: str, weight: Input, velocity: Input | None, update: Update
-    ) -> dict[Input, tuple[str, Key]]:
-        """Add the instruction that updates a weight."""
-        held, shape, offset = _place_of(state, weight)
-        hyper = Hyper(update.rate, update.momentum, update.decay, self.loss_scale, nesterov=update.nesterov)
-        group = Group(Opcode.UPDATE, Stage.WEIGHT_UPDATE, weight, hyper=hyper, origin=[update.gradient])
-        group.reads["src0"] = Given(key(update.gradient), shape)
-        group.reads["dst0"] = Given(held, shape, offset)
-        whole = held.shape if held.shape != shape else ()
-        group.writes["dst0"] = Made(f"{weight.digest}.new", Element.FP16, shape, Role.WEIGHT, offset, whole)
-        new = {held: (name, f"{weight.digest}.new")}
-        if velocity is not None:
-            state_input = Input(velocity.name, Type(f32, shape), "state", 0.0)
-            group.reads["aux"] = Given(state_input, shape)
-            group.writes["aux"] = Made(f"{velocity.digest}.new", Element.FP32, shape, Role.STATE)
-            new[state_input] = velocity.name, f"{velocity.digest}.new"
-        work.groups.append(group)
-        return new
-
-
-def loss_of(op: Op) -> LabelCrossEntropy | None:
-    """The cross-entropy of which a value is the mean over all rows."""
-    match op:
-        case ReduceMean(x=LabelCrossEntropy() as loss):
-            return loss
-        case Div(a=ReduceSum(x=LabelCrossEntropy() as loss), b=b):
-            count = parameters.known_value(b)
-            return loss if count is not None and count.size == 1 and float(count) == loss.type.size else None
-        case _:
-            return None
+        return built(state, work.groups, plain, new)
 
 
 def _placed(graph: Graph, roots: list[Op]) -> tuple[Op, ...]:
@@ -135,21 +83,12 @@ def _placed(graph: Graph, roots: list[Op]) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if op.digest in wanted)
 
 
-def _place_of(graph: Graph, weight: Input) -> tuple[Input, tuple[int, ...], int]:
-    """Where a weight lies: the input that holds it, the shape there, and bytes before it."""
-    values = parameters.known_value(weight)
-    assert values is not None, "a weight of a training step begins with something"
-    for op in graph.ops:
-        found = product_of(op)
-        if isinstance(found, str):
-            continue
-        if found.w == weight:
-            held = found.weight
-            assert isinstance(held, Input)
-            return held, held.shape, 0
-        if found.bias == weight:
-            channels = found.geometry.co
-            held = parameters.held(weight, parameters.bias_rows(values, channels))
-            assert isinstance(held, Input)
-            return held, (channels,), parameters.SHIFT * channels * 2
-    raise AssertionError(f"{weight.name} is no weight of a product")
+def _whole(work: Selection, op: Op) -> Key:
+    """The key of an output; one that is a row of what an instruction gives is copied out of it."""
+    if not is_row(op):
+        return key(op)
+    group = Group(Opcode.COPY, Stage.BACKWARD, op, origin=[op])
+    group.reads["src0"] = work.given(op)
+    group.writes["dst0"] = Made(f"{op.digest}.copy", Element.FP32, op.shape, Role.WEIGHT_GRADIENT)
+    work.groups.append(group)
+    return f"{op.digest}.copy"
