@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from dlc.graph import Op
 from dlc_backend_s2train.program import NO_FLAGS, Element, Flag, Geometry, Hyper, Opcode, Role, Slot, Stage
 from dlc_backend_s2train.select.effects import Key
+
+
+class Forward(IntEnum):
+    """Stages of the unit behind the array, in the order in which it has them."""
+
+    NORM = 1
+    ADD = 2
+    RELU = 3
+    POOL = 4
+    DROP = 5
+
+
+class Backward(IntEnum):
+    """The same of the backward stage."""
+
+    UNPOOL = 1
+    SUM = 2
+    DROP = 3
+    MASK = 4
+    SCALE = 5
+
+
+Rank = Forward | Backward
+SHAPED = (Forward.NORM, Forward.POOL), (Backward.UNPOOL, Backward.SCALE)
+"""Ranks that depend on the shape of a map, forward and backward."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +66,8 @@ class Group:
     stage: Stage
     tail: Op
     """The op whose value the group gives so far."""
+    shape: tuple[int, ...] = ()
+    """The shape in which the unit has that value; views may show it otherwise."""
     rank: int = 0
     """Place of the last absorbed stage in the unit's order."""
     geometry: Geometry | None = None
@@ -49,8 +78,24 @@ class Group:
     origin: list[Op] = field(default_factory=list[Op])
     """The ops that went into it, for names and messages."""
 
-    def absorb(self, op: Op, rank: int, flags: Flag = NO_FLAGS) -> None:
+    def absorb(self, op: Op, rank: Rank, flags: Flag = NO_FLAGS) -> None:
         """One more stage."""
         self.tail, self.rank = op, rank
         self.flags |= flags
         self.origin.append(op)
+        if rank is Forward.POOL or rank is Backward.UNPOOL:
+            self.shape = op.shape
+
+    def takes(self, value: Op, rank: Rank) -> bool:
+        """Whether a stage of this rank on the group's value may follow: none of its rank or a later one is there.
+
+        A norm takes channels as the unit has them, a pool maps: no view that changes these may stand between.
+        """
+        shaped = rank in SHAPED[isinstance(rank, Backward)]
+        return self.rank < rank and (not shaped or map_of(self.shape) == map_of(value.shape))
+
+
+def map_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Samples, channels and the map, of which one element is like none."""
+    n, c, *rest = (*shape, 1, 1)[: max(len(shape), 2)]
+    return (n, c, *rest) if math.prod(rest) > 1 else (n, c)

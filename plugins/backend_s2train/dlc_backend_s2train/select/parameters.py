@@ -12,13 +12,13 @@ import numpy as np
 
 from dlc.graph import Constant, Input, Op, Tensor, evaluate_ops
 from dlc.graph.evaluate import is_constant
-from dlc.ops.normalize import BatchNorm
+from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc.types import Array, Type, f16, f32
 
 TURNED = "[T]"
 """Behind the name of a weight that is stored with its two dimensions exchanged."""
-SHIFT = 3
-"""The row of a norm's tensor that a bias is."""
+SCALE, SHIFT = 2, 3
+"""Rows of a norm's tensor; a bias is its shift."""
 
 
 def known_value(op: Op) -> Array | None:
@@ -55,6 +55,8 @@ def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
     Raises:
         ValueError: a parameter is no constant.
     """
+    if any(isinstance(x, Input) and x.role == "state" for x in (norm.mean, norm.var)):
+        raise ValueError("its running statistics are states: the accelerator takes 1/std, not variances")
     found = [known_value(x) for x in (norm.mean, norm.var, norm.scale, norm.bias)]
     if any(v is None for v in found):
         raise ValueError("its parameters are computed")
@@ -62,6 +64,18 @@ def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
     if shift is not None:
         mean = mean - shift.reshape(-1)
     return half(np.stack([mean, 1.0 / np.sqrt(var + norm.epsilon), scale, bias]))
+
+
+def batch_norm_input(norm: BatchNormTraining) -> Op | None:
+    """The tensor [4, C] of a norm in training mode, whose first two rows nobody reads; None for computed parameters."""
+    found = [known_value(x) for x in (norm.scale, norm.bias)]
+    if any(v is None for v in found):
+        return None
+    rows = np.zeros((4, norm.x.shape[1]), np.float16)
+    rows[1] = 1
+    rows[SCALE], rows[SHIFT] = (half(cast("Array", v)) for v in found)
+    trained = [x for x in (norm.scale, norm.bias) if isinstance(x, Input)]
+    return held(trained[0] if trained else norm.scale, rows)
 
 
 def bias_rows(bias: Array, channels: int) -> Array:
@@ -73,7 +87,7 @@ def bias_rows(bias: Array, channels: int) -> Array:
 
 
 def weight(op: Op, transposed: bool) -> Op | None:
-    """A weight in fp16, [out, in] for matrices; None where it is computed. `TURNED` marks the name of one transposed."""
+    """A weight in fp16, [out, in] for matrices, `TURNED` behind its name if need be; None where it is computed."""
     values = known_value(op)
     if values is None:
         return None

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from dlc.graph import Constant, Input, Op, Splat, evaluate_ops
 from dlc.graph.evaluate import is_constant
 from dlc.ops.elementwise import Add, Cast, Div, Mul, Neg, Sub
+from dlc_backend_s2train.select.effects import is_gradient
 
 _CLOSE = 1e-6
+_MORE = "its new value is no SGD step: it depends on more than the weight, its velocity and one gradient"
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,13 @@ def update_of(weight: Input, new: Op, velocity: Input | None, moved: Op | None) 
     step = linear(new)
     first = linear(moved) if moved is not None else step
     gradients = [x for x in first if x not in (weight, velocity)]
-    if len(gradients) != 1:
-        return "its new value is no SGD step: it depends on more than the weight, its velocity and one gradient"
+    if not gradients:
+        return "its gradient is zero everywhere"
+    if len(gradients) != 1 or any(x not in (weight, velocity, gradients[0]) for x in step):
+        return _MORE
     (g,) = gradients
-    if any(x not in (weight, velocity, g) for x in step):
-        return "its new value is no SGD step: it depends on more than the weight, its velocity and one gradient"
+    if not is_gradient(g):
+        return f"its new value is no SGD step: it follows the result of {g.text_name}, where a gradient should be"
     if velocity is None:
         rate = -step.get(g, 0.0)
         decay = (1.0 - step.get(weight, 0.0)) / rate if rate else 0.0

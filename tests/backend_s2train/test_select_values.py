@@ -1,0 +1,172 @@
+"""What selected instructions compute: exactly what the graph of ops computes, where fp16 holds every number.
+
+Data, weights and gradients are small integers, norms scale by powers of two: sums of fp16 are exact then, in any order,
+and so are all decisions of relu and pool. dlc's interpreter evaluates the same graph in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dlc_backend_s2train.defaults import NAMED
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dlc.graph import Constant, Graph, Input, Op, evaluate
+from dlc.graph.gradient import sweep
+from dlc.ops.linear import Conv, Gemm
+from dlc.ops.normalize import BatchNorm
+from dlc.types import Array
+from tests.backend_s2train.selected import Model, instructions, select, simulated
+
+EXACT = 2048.0
+"""fp16 holds every integer up to this."""
+
+
+class Whole(Model):
+    """A model of small integers."""
+
+    def weight(self, name: str, *shape: int, scale: float = 0.5) -> Constant:
+        """About two taps of each output are 1 or -1."""
+        rng = np.random.default_rng([self.seed, len(self.weights)])
+        inner = int(np.prod(shape[1:]))
+        chosen = rng.random(shape) < 2.5 / max(inner, 2)
+        return self.constant(name, np.where(chosen, rng.choice([-1.0, 1.0], shape), 0.0))
+
+    def norm(self, x: Op) -> Op:
+        """Mean and shift are integers, 1/std and scale powers of two."""
+        name, c = self.name("norm"), x.shape[1]
+        rng = np.random.default_rng([self.seed, 7, len(self.weights)])
+        values = (
+            rng.choice([1.0, 2.0, -1.0], c),
+            rng.integers(-2, 3, c),
+            rng.integers(-2, 3, c),
+            rng.choice([0.25, 1], c),
+        )
+        named = zip(("scale", "shift", "mean", "var"), values, strict=True)
+        scale, shift, mean, var = [self.constant(f"{name}.{key}", value) for key, value in named]
+        return self.note(BatchNorm(x, scale, shift, mean, var, epsilon=0.0), "norm")
+
+
+@dataclass
+class Drawn:
+    """A network drawn by hypothesis: maps in reach, from which the next layer takes one or two."""
+
+    draw: Any
+    model: Whole
+    maps: list[Op] = field(default_factory=list[Op])
+
+    def step(self) -> None:
+        m, x = self.model, self.draw(st.sampled_from(self.maps))
+        alike = [y for y in self.maps if y.shape == x.shape]
+        kinds = ["conv", "relu", "norm", "add", *(["pool"] if not x.shape[2] % 2 else [])]
+        match self.draw(st.sampled_from(kinds)):
+            case "conv":
+                kernel, stride = self.draw(st.sampled_from([(1, 1), (3, 1), (3, 2), (1, 2)]))
+                y = m.conv(x, self.draw(st.sampled_from([2, 3])), kernel, stride, self.draw(st.booleans()))
+            case "relu":
+                y = m.relu(x)
+            case "norm":
+                y = m.norm(x)
+            case "add":
+                y = m.add(x, self.draw(st.sampled_from(alike)))
+            case _:
+                y = m.pool(x, 4 if not x.shape[2] % 4 and self.draw(st.booleans()) else 2)
+        self.maps.append(y)
+
+
+class Case:
+    """A graph and its data, shown as the ops it has."""
+
+    def __init__(self, graph: Graph, data: dict[str, Array]) -> None:
+        self.graph, self.data = graph, data
+
+    def __repr__(self) -> str:
+        number = {op: k for k, op in enumerate(self.graph.ops)}
+        lines = [
+            f"%{k} = {op.text_name}({', '.join(f'%{number[x]}' for x in op.operands)}): {op.type}"
+            for op, k in number.items()
+        ]
+        return "\n".join([*lines, f"return {[number[o] for o in self.graph.outputs]}"])
+
+
+@st.composite
+def networks(draw: Any) -> Case:
+    """A network whose last maps go into a linear layer or out, and data."""
+    m = Whole(seed=draw(st.integers(0, 1000)))
+    side = draw(st.sampled_from([4, 8]))
+    drawn = Drawn(draw, m)
+    drawn.maps.append(m.x(draw(st.integers(1, 2)), 2, side, side))
+    for _ in range(draw(st.integers(1, 7))):
+        drawn.step()
+    last = drawn.maps[-1]
+    if draw(st.booleans()):
+        last = m.linear(m.flat(last), 3, draw(st.booleans()))
+    outputs = list(dict.fromkeys([last, *draw(st.lists(st.sampled_from(drawn.maps[1:]), max_size=2))]))
+    rng = np.random.default_rng(m.seed)
+    data = {i.name: rng.integers(-2, 3, i.shape).astype(np.float32) for i in m.inputs}
+    return Case(m.graph(*outputs, names=[f"y{k}" for k in range(len(outputs))]), data)
+
+
+def backward(graph: Graph) -> Graph:
+    """The gradients of all weights of products, and of the data, for seeds that are inputs."""
+    seeds = [Input(f"dy{k}", op.type) for k, op in enumerate(graph.outputs)]
+    weights = [x for op in graph.ops if isinstance(op, Conv | Gemm) for x in op.operands[1:] if isinstance(x, Constant)]
+    wrt = [*graph.inputs, *dict.fromkeys(weights)]
+    known: dict[Op, Op] = {w: Input(w.name, w.type, "weight", w.tensor) for w in wrt if isinstance(w, Constant)}
+    moved = graph.substitute(known)
+    targets = [known.get(w, w) for w in wrt]
+    found = sweep(moved.outputs, seeds, targets, moved.origins, named=frozenset(NAMED))
+    names = [f"d {w.name}" for w in wrt]
+    kept = [(n, g) for n, g in zip(names, found.gradients, strict=True) if g.operands]
+    gradients, names = [g for _, g in kept], [n for n, _ in kept]
+    inputs = (*graph.inputs, *seeds, *(i for i in known.values() if isinstance(i, Input)))
+    outputs = (*found.outputs, *gradients)
+    # One value may be the gradient of several; the device gives it once.
+    return Graph(inputs, outputs, (*graph.names, *names), origins=found.origins)
+
+
+def fed(graph: Graph, data: dict[str, Array], seed: int = 0) -> dict[str, Array]:
+    """Values of all inputs of a graph, weights among them."""
+    values = dict(data)
+    for i in graph.inputs:
+        if i.role == "weight" and i.initial is not None:
+            values[i.name] = i.initial.array()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        elif i.name not in values:
+            values[i.name] = np.random.default_rng([seed, len(values)]).integers(-1, 2, i.shape).astype(np.float32)
+    return values
+
+
+def assert_equal(graph: Graph, values: dict[str, Array]) -> None:
+    """The simulated program of a graph gives what the interpreter gives."""
+    expected = evaluate(graph, values)
+    largest = max((float(np.abs(v).max()) for v in expected.values() if v.size), default=0.0)
+    assume(largest <= EXACT / 4)
+    given = {i.name: values[i.name] for i in graph.inputs if i.role == "data"}
+    got = simulated(select(graph), given)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name].reshape(value.shape), value, err_msg=name)
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_forward_is_what_the_interpreter_computes(case: Case) -> None:
+    assert_equal(case.graph, fed(case.graph, case.data))
+
+
+@given(networks())
+@settings(max_examples=60)
+def test_gradients_are_what_the_interpreter_computes(case: Case) -> None:
+    both = backward(case.graph)
+    assert_equal(both, fed(both, case.data, 3))
+
+
+def test_most_ops_share_an_instruction() -> None:
+    """The networks above are no row of single ops: a fixed one has half as many instructions as ops."""
+    m = Whole()
+    x = m.relu(m.norm(m.conv(m.x(1, 2, 8, 8), 3)))
+    y = m.pool(m.relu(m.add(m.norm(m.conv(x, 3)), x)), 2)
+    graph = m.graph(y)
+    assert len(instructions(select(graph))) == 2
