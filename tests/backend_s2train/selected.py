@@ -18,6 +18,7 @@ from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
+from dlc.graph.gradient import sweep
 from dlc.ops.elementwise import Add, Relu
 from dlc.ops.linear import Conv, Gemm
 from dlc.ops.normalize import BatchNorm
@@ -157,3 +158,32 @@ def program(graph: Graph) -> Program:
 def simulated(graph: Graph, inputs: Mapping[str, Array], mode: Mode = "fast") -> dict[str, Array]:
     """What the program of a graph of instructions gives; every read is of what was written in the same run."""
     return Machine(program(graph), mode, checked=True).run("step", inputs)
+
+
+def backward(graph: Graph) -> Graph:
+    """The gradients of all weights of products, and of the data, for seeds that are inputs."""
+    seeds = [Input(f"dy{k}", op.type) for k, op in enumerate(graph.outputs)]
+    weights = [x for op in graph.ops if isinstance(op, Conv | Gemm) for x in op.operands[1:] if isinstance(x, Constant)]
+    wrt = [*graph.inputs, *dict.fromkeys(weights)]
+    known: dict[Op, Op] = {w: Input(w.name, w.type, "weight", w.tensor) for w in wrt if isinstance(w, Constant)}
+    moved = graph.substitute(known)
+    targets = [known.get(w, w) for w in wrt]
+    found = sweep(moved.outputs, seeds, targets, moved.origins, named=frozenset(NAMED))
+    names = [f"d {w.name}" for w in wrt]
+    kept = [(n, g) for n, g in zip(names, found.gradients, strict=True) if g.operands]
+    gradients, names = [g for _, g in kept], [n for n, _ in kept]
+    inputs = (*graph.inputs, *seeds, *(i for i in known.values() if isinstance(i, Input)))
+    outputs = (*found.outputs, *gradients)
+    # One value may be the gradient of several; the device gives it once.
+    return Graph(inputs, outputs, (*graph.names, *names), origins=found.origins)
+
+
+def fed(graph: Graph, data: dict[str, Array], seed: int = 0) -> dict[str, Array]:
+    """Values of all inputs of a graph, weights among them."""
+    values = dict(data)
+    for i in graph.inputs:
+        if i.role == "weight" and i.initial is not None:
+            values[i.name] = i.initial.array()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        elif i.name not in values:
+            values[i.name] = np.random.default_rng([seed, len(values)]).integers(-1, 2, i.shape).astype(np.float32)
+    return values

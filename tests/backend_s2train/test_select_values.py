@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dlc_backend_s2train.defaults import NAMED
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dlc.graph import Constant, Graph, Input, Op, evaluate
-from dlc.graph.gradient import sweep
-from dlc.ops.linear import Conv, Gemm
+from dlc.graph import Constant, Graph, Op, evaluate
 from dlc.ops.normalize import BatchNorm
+from dlc.ops.pool import MaxPool
 from dlc.types import Array
-from tests.backend_s2train.selected import Model, instructions, select, simulated
+from tests.backend_s2train.selected import Model, backward, fed, instructions, select, simulated
 
 EXACT = 2048.0
 """fp16 holds every integer up to this."""
@@ -61,7 +59,7 @@ class Drawn:
     def step(self) -> None:
         m, x = self.model, self.draw(st.sampled_from(self.maps))
         alike = [y for y in self.maps if y.shape == x.shape]
-        kinds = ["conv", "relu", "norm", "add", *(["pool"] if not x.shape[2] % 2 else [])]
+        kinds = ["conv", "relu", "norm", "add", "overlapping", *(["pool"] if not x.shape[2] % 2 else [])]
         match self.draw(st.sampled_from(kinds)):
             case "conv":
                 kernel, stride = self.draw(st.sampled_from([(1, 1), (3, 1), (3, 2), (1, 2)]))
@@ -72,6 +70,8 @@ class Drawn:
                 y = m.norm(x)
             case "add":
                 y = m.add(x, self.draw(st.sampled_from(alike)))
+            case "overlapping":
+                y = MaxPool(x, (3, 3), (2, 2), (1, 1, 1, 1))
             case _:
                 y = m.pool(x, 4 if not x.shape[2] % 4 and self.draw(st.booleans()) else 2)
         self.maps.append(y)
@@ -108,35 +108,6 @@ def networks(draw: Any) -> Case:
     rng = np.random.default_rng(m.seed)
     data = {i.name: rng.integers(-2, 3, i.shape).astype(np.float32) for i in m.inputs}
     return Case(m.graph(*outputs, names=[f"y{k}" for k in range(len(outputs))]), data)
-
-
-def backward(graph: Graph) -> Graph:
-    """The gradients of all weights of products, and of the data, for seeds that are inputs."""
-    seeds = [Input(f"dy{k}", op.type) for k, op in enumerate(graph.outputs)]
-    weights = [x for op in graph.ops if isinstance(op, Conv | Gemm) for x in op.operands[1:] if isinstance(x, Constant)]
-    wrt = [*graph.inputs, *dict.fromkeys(weights)]
-    known: dict[Op, Op] = {w: Input(w.name, w.type, "weight", w.tensor) for w in wrt if isinstance(w, Constant)}
-    moved = graph.substitute(known)
-    targets = [known.get(w, w) for w in wrt]
-    found = sweep(moved.outputs, seeds, targets, moved.origins, named=frozenset(NAMED))
-    names = [f"d {w.name}" for w in wrt]
-    kept = [(n, g) for n, g in zip(names, found.gradients, strict=True) if g.operands]
-    gradients, names = [g for _, g in kept], [n for n, _ in kept]
-    inputs = (*graph.inputs, *seeds, *(i for i in known.values() if isinstance(i, Input)))
-    outputs = (*found.outputs, *gradients)
-    # One value may be the gradient of several; the device gives it once.
-    return Graph(inputs, outputs, (*graph.names, *names), origins=found.origins)
-
-
-def fed(graph: Graph, data: dict[str, Array], seed: int = 0) -> dict[str, Array]:
-    """Values of all inputs of a graph, weights among them."""
-    values = dict(data)
-    for i in graph.inputs:
-        if i.role == "weight" and i.initial is not None:
-            values[i.name] = i.initial.array()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        elif i.name not in values:
-            values[i.name] = np.random.default_rng([seed, len(values)]).integers(-1, 2, i.shape).astype(np.float32)
-    return values
 
 
 def assert_equal(graph: Graph, values: dict[str, Array]) -> None:

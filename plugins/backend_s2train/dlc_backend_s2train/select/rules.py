@@ -11,7 +11,7 @@ from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
 from dlc_backend_s2train.program import Element, Flag, Role
-from dlc_backend_s2train.select import batches, dropout, losses, norms, pools, products
+from dlc_backend_s2train.select import affine, batches, dropout, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made
 from dlc_backend_s2train.select.selection import Selection
@@ -42,6 +42,8 @@ def visit(work: Selection, op: Op) -> None:
             pools.forward(work, op)
         case LabelCrossEntropy():
             losses.forward(work, op)
+        case _ if found := affine.affine_of(op):
+            affine.forward(work, op, found)
         case _ if is_sum(op):
             _sum(work, op)
         case _:
