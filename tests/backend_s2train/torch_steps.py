@@ -1,0 +1,247 @@
+"""One training step in the simulator beside PyTorch in double precision, and how far they may be apart.
+
+The device works on fp16: weights, inputs and the parameters of norms are rounded once, and both sides begin with the
+rounded ones. From there every instruction sums in fp32 and stores in fp16, so each stored tensor is off by another
+2⁻¹¹ of its size (round to nearest: half a unit in the last place, of 11 bits). A tensor behind d stores in a row is
+compared by its norm:
+
+    ‖device - double‖ ≤ bound(d)·‖double‖,    bound(d) = d·(2⁻¹¹ + 2⁻²⁴·√n)
+
+for sums of up to n products: the errors of all stores on the longest way add up, as if they all had one direction, and
+none is amplified against the signal that it came with. That holds since layers amplify errors, which are spread over
+all directions, no more than what passes through them; errors that are independent, as rounding errors mostly are, add
+up to √d instead of d (Higham and Mary 2019), which leaves room. d is counted in the program that runs, and no network
+has a constant of its own.
+
+Decisions are another matter: relu next to 0 and the larger of two almost equal values go the one way or the other, and
+each changes gradients by far more than rounding. So the double-precision side takes the decisions of the device out of
+its memory, relu(x) → x·mask, max_pool(x) → x[pointers], and how it would have decided is judged apart: where the two
+differ, x must have been within its error of 0, that is ‖x where they differ‖ ≤ bound(d)·‖x‖, and of all elements no
+more than the part bound(d) may differ (of normally distributed ones it is bound(d)/π).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import math
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dlc_backend_s2train
+import numpy as np
+import torch
+from dlc_backend_s2train.container import read
+from dlc_backend_s2train.decompose.names import assembled, blocks_of
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.program import Element, Flag, Instruction, Opcode, Program, Role, Stage
+from dlc_backend_s2train.simulate import Machine
+from torch import nn
+
+from dlc.cli.frame import run
+from dlc.types import Array
+from tests.backend_s2train.torch_decisions import Decided, Taken
+from tests.training.torch_networks import Network, loss_of
+from tests.training.torch_optimizers import torch_optimizer
+
+ROUNDING = 2.0**-11
+"""Of fp16, relative."""
+SUMMING = 2.0**-24
+"""Of fp32, relative."""
+SGD = "sgd{lr=1.0 momentum=0.9 weight-decay=0.001}"
+"""Steps so large that weights move by far more than their rounding."""
+_DEFAULT = "sgd{lr=0.01 momentum=0.9}"
+
+
+def bound(stores: int, products: int = 1) -> float:
+    """What a tensor behind so many stores may be off, relative to its norm; see above."""
+    return math.sqrt(stores) * (ROUNDING + SUMMING * math.sqrt(products))
+
+
+def pipeline(optimizer: str = SGD, select: str = "") -> str:
+    """The plugin's pipeline of a training step with another optimizer, and options for selection."""
+    text = dlc_backend_s2train.dlc_pipelines()["s2train-step"]
+    assert _DEFAULT in text and "s2-select" in text
+    return text.replace(_DEFAULT, optimizer).replace("s2-select", f"s2-select{{{select}}}" if select else "s2-select")
+
+
+@functools.cache
+def step_of(network: Network, optimizer: str = SGD, select: str = "") -> Program:
+    """What `dlc build` makes of a network's training step; the module is `network.module()`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "model.onnx", Path(folder) / "out"
+        source.write_bytes(network.onnx(network.module()))
+        line = ["build", str(source), "--target", "s2train", "-p", pipeline(optimizer, select), "-o", str(out)]
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = run([*line, "-q", "--cache", "off"])
+        assert code == 0
+        (file,) = out.glob("*.s2t")
+        return read(memoryview(file.read_bytes()), file.name)
+
+
+def rounded(module: nn.Module) -> nn.Module:
+    """A copy in double precision that holds what the device does: parameters, and norms by their 1/std, in fp16."""
+    made = copy.deepcopy(module).double().eval()
+    with torch.no_grad():
+        for value in made.parameters():
+            value.copy_(_half(value))
+        for norm in made.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                assert norm.running_mean is not None and norm.running_var is not None
+                norm.running_mean.copy_(_half(norm.running_mean))
+                norm.running_var.copy_(_half((norm.running_var + norm.eps).rsqrt()).pow(-2) - norm.eps)
+    return made
+
+
+def _half(value: torch.Tensor) -> torch.Tensor:
+    return value.half().double()
+
+
+@dataclass
+class Device:
+    """A machine whose decisions and gradients are noted while it runs."""
+
+    program: Program
+    machine: Machine
+    masks: dict[int, Array] = field(default_factory=dict[int, Array])
+    """Tensor → bits of a relu, in the order of the program."""
+    pointers: dict[int, Array] = field(default_factory=dict[int, Array])
+    gradients: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Weight → its gradient, without the loss scale."""
+    updated: dict[str, int] = field(default_factory=dict[str, int])
+    """Weight, or block of one → the instruction that updates it."""
+    decided: dict[int, int] = field(default_factory=dict[int, int])
+    """Mask or pointers → the instruction that wrote them."""
+
+    def step(self, x: Array, y: Array) -> float:
+        """One step; the loss before it."""
+        (entry,) = (entry for entry in self.program.entries if entry.name == "step")
+        (data,), (label,) = entry.inputs, entry.labels
+        found = self.machine.run(entry.name, {data[0]: x, label[0]: y}, self._watch)
+        self.gradients = assembled(self.gradients)
+        return float(found["loss"].reshape(()))
+
+    def weights(self) -> dict[str, Array]:
+        """What is trained, as it is now."""
+        instructions = {name: self.program.instructions[number] for name, number in self.updated.items()}
+        return assembled({name: self.machine.read(i.operands["dst0"]) for name, i in instructions.items()})
+
+    def _watch(self, number: int) -> None:
+        instruction = self.program.instructions[number]
+        operands = instruction.operands
+        kinds = (
+            (Flag.MASK_WRITE, operands.get("mask"), self.masks),
+            (Flag.POINTER_WRITE, operands.get("ptr"), self.pointers),
+        )
+        for flag, tensor, noted in kinds:
+            if flag in instruction.flags and tensor is not None:
+                noted[tensor] = self.machine.read(tensor)
+                self.decided[tensor] = number
+        if instruction.opcode is Opcode.UPDATE:
+            assert instruction.hyper is not None
+            scale = self.program.hypers[instruction.hyper].scale
+            name = self.program.tensors[operands["dst0"]].name
+            self.gradients[name] = self.machine.read(operands["src0"]).astype(np.float64) / scale
+            self.updated[name] = number
+
+
+def stores_before(program: Program) -> list[int]:
+    """For each instruction, how many fp16 stores lie one after the other on the longest way to what it reads.
+
+    Masks and pointers begin no way: both sides take the same. What is fp32 in memory is not rounded to fp16.
+    """
+    found: list[int] = []
+    held: dict[int, int] = {}
+    for instruction in program.instructions:
+        ways = access(instruction)
+        tensors = {slot: program.tensors[instruction.operands[slot]] for slot in ways}
+        exact = (Role.MASK, Role.POINTER)
+        read = [tensors[slot] for slot, way in ways.items() if way != "write" and tensors[slot].role not in exact]
+        before = max((held.get(tensor.storage, 0) for tensor in read), default=0)
+        for tensor in (tensors[slot] for slot, way in ways.items() if way != "read"):
+            held[tensor.storage] = before + (tensor.element is Element.FP16)
+        found.append(before)
+    return found
+
+
+def products(program: Program) -> int:
+    """Products in the longest sum."""
+    longest = 1
+    for instruction in program.instructions:
+        if instruction.opcode in (Opcode.CONV, Opcode.LINEAR) and instruction.geometry is not None:
+            g = program.geometries[instruction.geometry]
+            of = {
+                Stage.FORWARD: g.ci // g.groups * g.kh * g.kw,
+                Stage.BACKWARD: g.co // g.groups * g.kh * g.kw,
+                Stage.WEIGHT_GRADIENT: g.n * g.ho * g.wo,
+            }
+            longest = max(longest, of[instruction.stage])
+    return longest
+
+
+@dataclass
+class Compared:
+    """One step on both sides."""
+
+    loss: tuple[float, float]
+    """Of the device, of PyTorch in double precision."""
+    loss_bound: float
+    """√2·‖error of the scores‖/√n: the gradient of a cross-entropy by a sample's scores is no longer than √2."""
+    gradients: dict[str, tuple[float, float]]
+    """Weight → error relative to its norm, and the bound."""
+    weights: dict[str, tuple[float, float]]
+    """The same of weights after the step."""
+    moved: dict[str, float]
+    """‖new - old‖ / ‖new‖ in double precision."""
+    decisions: list[tuple[Taken, float]]
+    """With the bound."""
+
+
+def compare(program: Program, network: Network, optimizer: str = SGD) -> Compared:
+    """One step of a program and of the network's module, which it was built from."""
+    device = Device(program, Machine(program, checked=True))
+    ((x, y),) = network.data(1)
+    x = x.astype(np.float16).astype(np.float32)
+    loss = device.step(x, y)
+    before = {name: value.detach().numpy() for name, value in rounded(network.module()).named_parameters()}
+    exact = rounded(network.module())
+    for name, value in exact.named_parameters():
+        value.requires_grad_(name in device.gradients)
+    moves = torch_optimizer(optimizer, exact)
+    with Decided(list(device.masks.values()), list(device.pointers.values())) as decided:
+        scores = exact(torch.tensor(x).double())
+        wanted = loss_of(scores, torch.tensor(y))
+    assert (len(decided.relus), len(decided.pools)) == (len(device.masks), len(device.pointers))
+    wanted.backward()  # pyright: ignore[reportUnknownMemberType]
+    moves.step()  # pyright: ignore[reportUnknownMemberType]
+    counts, longest = stores_before(program), products(program)
+    (end,) = (n for n, i in enumerate(program.instructions) if _gives_loss(program, i))
+    score_error = bound(max(counts[end], 1), longest) * float(np.linalg.norm(scores.detach().numpy()))
+    found = Compared((loss, float(wanted.detach())), math.sqrt(2 / len(y)) * score_error, {}, {}, {}, [])
+    after = device.weights()
+    for name, value in exact.named_parameters():
+        if value.grad is None:
+            continue
+        ways = [counts[number] for part, number in device.updated.items() if (blocks_of(part) or (part,))[0] == name]
+        limit, new = bound(max(ways), longest), value.detach().numpy()
+        found.gradients[name] = relative(device.gradients[name], value.grad.numpy()), limit
+        moved = relative(before[name], new)
+        found.moved[name] = moved
+        found.weights[name] = relative(after[name], new), ROUNDING + limit * moved
+    for tensors, taken in ((device.masks, decided.relus), (device.pointers, decided.pools)):
+        for tensor, each in zip(tensors, taken, strict=True):
+            found.decisions.append((each, bound(counts[device.decided[tensor]] + 1, longest)))
+    return found
+
+
+def _gives_loss(program: Program, instruction: Instruction) -> bool:
+    return any(program.tensors[tensor].role is Role.LOSS for tensor in instruction.operands.values())
+
+
+def relative(got: Array, want: Array) -> float:
+    """‖got - want‖ / ‖want‖."""
+    difference = float(np.linalg.norm(got.reshape(-1).astype(np.float64) - want.reshape(-1)))
+    return difference / float(np.linalg.norm(want))
