@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.decompose.names import assembled
+from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of, geometry_values
 from dlc_backend_s2train.numerics.operands import Mode
@@ -151,3 +153,28 @@ def simulated(graph: Graph, given: Mapping[str, Array], mode: Mode = "fast") -> 
     made = machine.run("step", given)
     stored = {i.name for i in graph.inputs if i.role in ("weight", "state")}
     return made | {name: machine.read(name) for name in sorted(stored)}
+
+
+def integers(seed: int, *shape: int, dtype: Any = np.float16) -> Array:
+    """From -3 to 3, of which fp32 holds all sums."""
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def both(graph: Graph, given: Mapping[str, Array]) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
+    """The decomposed graph; what it gives and what the whole one gives."""
+    made = S2Decompose().run(graph, Report())
+    assert made is not graph
+    return made, assembled(simulated(made, given)), simulated(graph, given)
+
+
+def same(one: Mapping[str, Array], other: Mapping[str, Array]) -> None:
+    """Fail unless both are equal, bit for bit, and something."""
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        assert np.isfinite(value).all() and value.any(), name
+        np.testing.assert_array_equal(one[name], value, err_msg=name)
+
+
+def x_of(g: Geometry) -> Input:
+    """The data of a product."""
+    return Input("x", Type(f16, (g.n, g.ci, g.hi, g.wi)))
