@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from dlc_backend_s2train.defaults import NAMED
 from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.numerics.operands import Mode
-from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.program import Program, Stage, Storage
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 
@@ -187,3 +187,22 @@ def fed(graph: Graph, data: dict[str, Array], seed: int = 0) -> dict[str, Array]
         elif i.name not in values:
             values[i.name] = np.random.default_rng([seed, len(values)]).integers(-1, 2, i.shape).astype(np.float32)
     return values
+
+
+def unshared(program: Program) -> Program:
+    """The program with a place of its own for everything, so that what it kept can be read when it has run."""
+    storages: list[Storage] = []
+    address = 0
+    for s in program.storages:
+        storages.append(replace(s, address=address, begin=0, end=len(program.instructions)))
+        address += -(-s.size // 64) * 64
+    return replace(program, storages=tuple(storages))
+
+
+def masks(machine: Machine) -> list[Array]:
+    """The decisions of relu in the order of computation, of an `unshared` program that has run.
+
+    Near 0 the device may decide otherwise than fp64 does: what compares gradients takes the device's decisions.
+    """
+    forward = [i for i in machine.program.instructions if i.stage is Stage.FORWARD and "mask" in i.operands]
+    return [machine.read(i.operands["mask"]) for i in forward]

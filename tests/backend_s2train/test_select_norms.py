@@ -1,0 +1,143 @@
+"""Norms in training mode: values, gradients, running statistics and updates, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dlc_backend_s2train.simulate import Machine
+
+from dlc import DlcError
+from dlc.graph import Graph
+from dlc.types import Array
+from tests.backend_s2train.numerics_cases import halves
+from tests.backend_s2train.selected import Model, instructions, listing, masks, program, select, training, unshared
+from tests.conftest import Golden
+
+F: Any = torch.nn.functional
+RATE, MOMENTUM, DECAY = 0.25, 0.5, 0.03125
+SGD = f"sgd{{lr={RATE} momentum={MOMENTUM} weight-decay={DECAY}}}"
+N, SIDE, CLASSES = 4, 6, 3
+
+
+def network() -> tuple[Model, Graph]:
+    """conv - norm - relu, a block around two of these, mean, linear. Every norm follows its batch."""
+    m = Model()
+    a = m.relu(m.norm(m.conv(m.x(N, 2, SIDE, SIDE), 4)))
+    inside = m.norm(m.conv(m.relu(m.norm(m.conv(a, 4))), 4))
+    a = m.pool(m.relu(m.add(inside, a)), 2)
+    return m, m.graph(m.linear(m.flat(a), CLASSES))
+
+
+class Torch(torch.nn.Module):
+    """The same network in fp64."""
+
+    def __init__(self, weights: dict[str, Array]) -> None:
+        super().__init__()
+        for name, value in weights.items():
+            kept = torch.tensor(value.astype(np.float64))
+            if name.endswith(("mean", "var")):
+                self.register_buffer(name.replace(".", "_"), kept)
+            else:
+                self.register_parameter(name.replace(".", "_"), torch.nn.Parameter(kept))
+
+    def part(self, name: str) -> Any:
+        return getattr(self, name.replace(".", "_"))
+
+    def norm(self, x: Any, number: int) -> Any:
+        """By the batch. dlc moves the variance as ONNX does: biased."""
+        mean, var, scale, shift = (self.part(f"norm{number}.{k}") for k in ("mean", "var", "scale", "shift"))
+        with torch.no_grad():
+            mean += 0.1 * (x.mean((0, 2, 3)) - mean)
+            var += 0.1 * (x.var((0, 2, 3), unbiased=False) - var)
+        return F.batch_norm(x, None, None, scale, shift, True, 0.0, 1e-5)
+
+    def forward(self, x: Any, masks: list[Any] | None = None) -> Any:
+        def relu(y: Any) -> Any:
+            return F.relu(y) if masks is None else y * masks.pop(0)
+
+        def conv(y: Any, number: int) -> Any:
+            return F.conv2d(y, self.part(f"conv{number}.w"), padding=1)
+
+        a = relu(self.norm(conv(x, 1), 1))
+        inside = self.norm(conv(relu(self.norm(conv(a, 2), 2)), 3), 3)
+        a = F.max_pool2d(relu(inside + a), 2).flatten(1)
+        return F.linear(a, self.part("linear1.w"), self.part("linear1.b"))
+
+
+def step() -> tuple[Model, Graph]:
+    m, graph = network()
+    return m, select(training(graph, SGD, "stored-norms=no"))
+
+
+def test_instructions(golden: Golden) -> None:
+    golden("select_step_of_batch_norms.txt", listing(step()[1]))
+
+
+def test_a_norm_by_the_batch_reads_its_value_from_memory() -> None:
+    forward = [i for i in instructions(step()[1]) if "bn_train" in i.flags and i.stage == "forward"]
+    assert [i.opcode for i in forward] == ["eltwise"] * 3
+    assert [("relu" in i.flags, "add" in i.flags) for i in forward] == [(True, False), (True, False), (True, True)]
+
+
+def test_scale_and_shift_are_updated_by_one_instruction() -> None:
+    updates = [i for i in instructions(step()[1]) if i.opcode == "update" and i.writes[0][2] == (2, 4)]
+    assert len(updates) == 3
+    for update in updates:
+        # Behind two rows of 4 fp16, out of a tensor [4, 4].
+        assert update.writes[0][4] == 2 * 4 * 2 and update.results[0].shape == (4, 4)
+
+
+def test_gradients_are_those_of_torch() -> None:
+    """After one step the velocity is the gradient plus the decay: fp32, before any rounding of weights."""
+    m, graph = step()
+    machine = Machine(unshared(program(graph)), checked=True)
+    x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
+    loss = machine.run("step", {"x": x, "y": y})["loss"]
+    module = Torch(m.weights)
+    decided = [torch.tensor(mask.astype(np.float64)) for mask in masks(machine)]
+    expected = F.cross_entropy(module(torch.tensor(x.astype(np.float64)), decided), torch.tensor(y))
+    expected.backward()
+    assert float(loss.item()) == pytest.approx(float(expected.detach()), rel=2e-3)
+    for name, parameter in module.named_parameters():
+        if "norm" in name:
+            continue
+        want = parameter.grad
+        assert want is not None
+        velocity = machine.read(f"{name[:-2]}.{name[-1]}.momentum")
+        check(velocity, want + DECAY * parameter.detach(), name)
+    for k in (1, 2, 3):
+        rows = [module.part(f"norm{k}.{key}") for key in ("scale", "shift")]
+        want = torch.stack([p.grad + DECAY * p.detach() for p in rows])
+        check(machine.read(f"norm{k}.scale.momentum"), want, f"norm{k}")
+        running = torch.stack([module.part(f"norm{k}.{key}") for key in ("mean", "var")])
+        check(machine.read(f"norm{k}.mean"), running, f"running{k}")
+
+
+def check(found: Array, want: Any, name: str) -> None:
+    """Within a few roundings of fp16, of the tensor as a whole."""
+    want = want.detach().numpy()
+    error = np.linalg.norm(found.reshape(want.shape) - want) / np.linalg.norm(want)
+    assert error < 5e-3, f"{name}: {error:.2e}"
+
+
+def test_learning_goes_on() -> None:
+    """Twenty steps on one batch bring its loss down."""
+    _, graph = step()
+    machine = Machine(program(graph), checked=True)
+    x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
+    losses = [float(machine.run("step", {"x": x, "y": y})["loss"].item()) for _ in range(20)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_a_norm_that_two_layers_share_is_refused() -> None:
+    m = Model()
+    a = m.conv(m.x(1, 2, 4, 4), 2)
+    b: Any = m.norm(a)
+    again = m.note(type(b)(m.relu(b), *b.operands[1:]), "norm")
+    graph = m.graph(m.linear(m.flat(again), 3))
+    with pytest.raises(DlcError) as caught:
+        select(training(graph, SGD, "stored-norms=no"))
+    assert all(d.code == "not-placed" for d in caught.value.diagnostics)
