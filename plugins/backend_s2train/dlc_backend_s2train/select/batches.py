@@ -58,7 +58,7 @@ def backward(work: Selection, op: Cotangent, of: BatchNormTraining) -> None:
     group.reads["bn1"] = Given(statistics(of), (2, channels))
     group.writes["dst1"] = Made(parts(of), Element.FP32, (2, channels), Role.WEIGHT_GRADIENT)
     # What comes out of the array's side of it is complete: nothing follows a norm.
-    del work.open[of_x.digest]
+    work.open.pop(of_x.digest, None)
 
 
 def moved(digest: str) -> str:
