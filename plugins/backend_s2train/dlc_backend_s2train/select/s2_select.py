@@ -42,6 +42,7 @@ class S2Select(Pass[Graph, Graph]):
         0.0, "gradients of weights smaller than this become it or 0 at random, so that their mean stays; 0: none", low=0
     )
     seed: int = option(0, "of the random numbers that prune draws", low=0, high=(1 << 53) - 1)
+    fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of instructions.
@@ -51,7 +52,7 @@ class S2Select(Pass[Graph, Graph]):
         """
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
-        work = Selection(state, report, Settings(self.loss_scale, self.master, self.prune, self.seed))
+        work = Selection(state, report, Settings(self.loss_scale, self.master, self.prune, self.seed, self.fuse))
         ends = ends_of(state, work)
         work.running = ends.running
         order = _placed(state, ends.roots)

@@ -35,6 +35,8 @@ class Settings:
     """Gradients of weights below are pruned; 0: none."""
     seed: int = 0
     """Of the random bits that pruning draws."""
+    fuse: bool = True
+    """Whether instructions absorb stages; otherwise each op is one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Selection:
         """A group that may absorb what follows."""
         group.shape = group.shape or group.tail.shape
         self.groups.append(group)
-        self.open[group.tail.digest] = group
+        self._leave_open(group)
         return group
 
     def follows(self, value: Op, rank: Rank, flags: Flag) -> Group | None:
@@ -123,7 +125,7 @@ class Selection:
             group.reads["src0"] = self.given(value)
             self.groups.append(group)
             group.absorb(op, rank, flags)
-            self.open[op.digest] = group
+            self._leave_open(group)
             return group
         return self.absorb(group, op, rank, flags)
 
@@ -131,8 +133,12 @@ class Selection:
         """One more stage of an open group."""
         del self.open[group.tail.digest]
         group.absorb(op, rank, flags)
-        self.open[op.digest] = group
+        self._leave_open(group)
         return group
+
+    def _leave_open(self, group: Group) -> None:
+        if self.settings.fuse:
+            self.open[group.tail.digest] = group
 
     def close(self) -> None:
         """Say where every group's result goes."""
