@@ -158,11 +158,12 @@ class Rewriting:
             self.problems.append(refusal(self.graph, op, Reason(told)))
         made: list[Op] = []
         for k, (block, g) in enumerate(zip(several, geometries, strict=True)):
-            args = [
-                self._new[x.digest] if slot in whole else self._parts[x.digest][k]
-                for x, (slot, _, _) in zip(op.args, op.reads, strict=True)
-            ]
-            read = {slot: (x, x.shape, 0) for x, (slot, _, _) in zip(args, op.reads, strict=True)}
+            read: dict[str, _Operand] = {
+                slot: (self._new[x.digest], shape, at)
+                if slot in whole
+                else (self._parts[x.digest][k], (*shape[:-2], *block.shape), 0)
+                for x, (slot, shape, at) in zip(op.args, op.reads, strict=True)
+            }
             changes = {} if g is None else {"geometry": geometry_values(g)}
             new = _made(
                 op,
