@@ -44,7 +44,15 @@ def test_exp_and_log_of_what_is_not_finite() -> None:
 def test_softmax_cross_entropy_agrees_with_torch(scale: float, classes: int) -> None:
     z = halves(classes, 6, classes, scale=4)
     labels = np.random.default_rng(0).integers(0, classes, 6).astype(np.int32)
-    found = do(Opcode.LOSS, Stage.FORWARD, hyper=Hyper(scale=scale), also=("dst0", "dst1"), src0=z, aux=labels)
+    found = do(
+        Opcode.LOSS,
+        Stage.FORWARD,
+        flags=Flag.SOFTMAX_CE,
+        hyper=Hyper(scale=scale),
+        also=("dst0", "dst1"),
+        src0=z,
+        aux=labels,
+    )
     t = torch.tensor(z.astype(np.float64), requires_grad=True)
     loss = F.cross_entropy(t, torch.tensor(labels.astype(np.int64)))
     loss.backward()
@@ -67,20 +75,20 @@ def test_a_fused_loss_sees_fp32_logits(mode: Mode) -> None:
     out = WHOLE | Splitting.ACCUMULATE_OUT
     acc = do(Opcode.LINEAR, Stage.FORWARD, geometry=g, splitting=out, mode=mode, src0=x, src1=w)["dst0"]
     logits = acc.reshape(5, 7) + b
-    alone = do(Opcode.LOSS, Stage.FORWARD, hyper=hyper, also=("dst1",), src0=logits, aux=labels)
+    alone = do(Opcode.LOSS, Stage.FORWARD, flags=Flag.SOFTMAX_CE, hyper=hyper, also=("dst1",), src0=logits, aux=labels)
     assert same_bits(fused["dst0"], alone["dst0"]) and same_bits(fused["dst1"], alone["dst1"])
 
 
 def test_large_logits_do_not_overflow() -> None:
     z = np.array([[60000.0, -60000.0]], np.float32)
-    found = do(Opcode.LOSS, Stage.FORWARD, also=("dst1",), src0=z, aux=np.array([1], np.int32))
+    found = do(Opcode.LOSS, Stage.FORWARD, flags=Flag.SOFTMAX_CE, also=("dst1",), src0=z, aux=np.array([1], np.int32))
     assert found["dst1"].item() == 120000.0 and found["dst0"].tolist() == [[1.0, -1.0]]
 
 
 @pytest.mark.parametrize("label", [-1, 3, 1 << 30])
 def test_a_label_that_is_no_class_is_refused(label: int) -> None:
     with pytest.raises(OperandError, match=f"label {label} of sample 1 is no class of 3"):
-        do(Opcode.LOSS, Stage.FORWARD, src0=halves(0, 2, 3), aux=np.array([0, label], np.int32))
+        do(Opcode.LOSS, Stage.FORWARD, flags=Flag.SOFTMAX_CE, src0=halves(0, 2, 3), aux=np.array([0, label], np.int32))
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
@@ -158,3 +166,10 @@ def test_nothing_is_pruned_without_a_threshold_nor_is_nan() -> None:
         found = do(Opcode.LINEAR, Stage.WEIGHT_GRADIENT, Flag.PRUNE, g, hyper, src0=dy, src1=x)["dst0"].reshape(-1)
         assert np.isnan(found[1]) and found[2] == 0
     assert found[0] in (0.0, 1.0)
+
+
+def test_softmax_alone_is_torchs() -> None:
+    z = halves(1, 4, 7)
+    got = do(Opcode.LOSS, Stage.FORWARD, src0=z)["dst0"]
+    want = torch.softmax(torch.tensor(z, dtype=torch.float64), 1).numpy()
+    np.testing.assert_allclose(got, want, rtol=2e-6)

@@ -236,7 +236,9 @@ def _channel_count(shape: Shape, i: Instruction) -> int:
 
 
 def _loss(logits: Shape, shapes: Mapping[Slot, Shape]) -> dict[Slot, Wanted]:
-    """Softmax and cross-entropy; logits may come in any shape whose first dimensions count the labels."""
+    """Softmax, or cross-entropy with labels; logits may come in any shape whose first dimensions count these."""
+    if "aux" not in shapes:
+        return {"dst0": Wanted(logits, _FLOAT)}
     labels = math.prod(shapes["aux"])
     if not labels or math.prod(logits) % labels:
         raise Misfit(f"{labels} labels do not go with logits of {list(logits)}")

@@ -134,7 +134,8 @@ FORMS: Final = (
     Form(
         (Opcode.LOSS,),
         (Stage.FORWARD,),
-        (_X, Use("aux", "read"), _Y, Use("dst1", "write", optional=True)),
+        # Without labels it gives the probabilities.
+        (_X, _LABELS, _Y, Use("dst1", "write", Flag.SOFTMAX_CE, optional=True)),
         Flag.SOFTMAX_CE,
         geometry="optional",
     ),

@@ -8,6 +8,15 @@ from dlc_backend_s2train.numerics import functions
 from dlc_backend_s2train.numerics.operands import Array, OperandError
 
 
+def softmax(logits: Array) -> Array:
+    """logits fp32[n, K] → the probabilities of each row, fp32; the sums ascend by class in either mode."""
+    if not all(logits.shape):
+        raise OperandError(f"logits of {logits.shape} have no softmax")
+    powers = functions.exp(logits - logits.max(axis=1, keepdims=True))
+    total = np.add.accumulate(powers, axis=1, dtype=np.float32)[:, -1:]
+    return powers / total
+
+
 def softmax_cross_entropy(logits: Array, labels: Array, scale: float) -> tuple[Array, Array]:
     """logits fp32[n, K], labels i32[n] → scale·(softmax - onehot)/n fp32[n, K], mean loss fp32[1].
 

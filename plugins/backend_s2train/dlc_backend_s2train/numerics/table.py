@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from dlc_backend_s2train.numerics import draws, norm, pool, products
-from dlc_backend_s2train.numerics.loss import softmax_cross_entropy
+from dlc_backend_s2train.numerics.loss import softmax, softmax_cross_entropy
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
 from dlc_backend_s2train.numerics.post import post_backward, post_forward
 from dlc_backend_s2train.numerics.update import descended
@@ -98,7 +98,10 @@ def _eltwise_backward(given: Operands) -> Results:
 
 
 def _loss(given: Operands) -> Results:
-    return _lost(given.get("src0"), given)
+    logits = given.get("src0")
+    if Flag.SOFTMAX_CE in given.flags:
+        return _lost(logits, given)
+    return {"dst0": softmax(logits.reshape(logits.shape[0], -1)).reshape(logits.shape)}
 
 
 def _update(given: Operands) -> Results:

@@ -9,6 +9,7 @@ import numpy as np
 from dlc.graph import Cotangent, Op
 from dlc.ops.elementwise import Div
 from dlc.ops.loss import LabelCrossEntropy
+from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc_backend_s2train.program import Element, Flag, Hyper, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
@@ -41,12 +42,26 @@ def forward(work: Selection, op: LabelCrossEntropy) -> None:
         work.groups.append(group)
     else:
         del work.open[group.tail.digest]
-        group.flags |= Flag.SOFTMAX_CE
+    group.flags |= Flag.SOFTMAX_CE
     group.origin.append(op)
     group.reads["aux"] = work.given(op.labels)
     group.hyper = replace(group.hyper or Hyper(), scale=work.settings.loss_scale)
     group.writes["dst0"] = Made(gradient(op), Element.FP16, op.scores.shape, Role.FEATURE_GRADIENT)
     group.writes["dst1"] = Made(op.digest, Element.FP32, (1,), Role.LOSS)
+
+
+def probabilities(work: Selection, op: Softmax) -> None:
+    """Softmax over all that a sample has."""
+    n, *rest = op.x.shape
+    axis = op.axis % len(op.x.shape)
+    if not rest or any(e != 1 for k, e in enumerate(op.x.shape) if k not in (0, axis)) or not axis:
+        work.refuse(op, f"softmax of {op.x.type} along axis {axis}: the accelerator takes [samples, classes]")
+        return
+    group = Group(Opcode.LOSS, Stage.FORWARD, op)
+    group.reads["src0"] = work.given(op.x, (n, op.x.type.size // n))
+    group.origin.append(op)
+    group.writes["dst0"] = Made(op.digest, Element.FP16, (n, op.x.type.size // n), Role.ACTIVATION)
+    work.groups.append(group)
 
 
 def backward(work: Selection, op: Cotangent, of: LabelCrossEntropy) -> None:

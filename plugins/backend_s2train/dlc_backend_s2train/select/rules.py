@@ -6,7 +6,7 @@ from dlc.graph import Cotangent, Op
 from dlc.ops.elementwise import Relu
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
-from dlc.ops.normalize import BatchNorm, BatchNormTraining
+from dlc.ops.normalize import BatchNorm, BatchNormTraining, Softmax
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
@@ -42,6 +42,8 @@ def visit(work: Selection, op: Op) -> None:
             pools.forward(work, op)
         case LabelCrossEntropy():
             losses.forward(work, op)
+        case Softmax():
+            losses.probabilities(work, op)
         case _ if found := affine.affine_of(op):
             affine.forward(work, op, found)
         case _ if is_sum(op):
