@@ -56,6 +56,15 @@ def test_no_momentum() -> None:
     assert judge(compare(step_of(network, optimizer), network, optimizer)) == []
 
 
+def test_without_fusion() -> None:
+    """Every stage an instruction of its own, which rounds what it stores."""
+    network = S2_NETWORKS["blocks"]
+    program = step_of(network, select="fuse=no")
+    assert list(verify(program)) == []
+    assert len(program.instructions) > len(step_of(network).instructions)
+    assert judge(compare(program, network)) == []
+
+
 def scaled(program: Program, role: Role, row: int, factor: float) -> Program:
     """The program with one row of the first tensor of a role multiplied."""
     tensor = next(t for t in program.tensors if t.role is role and t.storage in program.weights and len(t.shape) > 1)
