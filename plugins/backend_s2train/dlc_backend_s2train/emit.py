@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 
 from dlc.graph import Constant, Input, Op, Tensor
+from dlc.interfaces import Reason
 from dlc.plan import Plan, results_of
 from dlc.types import Array
+from dlc_backend_s2train.decompose.samples import parts
 from dlc_backend_s2train.instruction import (
     S2Instruction,
     element_of,
@@ -65,7 +68,7 @@ class _Emitter:
     """Digest of a value of the entry at hand → its storage."""
 
     def program(self, plans: Mapping[str, Plan]) -> Program:
-        count = sum(len(plan.steps) for plan in plans.values())
+        count = sum(len(_parts(step)) for plan in plans.values() for step in plan.steps)
         address = 0
         for stays in (True, False):
             for plan in plans.values():
@@ -118,7 +121,7 @@ class _Emitter:
         for digest in names:
             self._place[digest] = self._fixed[over.get(digest, f"{name} {digest}")]
         self._planned(plan, base, begin)
-        self.instructions += [self._instruction(step) for step in plan.steps]
+        self.instructions += [i for step in plan.steps for i in self._several(step)]
         outputs = [o for o in plan.graph.outputs if o.digest not in over]
         ends = [(names[o.digest], self._whole(o)) for o in outputs]
         data = [(i.name, self._whole(i)) for i in inputs if i.role == "data"]
@@ -135,6 +138,8 @@ class _Emitter:
     def _planned(self, plan: Plan, base: int, begin: int) -> None:
         """The values in between, where the planner put them; one that takes over another's place is that storage."""
         last, slots = plan.last_uses, plan.slots
+        # Instructions that steps become lie side by side: the first of each step, and the one behind them all.
+        firsts = list(accumulate((len(_parts(step)) for step in plan.steps), initial=begin))
         for k, step in enumerate(plan.steps):
             results = results_of(step)
             over = [(results[r].digest, step.operands[x].digest) for x, r in step.overwrites()]
@@ -142,7 +147,7 @@ class _Emitter:
                 if (slot := slots.get(value.digest)) is None:
                     continue
                 _, role, _ = self._kinds[value.digest]
-                end = begin + last.get(value.digest, k) + 1
+                end = firsts[last.get(value.digest, k) + 1]
                 taken = [before for result, before in over if result == value.digest and slots.get(before) == slot]
                 if taken:
                     self._place[value.digest] = number = self._place[taken[0]]
@@ -150,9 +155,9 @@ class _Emitter:
                     continue
                 self._place[value.digest] = len(self.storages)
                 arena = _ARENAS.get(role, Arena.FEATURES)
-                self.storages.append(Storage(arena, base + slot.offset, slot.size, begin + k, end))
+                self.storages.append(Storage(arena, base + slot.offset, slot.size, firsts[k], end))
 
-    def _instruction(self, step: Op) -> Instruction:
+    def _several(self, step: Op) -> list[Instruction]:
         assert isinstance(step, S2Instruction)
         operands: dict[Slot, int] = {}
         for arg, (slot, shape, offset) in zip(step.args, step.reads, strict=True):
@@ -160,16 +165,19 @@ class _Emitter:
         for value, (slot, _, shape, _, offset) in zip(results_of(step), step.writes, strict=True):
             operands[slot_of(slot)] = self._view(value, shape, offset)
         opcode, stage = opcode_of(step)
-        geometry, hyper = geometry_of(step.geometry), hyper_of(step.hyper)
-        return Instruction(
-            opcode,
-            stage,
-            flags_of(step),
-            splitting_of(step),
-            None if geometry is None else _number(self.geometries, geometry),
-            None if hyper is None else _number(self.hypers, hyper),
-            operands,
-        )
+        hyper = hyper_of(step.hyper)
+        return [
+            Instruction(
+                opcode,
+                stage,
+                flags_of(step),
+                splitting_of(step),
+                None if geometry is None else _number(self.geometries, geometry),
+                None if hyper is None else _number(self.hypers, hyper),
+                operands,
+            )
+            for geometry in _parts(step)
+        ]
 
     def _view(self, value: Op, shape: tuple[int, ...], offset: int) -> int:
         element, role, name = self._kinds[value.digest]
@@ -181,6 +189,13 @@ class _Emitter:
 
     def _whole(self, value: Op) -> int:
         return self._view(value, value.type.shape, 0)
+
+
+def _parts(step: Op) -> tuple[Geometry | None, ...]:
+    """The geometries of the instructions that a step becomes."""
+    assert isinstance(step, S2Instruction)
+    found = parts(step)
+    return (geometry_of(step.geometry),) if isinstance(found, Reason) else found
 
 
 def _number(table: list[Geometry] | list[Hyper], entry: Geometry | Hyper) -> int:

@@ -12,13 +12,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.diagnostics import DlcError
+from dlc.diagnostics import Diagnostic, DlcError
 from dlc.graph import Graph
+from dlc.interfaces import Reason
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc_backend_s2train.decompose.blocks import KERNEL
-from dlc_backend_s2train.decompose.kernels import Blocks, cut, product
+from dlc_backend_s2train.decompose.kernels import Blocks, cut, product, refusal
 from dlc_backend_s2train.decompose.rewrite import Rewriting
+from dlc_backend_s2train.decompose.samples import COUNTED, parts
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.program import Geometry, Target
 
@@ -47,7 +49,10 @@ class S2Decompose(Pass[Graph, Graph]):
         if work.problems:
             raise DlcError(*work.problems)
         _tell(state, work.decomposed, report)
-        return graph if work.decomposed else state
+        made = graph if work.decomposed else state
+        if problems := _tell_samples(made, report):
+            raise DlcError(*problems)
+        return made
 
 
 def macs(g: Geometry, several: Blocks) -> tuple[int, int]:
@@ -83,6 +88,22 @@ def _tell_groups(graph: Graph, report: Report) -> None:
             used = min((g.ci if op.stage == "backward" else g.co) // g.groups, columns)
             name = ", ".join(graph.origin(op)) or op.opcode
             report.note(f"{name} {op.stage}: {g.groups} groups run one by one, on {used} of {columns} columns")
+
+
+def _tell_samples(graph: Graph, report: Report) -> list[Diagnostic]:
+    """What the program will run on some samples at a time; and what it cannot."""
+    problems: list[Diagnostic] = []
+    for op in graph.ops:
+        if not isinstance(op, S2Instruction):
+            continue
+        found = parts(op)
+        if isinstance(found, Reason):
+            problems.append(refusal(graph, op, found))
+        elif len(found) > 1:
+            name = ", ".join(graph.origin(op)) or op.opcode
+            report.note(f"{name} {op.stage}: its samples in {len(found)} parts, of at most {COUNTED:,} in a channel")
+            report.count("parts of batches", len(found))
+    return problems
 
 
 def _words(g: Geometry) -> str:
