@@ -42,7 +42,7 @@ _FLAGS: Final = {
     Flag.POINTER_WRITE: "writes each maximum's place to `ptr`",
     Flag.POINTER_READ: "puts each gradient at the place in `ptr`",
     Flag.DROPOUT: "multiplies by the bits of `aux`, which a forward writes, over the probability to keep",
-    Flag.SOFTMAX_CE: "`dst0` is d loss / d logits for the labels in `aux`, `dst1` the mean loss; `loss` without: softmax",
+    Flag.SOFTMAX_CE: "`dst0` is d loss / d logits for the labels in `aux`, `dst1` the loss; `loss` without: softmax",
     Flag.BN_TRAIN: "normalises by the batch's own mean and variance",
     Flag.PRUNE: "small gradients become 0 or the threshold, by chance",
 }
