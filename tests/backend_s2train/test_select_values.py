@@ -6,16 +6,20 @@ and so are all decisions of relu and pool. dlc's interpreter evaluates the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dlc.graph import Constant, Graph, Op, evaluate
+from dlc.ops.elementwise import Add, Div, Mul, Sub
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.pool import MaxPool
+from dlc.ops.shape import Reshape
 from dlc.types import Array
 from tests.backend_s2train.selected import Model, backward, fed, instructions, select, simulated
 
@@ -132,6 +136,57 @@ def test_forward_is_what_the_interpreter_computes(case: Case) -> None:
 def test_gradients_are_what_the_interpreter_computes(case: Case) -> None:
     both = backward(case.graph)
     assert_equal(both, fed(both, case.data, 3))
+
+
+@given(networks())
+@settings(max_examples=30)
+def test_what_is_absorbed_changes_no_value(case: Case) -> None:
+    """Without fusion there are as many instructions as ops, and exactly the same values."""
+    both = backward(case.graph)
+    values = fed(both, case.data, 3)
+    given = {i.name: values[i.name] for i in both.inputs if i.role == "data"}
+    fused, alone = select(both), select(both, fuse=False)
+    assert len(instructions(fused)) <= len(instructions(alone))
+    one, other = simulated(fused, given), simulated(alone, given)
+    largest = max((float(np.abs(v).max()) for v in other.values() if v.size), default=0.0)
+    assume(largest <= EXACT / 4)
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+AFFINE: dict[str, Callable[[Whole, Op], Op]] = {
+    "factor": lambda m, x: Mul(x, m.constant("c", 2.0)),
+    "of channels": lambda m, x: Mul(m.constant("c", [[[2.0]], [[-1.0]], [[0.5]]]), x),
+    "quotient": lambda m, x: Div(x, m.constant("c", 4.0)),
+    "sum": lambda m, x: Add(x, m.constant("c", [[[1.0]], [[-2.0]], [[3.0]]])),
+    "difference": lambda m, x: Sub(x, m.constant("c", 3.0)),
+    "from a constant": lambda m, x: Sub(m.constant("c", 3.0), x),
+    "all of them": lambda m, x: Add(Mul(Sub(m.constant("c", 1.0), x), m.constant("d", 2.0)), m.constant("e", 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("before", ["conv", "bias", "norm", "relu"])
+def test_constant_factors_and_addends(name: str, before: str) -> None:
+    """They are part of a norm, or one of their own; the interpreter multiplies and adds."""
+    m = Whole()
+    x = m.conv(m.x(2, 2, 4, 4), 3, bias=before == "bias")
+    x = {"norm": m.norm, "relu": m.relu}.get(before, lambda x: x)(x)
+    graph = m.graph(m.relu(AFFINE[name](m, x)))
+    data = {"x": np.random.default_rng(0).integers(-2, 3, (2, 2, 4, 4)).astype(np.float32)}
+    got = simulated(select(graph), data)["scores"]
+    np.testing.assert_array_equal(got, evaluate(graph, data)["scores"])
+    assert len(instructions(select(graph))) == (2 if before == "relu" else 1)
+
+
+def test_a_factor_of_other_channels_is_no_part_of_the_norm_before() -> None:
+    """Behind a view that has the same elements as other channels."""
+    m = Whole()
+    y = Reshape(m.linear(m.x(2, 4), 12), to=(2, 3, 2, 2))
+    graph = m.graph(Mul(y, m.constant("c", [[[2.0]], [[-1.0]], [[0.5]]])))
+    data = {"x": np.random.default_rng(0).integers(-2, 3, (2, 4)).astype(np.float32)}
+    got = simulated(select(graph), data)["scores"]
+    np.testing.assert_array_equal(got, evaluate(graph, data)["scores"])
 
 
 def test_most_ops_share_an_instruction() -> None:

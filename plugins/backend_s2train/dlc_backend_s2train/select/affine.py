@@ -12,10 +12,10 @@ import numpy as np
 from dlc.graph import Constant, Op
 from dlc.ops.elementwise import Add, Div, Mul, Sub
 from dlc.types import Array
-from dlc_backend_s2train.program import Flag, Stage
+from dlc_backend_s2train.program import Flag
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import is_gradient, key
-from dlc_backend_s2train.select.group import Backward, Forward, Given, Group
+from dlc_backend_s2train.select.group import Backward, Forward, Given, Group, map_of
 from dlc_backend_s2train.select.selection import Selection
 
 
@@ -90,8 +90,9 @@ def forward(work: Selection, op: Op, found: Affine) -> None:
 def _merges(work: Selection, group: Group, x: Op) -> bool:
     """Whether a group ends with a norm of constants that nobody else reads."""
     given = group.reads.get("bn0")
-    ends = group.stage is Stage.FORWARD and group.rank == Forward.NORM and work.readers[key(x)] == 1
-    return ends and given is not None and isinstance(given.value, Constant) and group.tail.digest == key(x)
+    ends = group.rank == Forward.NORM and Flag.BN_FORWARD in group.flags and work.readers[key(x)] == 1
+    alike = group.tail.digest == key(x) and map_of(group.shape) == map_of(x.shape)
+    return ends and alike and given is not None and isinstance(given.value, Constant)
 
 
 def _given(scale: Array, shift: Array) -> Given:
