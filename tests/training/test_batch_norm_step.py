@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from dlc.diagnostics import DlcError
 from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, make_graph
 from dlc.graph.verify import verify
 from dlc.ops.elementwise import Relu
@@ -17,7 +18,7 @@ from dlc.ops.random import Dropout, DropoutMask
 from dlc.ops.shape import Reshape
 from dlc.training.step import initial_values
 from dlc.types import Type, f32, i64
-from tests.training.nets import step_of
+from tests.training.nets import NETS, module_of, step_of
 
 BATCH = 8
 RNG = np.random.default_rng(2)
@@ -87,6 +88,19 @@ def test_frozen_and_stored_norms_keep_their_statistics() -> None:
     assert [i.name for i in stored.inputs if i.role == "state"] == ["step"]
     by_statistics = step_of(model, "wrt=weights,0.running_mean")
     assert "0.running_mean" in [i.name for i in by_statistics.inputs if i.role == "weight"]
+
+
+def test_scales_and_shifts_of_norms_stay_where_asked() -> None:
+    def trained(model: Graph, wrt: str) -> set[str]:
+        return {i.name for i in step_of(model, f"wrt={wrt}").inputs if i.role == "weight"}
+
+    model, norms = graph_of(module()), {"0.weight", "0.bias", "4.weight", "4.bias"}
+    assert trained(model, "norms") == norms
+    assert trained(model, "!norms") == trained(model, "weights") - norms
+    plain = NETS["mlp"].graph(module_of(NETS["mlp"]))
+    assert trained(plain, "!norms") == trained(plain, "weights"), "a model without norms is no mistake"
+    with pytest.raises(DlcError, match="norms"):
+        trained(plain, "norms")
 
 
 def test_momentum_tells_how_much_stays() -> None:
