@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dlc.hookspecs import hookimpl
     from dlc.interfaces import (
         Artifact,
+        Description,
         Job,
         Level,
         Port,
@@ -45,6 +46,7 @@ __all__ = [
     "Bytes",
     "Configurable",
     "DType",
+    "Description",
     "Diagnostic",
     "DlcError",
     "ExitCode",
@@ -87,6 +89,7 @@ _EXPORTS = {
     "Bytes": "dlc.spec:Bytes",
     "Configurable": "dlc.spec:Configurable",
     "DType": "dlc.types:DType",
+    "Description": "dlc.interfaces:Description",
     "Diagnostic": "dlc.diagnostics:Diagnostic",
     "DlcError": "dlc.diagnostics:DlcError",
     "ExitCode": "dlc.diagnostics:ExitCode",

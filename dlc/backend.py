@@ -1,12 +1,12 @@
 """The class that a plugin extends to write programs for a target."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlc.diagnostics import ExitCode, error
-from dlc.interfaces import Artifact, Level, Program, Reason, Region, Workshop
+from dlc.interfaces import Artifact, Description, Level, Program, Reason, Region, Source, Workshop
 from dlc.spec import Configurable
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ class Backend(Configurable, ABC):
     """Options of the pass autodiff that training programs for the target begin with: those of --train come on top.
 
     A backend that has some is one for training: it builds a training program unless a pipeline or --grad is given.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Types of files, as (".bin",), each a whole program that the backend reads back.
+
+    `dlc show`, `run`, `verify`, `train` and `dlc.load` take such a file: `describe`, `check` and `load_file` are then
+    all to be there.
     """
 
     def accepts(self, op: "Op") -> bool | Reason:
@@ -84,3 +91,40 @@ class Backend(Configurable, ABC):
         `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
         """
         raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
+
+    def load_file(self, source: Source) -> Program:
+        """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
+        raise self._no_file(source)
+
+    def describe(self, source: Source) -> Description:
+        """What such a file holds. Raises DlcError with the place in the file when it is none."""
+        raise self._no_file(source)
+
+    def check(self, source: Source) -> str:
+        """What was found right with such a file without running it, in a line.
+
+        Raises:
+            DlcError: everything that is wrong with it, with places in the file.
+        """
+        raise self._no_file(source)
+
+    def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
+        """Lines that `dlc build` prints at its end, from the facts of an artifact; beside those on its memory."""
+        del facts
+        return ()
+
+    def pages(self, artifact: Artifact) -> Mapping[str, str]:
+        """Further pages of the report of `dlc build --html`, by name, as {"timeline.html": …}: each a whole page.
+
+        They are written beside the program, no part of it, and report.html refers to them.
+        """
+        del artifact
+        return {}
+
+    def _no_file(self, source: Source) -> Exception:
+        return error(
+            "not-an-artifact",
+            f"{source.name}: {self.name} reads no program from a single file",
+            help="give the directory that it was built into",
+            exit_code=ExitCode.USAGE,
+        )

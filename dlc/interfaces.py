@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dlc.diagnostics import Location, error
 from dlc.hashing import file_sha256
@@ -108,6 +108,18 @@ class Artifact:
     signature: Signature
     facts: Mapping[str, int | str] = field(default_factory=lambda: MappingProxyType[str, int | str]({}))
     """Figures for the manifest and the report: {"arena_bytes": 8192}."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A program's file, told by the backend that wrote it. Names in the texts are escaped, those in `data` are not."""
+
+    summary: str
+    """What it is and what it needs, in a few lines."""
+    text: str
+    """All there is to see in it, the summary included."""
+    data: Mapping[str, Any]
+    """The same as a JSON object."""
 
 
 @dataclass(frozen=True)

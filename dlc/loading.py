@@ -1,28 +1,40 @@
-"""Load what was built: `dlc.load(DIR)` gives a function of arrays."""
+"""Load what was built: `dlc.load(DIR)`, or a program's file, gives a function of arrays."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dlc.interfaces import Program
+from dlc.diagnostics import ExitCode, Location, error
+from dlc.interfaces import Program, Source
 from dlc.manifest import read_manifest
 from dlc.registry import Registry
 from dlc.spec import Spec
 
 
-def load(directory: str | Path, registry: Registry | None = None) -> Program:
-    """The program installed in `directory`, ready to be called with arrays by input name.
+def load(program: str | Path, registry: Registry | None = None) -> Program:
+    """The program in a directory or a file, ready to be called with arrays by input name.
 
     Args:
-        directory: Where `dlc build` wrote to.
+        program: Where `dlc build` wrote to; or a file that is a whole program for its backend.
         registry: Backends to choose from; the installed ones by default.
 
     Raises:
-        DlcError: the directory holds no program, its backend is not installed, or it cannot run on this machine.
+        DlcError: there is no program, its backend is not installed, or it cannot run on this machine.
     """
     from dlc.plugins import load_registry
 
-    directory = Path(directory)
-    manifest = read_manifest(directory)
+    path = Path(program)
     found = registry or load_registry(kinds=("backends",))
-    return found.backend(Spec.parse(manifest.target, str(directory / "manifest.json"))).load(directory)
+    if path.is_file():
+        backend = found.backend_for(Source(path))
+        if backend is None:
+            raise error(
+                "not-an-artifact",
+                f"{path} is no program that an installed backend reads",
+                location=Location(str(path)),
+                help="give the directory that dlc build wrote to",
+                exit_code=ExitCode.USAGE,
+            )
+        return backend.load_file(Source(path))
+    manifest = read_manifest(path)
+    return found.backend(Spec.parse(manifest.target, str(path / "manifest.json"))).load(path)

@@ -158,6 +158,25 @@ class Registry:
 
         return self._create("backends", spec, Backend)
 
+    def backend_for(self, source: "Source") -> "Backend | None":
+        """The backend, with default options, whose programs are files of this type; None: it is no program's.
+
+        Raises DlcError (USAGE): several backends read this type.
+        """
+        found: list[type[Backend]] = []
+        for entry in self.backends.values() if source.suffix else ():
+            try:
+                kind: type[Backend] = entry.load()
+            except DlcError:
+                continue  # a broken plugin must not keep others from reading the file
+            if source.suffix in getattr(kind, "suffixes", ()):
+                found.append(kind)
+        if len(found) > 1:
+            message = f"{source.name}: several backends read this format: {', '.join(sorted(k.name for k in found))}"
+            help = "give the directory that it was built into: its manifest says which one made it"
+            raise error("ambiguous-format", message, help=help, exit_code=ExitCode.USAGE)
+        return found[0]() if found else None
+
     def stage(self, spec: "Spec") -> "AnyPass":
         """The configured pass, with the plugins' rules if it takes any; raises DlcError."""
         from dlc.passes.base import Pass
@@ -182,6 +201,13 @@ class Registry:
             except DlcError as problem:
                 broken += [d.message for d in problem.diagnostics]
         by_suffix = [name for name, kind in classes.items() if source.suffix in kind.suffixes]
+        if not by_suffix and "backends" in self.tables and (backend := self.backend_for(source)):
+            raise error(
+                "built-already",
+                f"{source.name} is no model, but a program for {backend.name}",
+                help="dlc run, train, verify and show take it; dlc build takes the model that it was made of",
+                exit_code=ExitCode.USAGE,
+            )
         candidates = by_suffix or [name for name, kind in classes.items() if _sniffs(name, kind, source, broken)]
         if len(candidates) == 1:
             return self.frontends[candidates[0]]

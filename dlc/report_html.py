@@ -8,55 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from dlc.diagnostics import escape
 from dlc.graph.graph import Graph
-from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item
 from dlc.kernel.expr import Apply, Expr
 from dlc.kernel.nest import Kernel
-from dlc.plan import Plan, results_of
+from dlc.memory_html import memory, origin_of, render
+from dlc.plan import Plan
 
 if TYPE_CHECKING:
     from dlc.interfaces import Artifact
     from dlc.recipe import Recipe
     from dlc.session import StepResult
 
-WIDTH, HEIGHT = 1000, 420
-"""Of the drawing, in its own units; the page scales it."""
 _KINDS = 8
 """Kinds of ops that are counted apart."""
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """One value: alive from a step to a step, at an address."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    hue: int
-    title: str
-    """Shown on hover."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The arena over time, drawn."""
-
-    rectangles: tuple[Rectangle, ...]
-    curve: str
-    """Points of the line of bytes alive at every step."""
-    arena: int
-    bound: int
-    bound_y: float
-    peak_x: float
-    """The step at which most bytes are alive."""
-    peak: tuple[tuple[str, int], ...]
-    """Values alive there, the largest first: (origin, bytes)."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +54,20 @@ class KernelRow:
 
 
 def report_html(
-    model: str, recipe: Recipe, steps: Sequence[StepResult[Any]], plan: Plan | None, artifact: Artifact
+    model: str,
+    recipe: Recipe,
+    steps: Sequence[StepResult[Any]],
+    plan: Plan | None,
+    artifact: Artifact,
+    pages: Sequence[str] = (),
 ) -> str:
-    """The page; of a training program, memory and kernels are those of the function whose plan is given."""
-    from jinja2 import Environment, StrictUndefined
+    """The page; of a training program, memory and kernels are those of the function whose plan is given.
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["grouped"] = lambda n: f"{n:,}"
-    template = environment.from_string((files("dlc") / "templates" / "report.html.j2").read_text(encoding="utf-8"))
+    `pages` are names of further ones beside it, which it refers to.
+    """
     rows = kernels(plan) if plan else ()
-    return template.render(
+    return render(
+        "report.html.j2",
         model=escape(model),
         pipeline=str(recipe),
         target=artifact.target,
@@ -106,53 +78,10 @@ def report_html(
         outputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.outputs],
         facts={str(k): v for k, v in artifact.facts.items()},
         memory=memory(plan) if plan and plan.slots else None,
-        width=WIDTH,
-        height=HEIGHT,
+        pages=pages,
         kernels=rows,
         macs=sum(row.macs for row in rows),
         flops=sum(row.flops for row in rows),
-    )
-
-
-def memory(plan: Plan) -> Memory:
-    """Time by address: a rectangle per placed value, the bytes alive per step, the bound."""
-    count = max(len(plan.steps), 1)
-    last = plan.last_uses
-    values = {digest: (born, type) for digest, (born, type) in plan.values.items() if digest in plan.slots}
-    arena = max(plan.regions.get("arena", 0), 1)
-    owners = _owners(plan)
-    rectangles: list[Rectangle] = []
-    alive: list[set[str]] = [set() for _ in range(count)]
-    for number, (digest, (born, type)) in enumerate(values.items()):
-        slot, end = plan.slots[digest], max(last.get(digest, born), born)
-        for step in range(born, end + 1):
-            alive[step].add(digest)
-        title = f"{owners[digest]}  {type}  {slot.size:,} B at {slot.offset:,}, steps {born} to {end}"
-        rectangles.append(
-            Rectangle(
-                born * WIDTH / count,
-                HEIGHT - (slot.offset + slot.size) * HEIGHT / arena,
-                (end + 1 - born) * WIDTH / count,
-                slot.size * HEIGHT / arena,
-                number * 47 % 360,
-                title,
-            )
-        )
-    live = [_covered([(plan.slots[d].offset, plan.slots[d].size) for d in held]) for held in alive]
-    points = [
-        f"{x * WIDTH / count:.1f},{HEIGHT - n * HEIGHT / arena:.1f}" for k, n in enumerate(live) for x in (k, k + 1)
-    ]
-    bound = int(plan.facts.get("bound", 0))
-    peak = max(range(count), key=lambda k: live[k])
-    held = sorted(((owners[d], plan.slots[d].size) for d in alive[peak]), key=lambda item: -item[1])
-    return Memory(
-        tuple(rectangles),
-        " ".join(points),
-        plan.regions.get("arena", 0),
-        bound,
-        HEIGHT - bound * HEIGHT / arena,
-        (peak + 0.5) * WIDTH / count,
-        tuple(held[:12]),
     )
 
 
@@ -184,7 +113,7 @@ def kernels(plan: Plan) -> tuple[KernelRow, ...]:
         arguments = ", ".join(str(a.type) for a in call.args)
         results = ", ".join(str(r.type) for r in call.body.results)
         rows.append(
-            KernelRow(number, f"({arguments}) → {results}", _operation(call.body), macs, flops, _origin(plan, call))
+            KernelRow(number, f"({arguments}) → {results}", _operation(call.body), macs, flops, origin_of(plan, call))
         )
     return tuple(rows)
 
@@ -234,25 +163,3 @@ def _step(step: StepResult[Any]) -> Mapping[str, Any]:
         "notes": [escape(note) for note in step.notes],
         "missed": len(step.misses),
     }
-
-
-def _origin(plan: Plan, call: Op) -> str:
-    return ", ".join(escape(name) for name in plan.graph.origin(call))
-
-
-def _owners(plan: Plan) -> Mapping[str, str]:
-    """Digest of a value → what it came from, for people."""
-    return {
-        v.digest: _origin(plan, call) or f"step {number}"
-        for number, call in enumerate(plan.steps)
-        for v in results_of(call)
-    }
-
-
-def _covered(spans: Sequence[tuple[int, int]]) -> int:
-    """Bytes that (offset, size) spans cover together: views and results in place share theirs."""
-    total = end = 0
-    for offset, size in sorted(spans):
-        total += max(0, offset + size - max(end, offset))
-        end = max(end, offset + size)
-    return total

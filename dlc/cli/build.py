@@ -74,7 +74,11 @@ Explain = Annotated[
 ]
 Html = Annotated[
     bool,
-    typer.Option("--html", help="Write DIR/report.html: steps, memory over time, kernels.", rich_help_panel=_TOLD),
+    typer.Option(
+        "--html",
+        help="Write DIR/report.html: steps, memory over time, kernels; and pages that the target adds.",
+        rich_help_panel=_TOLD,
+    ),
 ]
 
 
@@ -212,7 +216,8 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     if wishes.html:
         _add_report(artifact, steps, prepared, wishes.directory)
     written = install(artifact, wishes.directory)
-    told = Told(target, pipeline, steps, artifact.entry, _memory(artifact, steps))
+    memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
+    told = Told(target, pipeline, steps, artifact.entry, memory, lines)
     done = outcome(cache, wishes.directory, written, told, start)
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 
@@ -235,5 +240,7 @@ def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory:
     from dlc.report_html import report_html
     from dlc.writing import write_whole
 
-    page = report_html(prepared.source.name, prepared.recipe, steps, plan_of(steps), artifact)
-    write_whole(directory / "report.html", page.encode("utf-8"), make_directory=True)
+    pages = prepared.recipe.backend.pages(artifact)
+    page = report_html(prepared.source.name, prepared.recipe, steps, plan_of(steps), artifact, tuple(pages))
+    for name, text in {"report.html": page, **pages}.items():
+        write_whole(directory / name, text.encode("utf-8"), make_directory=True)

@@ -33,6 +33,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),
         ("dlc verify out --model model.onnx", "a program against the model it was made of"),
+        ("dlc verify out/model.s2t", "the file of a program, without running it"),
         ("dlc verify model.onnx --gradients --train loss=mse", "gradients of a loss against differences"),
     ),
     "train": (
@@ -43,6 +44,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ),
         ("dlc train out --data train.npz --resume --epochs 20", "ten more, from the checkpoint"),
     ),
+    "plan": (
+        ("dlc plan model.onnx", "peak, lower bound and gap of the arena"),
+        ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a step of training"),
+    ),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "what a report of a bug does again"),
@@ -51,6 +56,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc show model.onnx", "inputs, outputs, weights and operators of a model"),
         ("dlc show blur.kernel --grad B", "a kernel, its gradient, and the loops it becomes"),
         ("dlc show out", "what a built program is and needs"),
+        ("dlc show out/model.s2t", "the instructions of a program whose file its backend reads"),
         ("dlc show 3f2a91 --text", "a step's result in the cache, by the start of its digest"),
     ),
     "list": (

@@ -7,15 +7,18 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlc.cli.choice import FLAGS, CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.diagnostics import ExitCode, error, quote
 from dlc.feeds import random_feeds, read_feeds
-from dlc.interfaces import Program
+from dlc.interfaces import Program, Source
 from dlc.types import Array
+
+if TYPE_CHECKING:
+    from dlc.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -24,22 +27,31 @@ class Opened:
 
     program: Program
     space: Workspace
+    built: bool
+    """Whether it was built before, and not from a model just now."""
+
+
+def program_file(space: Workspace, subject: str) -> tuple[Backend, Source] | None:
+    """A file that is a whole program, and the backend that reads it; None for anything else."""
+    path = Path(subject)
+    source = Source(path)
+    backend = space.registry.backend_for(source) if path.is_file() else None
+    return None if backend is None else (backend, source)
 
 
 @contextmanager
 def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Generator[Opened]:
-    """The program that `choice.model` names: the directory of one, or a model, built into a temporary directory."""
+    """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
     from dlc.loading import load
 
     space = Workspace.open(terminal, cache)
-    directory = Path(choice.model)
-    if directory.is_dir():
-        _refuse_flags(choice)
-        yield Opened(load(directory, space.registry), space)
+    if Path(choice.model).is_dir() or program_file(space, choice.model):
+        refuse_flags(choice)
+        yield Opened(load(choice.model, space.registry), space, built=True)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         space.build_into(choice, Path(made))
-        yield Opened(load(made, space.registry), space)
+        yield Opened(load(made, space.registry), space, built=False)
 
 
 @contextmanager
@@ -55,10 +67,10 @@ def own_model(program: Any) -> Generator[Path | None]:
 
 
 def bound(opened: Opened, choice: Choice, model: Path) -> Choice:
-    """The choice of a model: that behind a directory has the shapes that the program was built for."""
+    """The choice of a model: that behind a program has the shapes that the program was built for."""
     chosen = replace(choice, model=str(model))
     frontend, _ = opened.space.reader(opened.space.source(chosen.model), chosen)
-    if not Path(choice.model).is_dir() or "input" not in {doc.key for doc in frontend.options_doc()}:
+    if not opened.built or "input" not in {doc.key for doc in frontend.options_doc()}:
         return chosen
     shapes = {p.name: "x".join(map(str, p.type.shape)) for p in opened.program.signature.inputs}
     return replace(chosen, inputs=tuple(f"{name}:{shape}" for name, shape in shapes.items() if shape))
@@ -82,7 +94,7 @@ def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None
     return program(out=out, **feeds)
 
 
-def _refuse_flags(choice: Choice) -> None:
+def refuse_flags(choice: Choice) -> None:
     """Flags that say how to build have no effect on what is built already."""
     for name, value in choice.asked.items():
         if value:
@@ -90,6 +102,6 @@ def _refuse_flags(choice: Choice) -> None:
             raise error(
                 "no-effect",
                 f"{flag}: {choice.model} is built already",
-                help="give the model instead of the directory, or leave the flag out",
+                help="give the model instead of the program, or leave the flag out",
                 exit_code=ExitCode.USAGE,
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.cli.functions import training_lines
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
+from dlc.diagnostics import escape
 from dlc.plugins import load_registry
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, di
     if not terminal.quiet:
         terminal.log(step_table(found.steps))
     given = found.circumstances
-    return outcome(
-        cache, directory, written, Told(given.target, given.pipeline, found.steps, found.entry, found.facts), start
-    )
+    lines = registry.backend(Spec.parse(given.target)).summary(found.facts)
+    told = Told(given.target, given.pipeline, found.steps, found.entry, found.facts, lines)
+    return outcome(cache, directory, written, told, start)
 
 
 def remember_build(
@@ -102,6 +103,8 @@ class Told:
     steps: Sequence[StepResult[Any]]
     entry: str
     memory: Mapping[str, int | str]
+    lines: Sequence[str]
+    """What the backend adds."""
 
 
 def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: Told, start: float) -> Outcome:
@@ -120,5 +123,5 @@ def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: To
         "milliseconds": round((time.perf_counter() - start) * 1000, 1),
     }
     told_memory = training_lines(told.memory, told.steps) or [memory_line(told.memory)]
-    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory]
+    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory, *map(escape, told.lines)]
     return Outcome("\n".join(line for line in lines if line), data)

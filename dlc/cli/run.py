@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from dlc.interfaces import Program
     from dlc.types import Array
 
-Subject = Annotated[str, typer.Argument(metavar="DIR|MODEL", help="A built program, or a model to build first.")]
+Subject = Annotated[
+    str,
+    typer.Argument(metavar="DIR|FILE|MODEL", help="A built program, its directory or file, or a model to build first."),
+]
 Files = Annotated[
     list[str] | None,
     typer.Argument(metavar="[INPUT]...", help="FILE.npy, FILE.npz, FILE.pb or NAME=FILE; inputs without are random."),

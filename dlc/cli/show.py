@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,20 +11,21 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.describe import describe_graph, port_rows
+from dlc.cli.programs import program_file
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import ExitCode, error, escape
+from dlc.diagnostics import DlcError, ExitCode, error, escape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dlc.interfaces import Port
+    from dlc.interfaces import Description, Port
 
 What = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL|DIR|DIGEST",
-        help="A model's file, the directory of a program, or the first digits (four or more) of a digest.",
+        metavar="MODEL|DIR|FILE|DIGEST",
+        help="A model's file, the directory or file of a program, or the first digits (four or more) of a digest.",
     ),
 ]
 Text = Annotated[bool, typer.Option("--text", help="Print the graph, the plan or the cached file itself.")]
@@ -69,14 +71,20 @@ def show(
     if text and parts:
         raise _no_effect("--what", "--text prints the whole graph")
     given = {"--text": text, "--what": parts, "--dim": dim, "--input": input, "--frontend": frontend, "--grad": grad}
+    space = Workspace.open(terminal) if path.exists() else None
+    file = program_file(space, what) if space else None
+    is_program = bool(file) or path.is_dir()
     for flag, value in given.items():
-        if value and (path.is_dir() or (flag != "--text" and not path.exists())):
-            raise _no_effect(flag, f"{what} is {'a program' if path.is_dir() else 'no model'}")
-    if path.is_dir():
-        return _program(path)
-    if path.exists():
+        if value and (is_program or (flag != "--text" and not path.exists())):
+            raise _no_effect(flag, f"{what} is {'a program' if is_program else 'no model'}")
+    if file:
+        told = file[0].describe(file[1])
+        return Outcome(told.text, {**told.data, "kind": "program", "target": file[0].name, "file": what})
+    if space and path.is_dir():
+        return _program(space, path)
+    if space:
         chosen = flags.choice(what, frontend=frontend, dim=dim, input=input, grad=grad)
-        return _model(terminal, chosen, text, origins, parts)
+        return _model(space, chosen, text, origins, parts)
     if not _DIGEST.fullmatch(what):
         raise error(
             "no-such-thing",
@@ -89,13 +97,12 @@ def show(
     return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
 
 
-def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool, parts: str) -> Outcome:
+def _model(space: Workspace, choice: flags.Choice, text: bool, origins: bool, parts: str) -> Outcome:
     from dlc.cli.show_kernels import Views
 
-    space = Workspace.open(terminal)
     source = space.source(choice.model)
     frontend, _ = space.reader(source, choice)
-    with terminal.progress() as progress:
+    with space.terminal.progress() as progress:
         progress.at(str(frontend))
         views = Views.of(space, choice)
     wanted = views.chosen(parts)
@@ -116,8 +123,8 @@ def _model(terminal: Terminal, choice: flags.Choice, text: bool, origins: bool, 
     return Outcome("\n\n".join([summary, *found.values()]), {**values, "bytes": bytes_})
 
 
-def _program(directory: Path) -> Outcome:
-    """What the manifest says, held against the files that are there."""
+def _program(space: Workspace, directory: Path) -> Outcome:
+    """What the manifest says, held against the files that are there; and what its backend says of the program."""
     from dlc.cli.steps import memory_line
     from dlc.manifest import read_manifest
 
@@ -142,7 +149,27 @@ def _program(directory: Path) -> Outcome:
         "memory": dict(memory),
         "files": [{"name": name, "bytes": count, "state": state} for name, count, state in files],
     }
-    return Outcome(f"{columns(rows)}\nfiles\n{listed}", data)
+    told = _described(space, manifest.target, directory / str(data["entry"]))
+    parts = [f"{columns(rows)}\nfiles\n{listed}", *([told.summary] if told else [])]
+    return Outcome("\n\n".join(parts), {**data, **({"program": told.data} if told else {})})
+
+
+def _described(space: Workspace, target: str, entry: Path) -> Description | None:
+    """The program's file as its backend tells it, where it can; what is wrong with the file is told as a warning."""
+    from dlc.interfaces import Source
+    from dlc.spec import Spec
+
+    try:
+        backend = space.registry.backend(Spec.parse(target, "manifest.json"))
+    except DlcError:
+        return None  # not installed here: the manifest still tells most of it
+    if entry.suffix not in backend.suffixes or not entry.is_file():
+        return None
+    try:
+        return backend.describe(Source(entry))
+    except DlcError as problem:
+        space.terminal.tell(*(replace(d, severity="warning") for d in problem.diagnostics))
+        return None
 
 
 def _state(path: Path, expected: str | None) -> str:

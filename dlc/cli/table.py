@@ -22,6 +22,7 @@ COMMANDS = (
     Command("run", "Run a program or model on files or random inputs; time it.", "dlc.cli.run:run", "Compile"),
     Command("verify", "Compare a program's outputs with a reference.", "dlc.cli.verify:verify", "Compile"),
     Command("train", "Train a program that was built with --train.", "dlc.cli.train:train", "Compile"),
+    Command("plan", "Plan a program's memory: peak, lower bound, a picture.", "dlc.cli.plan:plan", "Understand"),
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "dlc.cli.opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "dlc.cli.show:show", "Understand"),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "dlc.cli.list:list_", "Understand"),

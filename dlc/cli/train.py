@@ -26,7 +26,9 @@ _FILES = "Files"
 _EPOCHS = 10
 """Without --epochs and --steps."""
 
-Program = Annotated[Path, typer.Argument(metavar="DIR", help="A program built with --train.")]
+Program = Annotated[
+    Path, typer.Argument(metavar="DIR|FILE", help="A program built for training: its directory or file.")
+]
 Data = Annotated[
     list[str] | None,
     typer.Option(
@@ -69,7 +71,7 @@ CheckpointFile = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="FILE",
-        help="Where the checkpoint is. [default: DIR/checkpoint.dlc]",
+        help="Where the checkpoint is. [default: DIR/checkpoint.dlc, NAME.checkpoint.dlc beside a FILE]",
         rich_help_panel=_FILES,
     ),
 ]
@@ -148,7 +150,8 @@ def train(
     from dlc.training.checkpoint import read_checkpoint
     from dlc.training.run import Outputs, Run
 
-    path = checkpoint or program / "checkpoint.dlc"
+    beside = program / "checkpoint.dlc" if program.is_dir() else program.with_suffix(".checkpoint.dlc")
+    path = checkpoint or beside
     found = _program(terminal, program)
     files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
     check_outputs(files, (*data, *(validation_data or ())))
@@ -218,17 +221,18 @@ def _signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _program(terminal: Terminal, directory: Path) -> TrainingProgram:
-    """The program in a directory; raises DlcError if it is none that learns."""
+def _program(terminal: Terminal, path: Path) -> TrainingProgram:
+    """The program in a directory or file; raises DlcError if it is none that learns."""
     from dlc import loading
     from dlc.cli.workspace import Workspace
 
+    directory = path.parent if path.is_file() else path
     help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
-    if not directory.is_dir():
-        raise _usage("not-an-artifact", f"{directory} is no directory with a program", help)
-    found: Any = loading.load(directory, Workspace.open(terminal).registry)
+    if not path.exists():
+        raise _usage("not-an-artifact", f"{path} is no directory or file with a program", help)
+    found: Any = loading.load(path, Workspace.open(terminal).registry)
     if not hasattr(found, "train_step"):
-        raise _usage("no-training", f"{directory} holds a program that does not learn", help)
+        raise _usage("no-training", f"{path} holds a program that does not learn", help)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,7 @@ Ref = Annotated[
     ),
 ]
 ModelFile = Annotated[
-    Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR, for the reference.")
+    Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR or FILE, for the reference.")
 ]
 Rtol = Annotated[
     float | None,
@@ -99,6 +100,8 @@ def verify(
 ) -> Outcome:
     """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
 
+    A file that is a whole program is checked without running it; with inputs or something to compare with it runs too.
+
     A program built with --train holds the model that it is compared with; for others in directories --model names it.
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
     the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
@@ -114,7 +117,25 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir), asked)
     _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
-    built = Path(subject).is_dir()
+    from dlc.cli.programs import (
+        call,
+        gather_feeds,
+        open_program,
+        own_model,
+        program_file,
+        refuse_flags,
+        tell_random,
+    )
+    from dlc.cli.workspace import Workspace
+
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    file = program_file(space, subject)
+    checked = file[0].check(file[1]) if file else ""
+    if file and not (inputs or expected or model):
+        refuse_flags(chosen)
+        _refuse({"--rtol": rtol is not None, "--atol": atol is not None, "--seed": seed}, "no outputs are compared")
+        return Outcome(f"{escape(subject)}: {checked}", {"checked": checked})
+    built = Path(subject).is_dir() or file is not None
     behind = model or (None if built else Path(subject))
     if expected and (reference != "auto" or model):
         raise error(
@@ -124,8 +145,6 @@ def verify(
             exit_code=ExitCode.USAGE,
         )
     kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
-    from dlc.cli.programs import call, gather_feeds, open_program, own_model, tell_random
-
     with (
         open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
@@ -149,7 +168,11 @@ def verify(
                 progress.at(f"reference: {kind}")
                 want = _reference(kind, opened, behind, chosen, graph).evaluate(feeds)
         found = call(opened.program, feeds)
-    return _judge(kind, found, want, rtol, atol)
+    judged = _judge(kind, found, want, rtol, atol)
+    if checked:
+        told = f"{escape(subject)}: {checked}\n{judged.text}"
+        return replace(judged, text=told, data={"checked": checked, **judged.data})
+    return judged
 
 
 def _refuse(given: dict[str, object], reason: str) -> None:
@@ -174,7 +197,7 @@ def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
     if model is None:
         raise error(
             "no-reference",
-            "a directory holds the program, but not the model to compare it with",
+            "the program does not hold the model to compare it with",
             help="add --model MODEL or --expected FILE",
             exit_code=ExitCode.USAGE,
         )

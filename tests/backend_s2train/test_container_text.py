@@ -86,8 +86,9 @@ def test_tables_say_where_numbers_stand() -> None:
 def test_files_are_described_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "m.s2t"
     path.write_bytes(write(conv_step()))
-    text, data = describe(Source(path))
-    assert text == show(conv_step(), str(path)) and data["bytes"] == path.stat().st_size
+    told = describe(Source(path))
+    assert told.text == show(conv_step(), str(path)) and told.data["bytes"] == path.stat().st_size
+    assert told.text.startswith(told.summary + "\n\n")
     assert check(Source(path)) == conv_step()
     storages = list(conv_step().storages)
     storages[11] = replace(storages[11], end=6)

@@ -27,6 +27,7 @@ LINES = {
     "run": ["run", "out", "--time", "--calls", "2"],
     "verify": ["verify", "out", "--model", "small.onnx"],
     "train": ["train", "out", "--data", "train.npz", "--validation", "0.5", "--epochs", "1"],
+    "plan": ["plan", "small.onnx", "--html", "plan.html"],
     "opt": ["opt", "graph.dlc", "-p", "simplify"],
     "show_model": ["show", "small.onnx", "--text"],
     "show_program": ["show", "out"],

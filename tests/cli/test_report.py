@@ -8,8 +8,9 @@ import pytest
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
+from dlc.memory_html import HEIGHT, WIDTH, memory
 from dlc.plan import Plan
-from dlc.report_html import HEIGHT, WIDTH, kernels, memory
+from dlc.report_html import kernels
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
 

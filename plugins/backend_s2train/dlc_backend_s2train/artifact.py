@@ -1,36 +1,31 @@
-"""A plan as an artifact with its `.s2t` file, and an installed one as a function of arrays."""
+"""A plan, or those of a training program, as an artifact with its `.s2t` file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import dlc
 import dlc_backend_s2train
 from dlc import Artifact, DlcError, Report, Type
 from dlc.diagnostics import ExitCode, error
-from dlc.interfaces import Port, Signature, Source
-from dlc.manifest import read_manifest
+from dlc.interfaces import Port, Signature
 from dlc.plan import Plan
-from dlc.program import ArrayProgram
-from dlc.spec import Spec
-from dlc.training.bundle import Bundle, Classes
-from dlc.types import Array, DType, f32, i64
+from dlc.training.bundle import Bundle
+from dlc.types import DType, f32, i64
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.container import read, write
-from dlc_backend_s2train.emit import program_of
+from dlc_backend_s2train.container import write
+from dlc_backend_s2train.cost.figures import cost_facts
+from dlc_backend_s2train.defaults import SUFFIX
+from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.program import Arena, Element, Entry, Program
-from dlc_backend_s2train.simulate import Machine
-from dlc_backend_s2train.training import Trained, identity_of
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.backend import S2Train
 
-SUFFIX = ".s2t"
 _LONGEST = 64
 
 
@@ -49,7 +44,8 @@ def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
     program = _program({"step" if trains else "predict": plan}, options, report, plan.facts)
     name = f"{options.prefix or 'model'}{SUFFIX}"
     signature = signature_of(program, program.entries[0])
-    return Artifact(str(options), {name: write(program)}, name, signature, {**plan.facts, **memory_of(program)})
+    facts = {**plan.facts, **memory_of(program), **_costs(program, program.entries[0], report)}
+    return Artifact(str(options), {name: write(program)}, name, signature, facts)
 
 
 def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artifact:
@@ -72,7 +68,8 @@ def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artif
     if template:
         files[told["template"]] = template
     entry = next(e for e in program.entries if e.name == "predict")
-    facts = {**bundle.functions["step"].plan.facts, **memory_of(program)}
+    step = next(e for e in program.entries if e.name == "step")
+    facts = {**bundle.functions["step"].plan.facts, **memory_of(program), **_costs(program, step, report)}
     return Artifact(str(options), files, f"{prefix}{SUFFIX}", signature_of(program, entry), facts)
 
 
@@ -96,12 +93,21 @@ def _program(
     return program
 
 
+def _costs(program: Program, entry: Entry, report: Report) -> dict[str, int | str]:
+    """The cost of an entry as far as it can be told: the program does not depend on it."""
+    try:
+        return cost_facts(program, entry)
+    except DlcError as problem:
+        report.note(f"no cost is told: {problem.diagnostics[0].message}")
+        return {}
+
+
 def memory_of(program: Program) -> dict[str, int]:
     """Bytes by what lies there: weights and states; the plan's arena."""
-    ends = [s.address + s.size for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
-    begins = [s.address for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
+    planned = [s for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
+    extent = max((s.address + s.size for s in planned), default=0) - min((s.address for s in planned), default=0)
     weights = sum(s.size for s in program.storages if s.arena is Arena.WEIGHTS)
-    return {"arena_bytes": max(ends, default=0) - min(begins, default=0), "weights_bytes": weights}
+    return {"arena_bytes": -(-extent // ALIGN) * ALIGN, "weights_bytes": weights}
 
 
 def signature_of(program: Program, entry: Entry) -> Signature:
@@ -114,38 +120,6 @@ def signature_of(program: Program, entry: Entry) -> Signature:
 
     given, made = (*entry.inputs, *entry.labels), entry.outputs
     return Signature(tuple(port(*g) for g in given), tuple(port(*m) for m in made))
-
-
-def load(directory: Path) -> ArrayProgram | Trained:
-    """An installed program in the simulator: what was built for training learns, anything else is its first entry."""
-    manifest = read_manifest(directory)
-    source = Source(directory / str(manifest.data["entry"]))
-    content = source.view()
-    program = read(content, source.name)
-    options = dict(Spec.parse(manifest.target, "manifest.json").options)
-    machine = Machine(program, "bit-true" if str(options.get("simulate")) == "bit-true" else "fast")
-    entries = {entry.name: signature_of(program, entry) for entry in program.entries}
-    if {"predict", "step", "evaluate"} <= entries.keys():
-        return _trained(directory, machine, entries, identity_of(content))
-    name, signature = next(iter(entries.items()))
-
-    def run(*arrays: Array) -> Sequence[Array]:
-        given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
-        found = machine.run(name, given)
-        return [found[port.name] for port in signature.outputs]
-
-    return ArrayProgram(signature, run)
-
-
-def _trained(directory: Path, machine: Machine, entries: Mapping[str, Signature], identity: bytes) -> Trained:
-    meta = machine.program.meta
-    classes = Classes(int(meta["classes"]), int(meta["ignore"]) if "ignore" in meta else None)
-    name = PurePath(meta.get("template", "")).name
-    template = (PurePath(name).suffix, bytes(Source(directory / name).view())) if name else ("", b"")
-    facts: dict[str, int | str] = {key: meta[key] for key in ("loss", "optimizer", "updates") if key in meta}
-    facts |= memory_of(machine.program)
-    signatures = entries["step"], entries["evaluate"]
-    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, meta.get("label", "y"), template)
 
 
 def _check(plan: Plan) -> None:

@@ -1,12 +1,12 @@
 """`S2Train`: options, and what a backend does: emit a `.s2t` file, run it in the simulator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dlc import Artifact, Backend, Region, Report, option
-from dlc_backend_s2train.defaults import TRAINING
+from dlc import Artifact, Backend, Description, Region, Report, Source, option
+from dlc_backend_s2train.defaults import SUFFIX, TRAINING
 
 if TYPE_CHECKING:
     from dlc.plan import Plan
@@ -22,6 +22,7 @@ class S2Train(Backend):
     name: ClassVar[str] = "s2train"
     pipeline: ClassVar[str] = "s2train"
     training: ClassVar[str] = TRAINING
+    suffixes: ClassVar[tuple[str, ...]] = (SUFFIX,)
     prefix: str = option("", "name of the file without .s2t; by default from the model's name")
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
@@ -53,6 +54,38 @@ class S2Train(Backend):
 
     def load(self, directory: Path) -> "ArrayProgram | Trained":
         """The program in the simulator; raises DlcError when the file is none that can be read."""
-        from dlc_backend_s2train.artifact import load
+        from dlc_backend_s2train.loading import load
 
         return load(directory)
+
+    def load_file(self, source: Source) -> "ArrayProgram | Trained":
+        """As `load`, once the verifier found nothing."""
+        from dlc_backend_s2train.loading import load_file
+
+        return load_file(source, self.simulate)
+
+    def describe(self, source: Source) -> Description:
+        """Entries, memory, tensors, instructions."""
+        from dlc_backend_s2train.container.files import describe
+
+        return describe(source)
+
+    def check(self, source: Source) -> str:
+        """Structure, operands, bounds, lifetimes, and that nothing is read before it is written."""
+        from dlc_backend_s2train.container.files import check
+
+        program = check(source)
+        what = f"{len(program.instructions):,} instructions, {len(program.tensors):,} tensors"
+        return f"{what}: structure, operands, bounds and lifetimes are right, nothing is read before it is written"
+
+    def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
+        """Instructions, traffic of the link, cycles under both readings."""
+        from dlc_backend_s2train.cost.figures import cost_lines
+
+        return cost_lines(facts)
+
+    def pages(self, artifact: Artifact) -> Mapping[str, str]:
+        """The costs over time, and memory over time."""
+        from dlc_backend_s2train.cost.figures import pages
+
+        return pages(artifact)

@@ -14,3 +14,6 @@ TRAINING: Final = ",".join((*_OPTIONS, "updates=immediate", f"named={','.join(NA
 """Norms stay as they are, as on the device; each gradient is used as soon as it is known."""
 STEP: Final = f"autodiff{{{' '.join(_OPTIONS)} named={','.join(NAMED)}}}"
 """The same as a pass: one step as the whole program."""
+
+SUFFIX: Final = ".s2t"
+"""Of a program's file."""

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from dlc.diagnostics import DlcError, Location
-from dlc.interfaces import Source
+from dlc.interfaces import Description, Source
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container.reader import read
-from dlc_backend_s2train.container.show import show, show_data
+from dlc_backend_s2train.container.show import show, show_data, summary
 from dlc_backend_s2train.program import Program
 
 
-def describe(source: Source) -> tuple[str, dict[str, Any]]:
+def describe(source: Source) -> Description:
     """A file as text and as a JSON object.
 
     Raises:
         DlcError: "bad-s2t", with the byte and the reason; the file cannot be read.
     """
     program = read(source.view(), source.name)
-    return show(program, source.name), {**show_data(program, source.name), "bytes": len(source.view())}
+    name = source.name
+    data = {**show_data(program, name), "bytes": len(source.view())}
+    return Description(summary(program, name), show(program, name), data)
 
 
 def check(source: Source) -> Program:

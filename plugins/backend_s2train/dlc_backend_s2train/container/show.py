@@ -13,9 +13,14 @@ from dlc_backend_s2train.program import Arena, Entry, Instruction, Program, Slot
 
 def show(program: Program, name: str) -> str:
     """Summary, table of tensors and disassembly; every name is escaped, so that it may go to a terminal."""
-    parts = [_aligned(_summary(program, name)), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
+    parts = [summary(program, name), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
     parts += [f"entry {escape(entry.name)}\n{disassembly(program, entry)}" for entry in program.entries]
     return "\n\n".join(parts)
+
+
+def summary(program: Program, name: str) -> str:
+    """The machine, entries with what they take and give, memory, provenance: a line for each."""
+    return _aligned(_summary(program, name))
 
 
 def disassembly(program: Program, entry: Entry) -> str:

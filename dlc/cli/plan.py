@@ -1,0 +1,105 @@
+"""`dlc plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.cli import flags
+from dlc.cli.functions import by_function
+from dlc.cli.steps import step_table
+from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.cli.train_files import check_outputs
+from dlc.cli.workspace import Workspace
+from dlc.diagnostics import ExitCode, error, escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dlc.plan import Plan
+    from dlc.recipe import Recipe
+    from dlc.session import StepResult
+
+_PASS = "plan-memory"
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE.html", help="Draw time by address with the bytes alive and the lower bound."),
+]
+
+
+def plan(
+    ctx: typer.Context,
+    model: flags.Model,
+    html: Html = None,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
+    train: flags.Train = None,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Plan the memory that a program works in, and tell peak, lower bound and gap; nothing is built.
+
+    A step of training, as --train or the target wants it, has a plan for each of its functions. The lower bound is the
+    most bytes that are alive at once in this order of the steps: no places take less.
+    """
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    check_outputs({"--html": html}, (model,))
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train)
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    prepared = space.prepare(chosen)
+    _check(prepared.recipe)
+    steps: list[StepResult[Any]] = []
+    try:
+        with space.cache() as opened:
+            space.compile(prepared, opened, stop_after=_PASS, on_step=steps.append)
+            plans: dict[str, Plan] = {name: own[-1].handle.value for name, own in by_function(steps).items()}
+    finally:
+        if steps and not terminal.quiet:
+            terminal.log(step_table(steps))
+    backend = str(prepared.recipe.backend)
+    if html:
+        from dlc.memory_html import plan_html
+        from dlc.writing import write_whole
+
+        write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
+    return _outcome(backend, prepared.recipe, plans, html)
+
+
+def _check(recipe: Recipe) -> None:
+    if _PASS not in [step.name for step in recipe.whole]:
+        raise error(
+            "no-plan",
+            f"the pipeline plans no memory: {recipe.text}",
+            help=f"end it with {_PASS}, or leave --pipeline out",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def _outcome(target: str, recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
+    from dlc.memory_html import figures
+
+    found = {name: figures(plan) for name, plan in plans.items()}
+    keys = ("peak_bytes", "bound_bytes", "unshared_bytes")
+    rows: list[tuple[str, ...]] = [("function", "steps", "peak", "lower bound", "without sharing", "gap", "method")]
+    for name, f in found.items():
+        sizes = [f"{f[key]:,} B" for key in keys]
+        rows.append((name, f"{f['steps']:,}", *sizes, f"{f['gap_percent']} %", str(f["method"])))
+    right = (1, 2, 3, 4, 5)
+    if list(found) == [""]:
+        rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
+    text = columns(rows, right) + (f"\npicture: {escape(str(html))}" if html else "")
+    functions = [{"function": name, **f} for name, f in found.items()]
+    data = {"target": target, "pipeline": recipe.text, "functions": functions, "html": str(html) if html else None}
+    return Outcome(text, data)

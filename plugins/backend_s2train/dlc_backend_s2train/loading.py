@@ -1,0 +1,87 @@
+"""A program's file in the simulator, as a function of arrays; one that learns as a training program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+from dlc import DlcError
+from dlc.diagnostics import Location, error
+from dlc.interfaces import Signature, Source
+from dlc.manifest import read_manifest
+from dlc.program import ArrayProgram
+from dlc.spec import Spec
+from dlc.training.bundle import Classes
+from dlc.types import Array
+from dlc_backend_s2train.artifact import memory_of, signature_of
+from dlc_backend_s2train.container import read
+from dlc_backend_s2train.container.files import check
+from dlc_backend_s2train.numerics.operands import Mode
+from dlc_backend_s2train.program import Entry, Program
+from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.training import Trained, identity_of
+
+
+def load(directory: Path) -> ArrayProgram | Trained:
+    """An installed program: what was built for training learns, anything else is its first entry.
+
+    Raises:
+        DlcError: the directory has no such program, or its file is damaged.
+    """
+    manifest = read_manifest(directory)
+    source = Source(directory / str(manifest.data["entry"]))
+    options = dict(Spec.parse(manifest.target, "manifest.json").options)
+    mode: Mode = "bit-true" if str(options.get("simulate")) == "bit-true" else "fast"
+    return _callable(source, read(source.view(), source.name), mode)
+
+
+def load_file(source: Source, mode: Mode) -> ArrayProgram | Trained:
+    """As `load`, of a file from anywhere: it passes the verifier first."""
+    return _callable(source, check(source), mode)
+
+
+def _callable(source: Source, program: Program, mode: Mode) -> ArrayProgram | Trained:
+    if not program.entries:
+        raise _unusable(source, "it has no entry that could be called")
+    machine = Machine(program, mode)
+    entries = {entry.name: entry for entry in program.entries}
+    if {"predict", "step", "evaluate"} <= entries.keys() and all(_tells_loss(entries[n]) for n in ("step", "evaluate")):
+        return _trained(source, machine, {name: signature_of(program, entry) for name, entry in entries.items()})
+    name, signature = program.entries[0].name, signature_of(program, program.entries[0])
+
+    def run(*arrays: Array) -> Sequence[Array]:
+        given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
+        found = machine.run(name, given)
+        return [found[port.name] for port in signature.outputs]
+
+    return ArrayProgram(signature, run)
+
+
+def _tells_loss(entry: Entry) -> bool:
+    return any(name == "loss" for name, _ in entry.outputs)
+
+
+def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature]) -> Trained:
+    meta = machine.program.meta
+    try:
+        ignored = int(meta["ignore"]) if "ignore" in meta else None
+        classes = Classes(int(meta["classes"]), ignored) if "classes" in meta else None
+    except ValueError:
+        raise _unusable(source, "its meta data tell numbers of classes that are no numbers") from None
+    facts: dict[str, int | str] = {key: meta[key] for key in ("loss", "optimizer", "updates") if key in meta}
+    facts |= memory_of(machine.program)
+    signatures, label = (entries["step"], entries["evaluate"]), meta.get("label", "y")
+    identity = identity_of(source.view())
+    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, label, _template(source, meta))
+
+
+def _template(source: Source, meta: Mapping[str, str]) -> tuple[str, bytes]:
+    """(suffix, content) of the model that lies beside the file; nothing where it does not."""
+    path = source.path.parent / PurePath(meta.get("template", "")).name if source.path else None
+    if path is None or not path.is_file():
+        return "", b""
+    return path.suffix, bytes(Source(path).view())
+
+
+def _unusable(source: Source, reason: str) -> DlcError:
+    return error("bad-s2t", f"{source.name} cannot run: {reason}", location=Location(source.name))
