@@ -98,9 +98,11 @@ class Model:
         return Graph(tuple(self.inputs), outputs, tuple(names), origins=self.names)
 
 
-def training(graph: Graph, optimizer: str = SGD, more: str = "wrt=!norms stored-norms=yes") -> Graph:
+def training(
+    graph: Graph, optimizer: str = SGD, more: str = "wrt=!norms stored-norms=yes", loss: str = "cross-entropy"
+) -> Graph:
     """The graph of a training step, gradients named as the plugin's pipeline wants them."""
-    text = f"autodiff{{loss=cross-entropy optimizer={optimizer} {more} named={','.join(NAMED)}}}"
+    text = f"autodiff{{loss={loss} optimizer={optimizer} {more} named={','.join(NAMED)}}}"
     return Autodiff.from_spec(Spec.parse(text, "test")).run(graph, Report())
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from dlc_backend_s2train import dlc_pipelines
 from dlc_backend_s2train.defaults import NAMED
 
 from dlc import DlcError, Report
-from dlc.graph import Graph
+from dlc.graph import Constant, Graph, Input, Tensor
 from dlc.ops.elementwise import Mul, Sigmoid, Tanh
 from dlc.ops.linear import Gemm
+from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.pool import MaxPool
+from dlc.ops.random import Dropout
+from dlc.ops.shape import Reshape
 from dlc.spec import Spec
+from dlc.types import Type, i32
 from tests.backend_s2train.selected import SGD, Model, instructions, listing, select, training
 from tests.conftest import Golden
 
@@ -174,3 +179,37 @@ def test_computed_weights_are_refused() -> None:
 def test_parameters_of_norms_are_not_trained_with_stored_statistics() -> None:
     told = problems(training(residual(), SGD, "stored-norms=yes"))
     assert told and all("norm" in t for t in told)
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        ("cross-entropy{smoothing=0.125}", "label smoothing by 0.125"),
+        ("cross-entropy{ignore=2}", "rows of the label 2 are left out"),
+        ("cross-entropy{weights=1,2,3}", "it has no instruction"),
+        ("cross-entropy{reduction=sum}", "it has no instruction"),
+        ("cross-entropy{one-hot=yes}", "target_cross_entropy: it has no instruction"),
+        ("mse", "a mean of f32[4,3] over the dimensions [0, 1] is no pool"),
+    ],
+)
+def test_losses_that_are_no_plain_mean_of_cross_entropy_are_refused(loss: str, why: str) -> None:
+    told = problems(training(classifier(), SGD, "", loss))
+    assert any(why in t for t in told), told
+
+
+def test_a_sum_of_losses_is_refused_where_the_device_gives_their_mean() -> None:
+    """The value alone, without gradients: the loss of every sample is none that the device gives."""
+    m = Model()
+    labels = Input("y", Type(i32, (4,)), "label")
+    rows = LabelCrossEntropy(m.linear(m.x(4, 6), 3), labels)
+    assert any("mean" in t for t in problems(m.graph(rows)))
+
+
+def test_views_take_no_instruction() -> None:
+    """Reshapes, and dropout that drops nothing, are the same bytes."""
+    m = Model()
+    a = m.flat(m.relu(m.conv(m.x(2, 3, 4, 4), 2)))
+    b = Dropout(a, Constant(Tensor.of(np.asarray(1, np.int64))), None, 0.0)
+    found = instructions(select(m.graph(m.linear(Reshape(b, to=(4, 16)), 3))))
+    assert [i.opcode for i in found] == ["conv", "linear"]
+    assert found[1].reads[0][1] == (4, 16)

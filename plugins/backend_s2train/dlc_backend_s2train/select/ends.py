@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.linear import Gemm, MatMul
+from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc_backend_s2train.select import batches
 from dlc_backend_s2train.select.effects import Key, source
@@ -74,6 +75,8 @@ def _plain(work: Selection, found: Ends, name: str, op: Op) -> None:
     root = mean_loss(op) or source(op)
     found.roots.append(root)
     found.plain.append((name, root))
+    if isinstance(source(op), LabelCrossEntropy) and op.type.size > 1:
+        work.refuse(root, f"{name} is the loss of each sample: the accelerator gives their mean", "reduction=mean")
     if isinstance(root, Cotangent) and isinstance(root.of, Gemm | MatMul) and root.operand == 1:
         product = product_of(root.of)
         if not isinstance(product, str) and product.transposed:

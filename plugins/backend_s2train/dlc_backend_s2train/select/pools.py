@@ -45,15 +45,15 @@ class Pool:
 
 def pool_of(op: Op) -> Pool | str:
     """The pool that an op is; or why it is none."""
+    if isinstance(op, ReduceMean) and (len(op.x.shape), sorted(op.axes)) != (4, [2, 3]):
+        return f"a mean of {op.x.type} over the dimensions {list(op.axes)} is no pool over rows and columns"
     if len(op.operands[0].shape) != 4:
         return f"a pool of {op.operands[0].type}: the accelerator pools [n, channels, rows, columns]"
     match op:
         case MaxPool() | AveragePool():
             return _window(op)
-        case GlobalMaxPool() | GlobalAveragePool():
+        case GlobalMaxPool() | GlobalAveragePool() | ReduceMean():
             return _whole(op, isinstance(op, GlobalMaxPool))
-        case ReduceMean(axes=axes) if sorted(axes) == [2, 3]:
-            return _whole(op, False)
         case _:
             return f"{op.text_name} is no pool over rows and columns"
 
