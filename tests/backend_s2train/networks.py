@@ -23,9 +23,9 @@ class ResNet18(AveragingResNet18):
 class Blocks(nn.Module):
     """The two kinds of residual blocks of ResNet-18, small: one beside the identity, one beside a projection."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 3) -> None:
         super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
+        self.conv, self.norm = nn.Conv2d(channels, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
         self.blocks = nn.Sequential(Residual(8, 8, 1), Residual(8, 16, 2))
         self.head = nn.Linear(16, CLASSES)
 
