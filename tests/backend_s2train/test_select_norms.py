@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
-from dlc.graph import Graph
+from dlc.graph import Graph, Op
+from dlc.ops.elementwise import Add
+from dlc.ops.linear import Conv, MatMul
 from dlc.types import Array
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, instructions, listing, masks, program, select, training, unshared
@@ -141,3 +144,80 @@ def test_a_norm_that_two_layers_share_is_refused() -> None:
     with pytest.raises(DlcError) as caught:
         select(training(graph, SGD, "stored-norms=no"))
     assert all(d.code == "not-placed" for d in caught.value.diagnostics)
+
+
+# ---- parameters that only some layers have, or train ----
+def by_batch(x: Any, p: dict[str, Any]) -> Any:
+    return F.batch_norm(x, None, None, p["norm1.scale"], p["norm1.shift"], True, 0.0, 1e-5)
+
+
+def of_vectors(m: Model) -> Op:
+    return m.linear(m.norm(m.linear(m.x(8, 5), 6, False)), 3)
+
+
+def of_data(m: Model) -> Op:
+    return m.linear(m.flat(m.norm(m.x(8, 2, 4, 4))), 3)
+
+
+def with_addends(m: Model) -> Op:
+    """The biases of a convolution and of a matrix product as sums, as some exporters write them."""
+    a = Conv(m.x(8, 2, 4, 4), m.weight("w", 3, 2, 3, 3))
+    h = m.flat(Add(m.weight("b", 3, 1, 1), a))
+    return Add(MatMul(h, m.weight("v", 12, 3)), m.weight("c", 1, 3))
+
+
+Case = tuple[Callable[[Model], Op], str, Callable[[Any, dict[str, Any]], Any]]
+CASES: dict[str, Case] = {
+    "vectors": (
+        of_vectors,
+        "stored-norms=no",
+        lambda x, p: F.linear(by_batch(F.linear(x, p["linear1.w"]), p), p["linear2.w"], p["linear2.b"]),
+    ),
+    "data, shift as it is": (
+        of_data,
+        "wrt=!norm1.shift stored-norms=no",
+        lambda x, p: F.linear(by_batch(x, p).flatten(1), p["linear1.w"], p["linear1.b"]),
+    ),
+    "data, scale as it is": (
+        of_data,
+        "wrt=!norm1.scale stored-norms=no",
+        lambda x, p: F.linear(by_batch(x, p).flatten(1), p["linear1.w"], p["linear1.b"]),
+    ),
+    "addends": (
+        with_addends,
+        "wrt=weights",
+        lambda x, p: (F.conv2d(x, p["w"]) + p["b"]).flatten(1) @ p["v"] + p["c"],
+    ),
+    "addends trained": (
+        with_addends,
+        "wrt=w,b,v,c",
+        lambda x, p: (F.conv2d(x, p["w"]) + p["b"]).flatten(1) @ p["v"] + p["c"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_parameters(name: str) -> None:
+    """All that have a velocity, after one step."""
+    build, trained, reference = CASES[name]
+    m = Model()
+    graph = select(training(m.graph(build(m)), "sgd{lr=0.25 momentum=0.5}", trained))
+    machine = Machine(unshared(program(graph)), checked=True)
+    (given,) = m.inputs
+    x, y = halves(1, *given.shape), np.arange(given.shape[0]) % 3
+    machine.run("step", {"x": x, "y": y})
+    p = {k: torch.tensor(v.astype(np.float64), requires_grad=True) for k, v in m.weights.items()}
+    F.cross_entropy(reference(torch.tensor(x.astype(np.float64)), p), torch.tensor(y)).backward()
+    names = [t.name for t in machine.program.tensors if t.name.endswith(".momentum")]
+    assert names
+    for name in names:
+        weight, found = name.removesuffix(".momentum"), machine.read(name)
+        want = p[weight].grad
+        assert want is not None
+        if found.size == 2 * want.numel():
+            shift = p[weight.replace("scale", "shift")].grad
+            assert shift is not None
+            want = torch.stack([want, shift])
+        if weight == "v":
+            found = found.T  # the device holds it transposed
+        check(found, want, weight)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlc.graph import Constant, Op
+from dlc.graph import Constant, Input, Op
 from dlc.ops.elementwise import Add, Div, Mul, Sub
 from dlc.types import Array
 from dlc_backend_s2train.program import Flag
@@ -55,7 +55,8 @@ def affine_of(op: Op) -> Affine | None:
 
 def _per_channel(op: Op, shape: tuple[int, ...]) -> Array | None:
     """A constant as a number per channel of a value of this shape; None where it is no constant, or has more."""
-    values = parameters.known_value(op)
+    # A weight may move.
+    values = None if isinstance(op, Input) else parameters.known_value(op)
     if values is None or len(shape) < 2 or (isinstance(op, Constant) and not op.type.dtype.is_float):
         return None
     channels = shape[1]

@@ -142,7 +142,7 @@ def needs(op: Op) -> Iterator[Key]:
             yield from (key(seed), kept(of))
         case Cotangent(of=MaxPool() | GlobalMaxPool() as of, seed=seed):
             yield from (key(seed), pointers(of))
-        case Cotangent(of=BatchNorm() | AveragePool() | GlobalAveragePool() | ReduceMean(), seed=seed):
+        case Cotangent(of=Add() | BatchNorm() | AveragePool() | GlobalAveragePool() | ReduceMean(), seed=seed):
             yield key(seed)
         case Cotangent(of=BatchNormTraining() as of, seed=seed):
             yield from (key(seed), key(of.x), statistics(of))

@@ -11,6 +11,7 @@ from dlc.graph import Cotangent, Input, Op
 from dlc.ops.normalize import BatchNormTraining
 from dlc.types import Array
 from dlc_backend_s2train.select import parameters
+from dlc_backend_s2train.select.biases import bias_of
 from dlc_backend_s2train.select.products import product_of
 
 _HALF = 2
@@ -67,6 +68,8 @@ def _read_by(op: Op, weight: Input, values: Array) -> Place | None:
         if isinstance(held, Input) and weight != op.x and op.scale != op.bias:
             return Place(held, values, row)
         return None
+    if (bias := bias_of(op)) is not None:
+        return Place(bias.held, values.reshape(-1), parameters.SHIFT) if isinstance(bias.held, Input) else None
     product = product_of(op)
     if isinstance(product, str) or weight == product.x:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.graph import Cotangent, Op
-from dlc.ops.elementwise import Relu
+from dlc.ops.elementwise import Add, Relu
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, Softmax
@@ -11,7 +11,7 @@ from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
 from dlc_backend_s2train.program import Element, Flag, Role
-from dlc_backend_s2train.select import affine, batches, dropout, losses, norms, pools, products
+from dlc_backend_s2train.select import affine, batches, biases, dropout, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made
 from dlc_backend_s2train.select.selection import Selection
@@ -44,6 +44,8 @@ def visit(work: Selection, op: Op) -> None:
             losses.forward(work, op)
         case Softmax():
             losses.probabilities(work, op)
+        case Add() if bias := biases.bias_of(op):
+            biases.forward(work, op, bias)
         case _ if found := affine.affine_of(op):
             affine.forward(work, op, found)
         case _ if is_sum(op):
@@ -68,6 +70,8 @@ def _visit_gradient(work: Selection, op: Cotangent) -> None:
             pools.backward(work, op)
         case LabelCrossEntropy() as of:
             losses.backward(work, op, of)
+        case Add() as of if (bias := biases.bias_of(of)) and op.xs[op.operand] == bias.b:
+            biases.backward(work, op)
         case of:
             work.refuse(op, f"the gradient of {of.text_name} has no instruction", "train what comes behind it only")
 
