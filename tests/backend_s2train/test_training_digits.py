@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.simulate import Machine
 from torch import nn
 
 import dlc
 from dlc.cli.frame import run
 from dlc.types import Array
 from tests.backend_s2train.networks import Blocks
-from tests.backend_s2train.torch_steps import rounded
+from tests.backend_s2train.torch_steps import Device, rounded, step_of
 from tests.training.torch_networks import CLASSES, Batch, Network, loss_of
 from tests.training.torch_optimizers import torch_optimizer
 
@@ -82,11 +84,11 @@ def built(network: Network, optimizer: str, folder: Path, *flags: str) -> Any:
     return dlc.load(out)
 
 
-def losses(network: Network, optimizer: str) -> list[float]:
+def losses(network: Network, optimizer: str, by_batch: bool = False) -> list[float]:
     """Of PyTorch in single precision, whose parameters begin rounded to fp16."""
-    module = rounded(network.module()).float()
+    module = rounded(network.module()).float().train(by_batch)
     for name, value in module.named_parameters():
-        value.requires_grad_("norm" not in name and "past.1" not in name)
+        value.requires_grad_(by_batch or ("norm" not in name and "past.1" not in name))
     moves = torch_optimizer(optimizer, module)
     found: list[float] = []
     for x, y in network.data(STEPS):
@@ -105,4 +107,15 @@ def test_losses_fall_as_pytorchs_do(name: str, tmp_path: Path) -> None:
     ours = [program.train_step(x, y) for x, y in network.data(STEPS)]
     theirs = losses(network, optimizer)
     np.testing.assert_allclose(ours, theirs, rtol=APART)
+    assert ours[-1] < 0.6 * ours[0]
+
+
+def test_norms_by_their_batch() -> None:
+    """Statistics of each batch, trained scales and shifts."""
+    network, optimizer = NETWORKS["resnet"][0], "sgd{lr=0.05 momentum=0.9}"
+    program = step_of(network, optimizer, by_batch=True)
+    assert list(verify(program)) == []
+    device = Device(program, Machine(program, checked=True))
+    ours = [device.step(x, y) for x, y in network.data(STEPS)]
+    np.testing.assert_allclose(ours, losses(network, optimizer, by_batch=True), rtol=APART)
     assert ours[-1] < 0.6 * ours[0]

@@ -61,28 +61,35 @@ def bound(stores: int, products: int = 1) -> float:
     return math.sqrt(stores) * (ROUNDING + SUMMING * math.sqrt(products))
 
 
-def pipeline(optimizer: str = SGD, select: str = "", schedule: str = "") -> str:
-    """The plugin's pipeline of a training step with another optimizer, and options for two of its passes."""
+def pipeline(optimizer: str = SGD, select: str = "", schedule: str = "", by_batch: bool = False) -> str:
+    """The plugin's pipeline of a training step with another optimizer, and options for two of its passes.
+
+    With `by_batch` norms follow their batch, and are trained.
+    """
     text = dlc_backend_s2train.dlc_pipelines()["s2train-step"]
-    for old, new in (
-        (_DEFAULT, optimizer),
-        ("s2-select", f"s2-select{{{select}}}"),
-        (",schedule", f",schedule{{{schedule}}}"),
-    ):
+    changes = {
+        _DEFAULT: optimizer,
+        "s2-select": f"s2-select{{{select}}}",
+        ",schedule": f",schedule{{{schedule}}}",
+        " wrt=!norms stored-norms=yes": "" if by_batch else " wrt=!norms stored-norms=yes",
+    }
+    for old, new in changes.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
     return text.replace("{}", "")
 
 
 @functools.cache
-def step_of(network: Network, optimizer: str = SGD, select: str = "", schedule: str = "") -> Program:
+def step_of(
+    network: Network, optimizer: str = SGD, select: str = "", schedule: str = "", by_batch: bool = False
+) -> Program:
     """What `dlc build` makes of a network's training step; the module is `network.module()`."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "model.onnx", Path(folder) / "out"
         source.write_bytes(network.onnx(network.module()))
         line = ["build", str(source), "--target", "s2train", "-o", str(out)]
         with contextlib.redirect_stdout(io.StringIO()):
-            code = run([*line, "-p", pipeline(optimizer, select, schedule), "-q", "--cache", "off"])
+            code = run([*line, "-p", pipeline(optimizer, select, schedule, by_batch), "-q", "--cache", "off"])
         assert code == 0
         (file,) = out.glob("*.s2t")
         return read(memoryview(file.read_bytes()), file.name)
