@@ -28,6 +28,11 @@ class Backend(Configurable, ABC):
     A backend that has some is one for training: it builds a training program unless a pipeline or --grad is given.
     """
 
+    tolerance: ClassVar[tuple[float, float] | None] = None
+    """How far `dlc verify` lets outputs of its programs be from a reference, unless the user says so.
+
+    (relative, absolute as a part of an output's largest element); None: what suits 32-bit floats.
+    """
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Types of files, as (".bin",), each a whole program that the backend reads back.
 

@@ -14,6 +14,7 @@ from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.frontend import Frontend
 from dlc.interfaces import Artifact, Source
 from dlc.libraries import versions
+from dlc.manifest import with_manifest
 from dlc.report import Report
 from dlc.session import Handle, Session, SessionWorkshop, Stage, StepResult, code_lines
 from dlc.spec import OptionError
@@ -88,10 +89,10 @@ def equipped(backend: Backend, package: str, session: Session, title: str, repor
 
 
 def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepResult[Artifact]:
-    """Program text → what the toolchain makes of it."""
+    """Program text → what the toolchain makes of it, with a manifest, so that the cache has all that is installed."""
 
     def run(artifact: Artifact, report: Report) -> Artifact:
-        return backend.build(artifact, SessionWorkshop(session, report))
+        return with_manifest(backend.build(artifact, SessionWorkshop(session, report)))
 
     extra = (("toolchain", backend.toolchain()),)
     return session.step(Stage(f"build {backend}", package, run, extra), given)

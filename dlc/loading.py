@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dlc.backend import Backend
 from dlc.diagnostics import ExitCode, Location, error
 from dlc.interfaces import Program, Source
 from dlc.manifest import read_manifest
@@ -24,17 +25,21 @@ def load(program: str | Path, registry: Registry | None = None) -> Program:
     from dlc.plugins import load_registry
 
     path = Path(program)
-    found = registry or load_registry(kinds=("backends",))
-    if path.is_file():
-        backend = found.backend_for(Source(path))
-        if backend is None:
-            raise error(
-                "not-an-artifact",
-                f"{path} is no program that an installed backend reads",
-                location=Location(str(path)),
-                help="give the directory that dlc build wrote to",
-                exit_code=ExitCode.USAGE,
-            )
-        return backend.load_file(Source(path))
-    manifest = read_manifest(path)
-    return found.backend(Spec.parse(manifest.target, str(path / "manifest.json"))).load(path)
+    backend = made_by(path, registry or load_registry(kinds=("backends",)))
+    return backend.load_file(Source(path)) if path.is_file() else backend.load(path)
+
+
+def made_by(path: Path, registry: Registry) -> Backend:
+    """The backend that made the program in a directory or file. Raises DlcError as `load` does."""
+    if not path.is_file():
+        return registry.backend(Spec.parse(read_manifest(path).target, str(path / "manifest.json")))
+    found = registry.backend_for(Source(path))
+    if found is None:
+        raise error(
+            "not-an-artifact",
+            f"{path} is no program that an installed backend reads",
+            location=Location(str(path)),
+            help="give the directory that dlc build wrote to",
+            exit_code=ExitCode.USAGE,
+        )
+    return found

@@ -82,15 +82,23 @@ def onnxruntime(model: Path) -> Reference:
     return Reference("onnxruntime", evaluate)
 
 
-def tolerance_for(name: str, want: Array, relative: float | None, absolute: float | None) -> Tolerance:
-    """What the user asked for; else the suite's for expected files, and one scaled to the output for the others.
+def tolerance_for(
+    name: str,
+    want: Array,
+    relative: float | None,
+    absolute: float | None,
+    backend: tuple[float, float] | None = None,
+) -> Tolerance:
+    """What the user asked for; else the backend's; else the suite's for expected files, and one scaled to the output.
 
     Integers and booleans have to be equal.
     """
     if want.dtype.kind in "iub":
         return Tolerance(0.0, 0.0)
     scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=0.0)) if want.size else 0.0
-    default = SUITE if name == "expected" else Tolerance(1e-3, _SCALE * (scale if np.isfinite(scale) else 1.0))
+    near, part = backend or (1e-3, _SCALE)
+    suite = name == "expected" and backend is None
+    default = SUITE if suite else Tolerance(near, part * (scale if np.isfinite(scale) else 1.0))
     return Tolerance(
         default.relative if relative is None else relative, default.absolute if absolute is None else absolute
     )

@@ -186,7 +186,6 @@ def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
 
 def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> tuple[Outcome, Build]:
     from dlc.install import install
-    from dlc.manifest import with_manifest
 
     start = time.perf_counter()
     steps: list[StepResult[Any]] = []
@@ -212,7 +211,7 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build
-    artifact = with_manifest(build.last.value)
+    artifact: Artifact = build.last.value
     if wishes.html:
         _add_report(artifact, steps, prepared, wishes.directory)
     written = install(artifact, wishes.directory)

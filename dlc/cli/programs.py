@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.cli.choice import FLAGS, CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import ExitCode, error, quote
+from dlc.diagnostics import DlcError, ExitCode, error, quote
 from dlc.feeds import random_feeds, read_feeds
 from dlc.interfaces import Program, Source
 from dlc.types import Array
@@ -27,6 +27,8 @@ class Opened:
 
     program: Program
     space: Workspace
+    backend: Backend
+    """Which made it."""
     built: bool
     """Whether it was built before, and not from a model just now."""
 
@@ -42,28 +44,33 @@ def program_file(space: Workspace, subject: str) -> tuple[Backend, Source] | Non
 @contextmanager
 def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
-    from dlc.loading import load
+    from dlc.loading import load, made_by
 
     space = Workspace.open(terminal, cache)
     if Path(choice.model).is_dir() or program_file(space, choice.model):
         refuse_flags(choice)
-        yield Opened(load(choice.model, space.registry), space, built=True)
+        backend = made_by(Path(choice.model), space.registry)
+        yield Opened(load(choice.model, space.registry), space, backend, built=True)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         space.build_into(choice, Path(made))
-        yield Opened(load(made, space.registry), space, built=False)
+        yield Opened(load(made, space.registry), space, made_by(Path(made), space.registry), built=False)
 
 
 @contextmanager
 def own_model(program: Any) -> Generator[Path | None]:
-    """The model that a program was built from, as it holds it: one that learns does; None: it does not."""
+    """The model that a program was built from, as it holds it: one that learns may; None: it does not."""
     if not hasattr(program, "save_onnx"):
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         path = Path(made) / "model.onnx"
-        program.save_onnx(path)
-        yield path
+        try:
+            program.save_onnx(path)
+        except DlcError:  # its model cannot be written, or did not come along with the program's file
+            yield None
+        else:
+            yield path
 
 
 def bound(opened: Opened, choice: Choice, model: Path) -> Choice:

@@ -15,6 +15,7 @@ from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 from dlc.diagnostics import ExitCode, error, escape, quote
 
 if TYPE_CHECKING:
+    from dlc.backend import Backend
     from dlc.cli.programs import Opened
     from dlc.compare import Comparison
     from dlc.graph import Graph
@@ -41,7 +42,7 @@ Rtol = Annotated[
     typer.Option(
         metavar="X",
         min=0.0,
-        help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3; for --gradients 1e-6]",
+        help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3, or the target's; for --gradients 1e-6]",
     ),
 ]
 Atol = Annotated[
@@ -49,8 +50,8 @@ Atol = Annotated[
     typer.Option(
         metavar="X",
         min=0.0,
-        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element; for "
-        "--gradients a part of the value or its largest derivative, 1e-8]",
+        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element; or the "
+        "target's; for --gradients a part of the value or its largest derivative, 1e-8]",
     ),
 ]
 Gradients = Annotated[
@@ -168,7 +169,7 @@ def verify(
                 progress.at(f"reference: {kind}")
                 want = _reference(kind, opened, behind, chosen, graph).evaluate(feeds)
         found = call(opened.program, feeds)
-    judged = _judge(kind, found, want, rtol, atol)
+    judged = _judge(kind, found, want, rtol, atol, opened.backend)
     if checked:
         told = f"{escape(subject)}: {checked}\n{judged.text}"
         return replace(judged, text=told, data={"checked": checked, **judged.data})
@@ -231,7 +232,12 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
 
 
 def _judge(
-    kind: str, found: dict[str, Array], want: dict[str, Array], rtol: float | None, atol: float | None
+    kind: str,
+    found: dict[str, Array],
+    want: dict[str, Array],
+    rtol: float | None,
+    atol: float | None,
+    backend: Backend,
 ) -> Outcome:
     from dlc.compare import compare
     from dlc.feeds import type_text
@@ -256,7 +262,7 @@ def _judge(
                 help="is --model the model that the program was built of, with the same --dim and --input?",
                 exit_code=ExitCode.MISMATCH,
             )
-        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol)))
+        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol, backend.tolerance)))
     ok = all(r.ok for r in results)
     rows = [("output", "max abs", "max rel", "max ulp", "cosine", "tolerance", "")]
     rows += [_row(r) for r in results]

@@ -204,13 +204,12 @@ class Workspace:
     def build_into(self, choice: Choice, directory: Path) -> None:
         """Build a model into a directory, for commands that only need the program."""
         from dlc.install import install
-        from dlc.manifest import with_manifest
 
         prepared = self.prepare(choice)
         with self.cache() as cache:
             build = self.compile(prepared, cache)
             artifact: Artifact = build.last.value
-            install(with_manifest(artifact), directory)
+            install(artifact, directory)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ class S2Train(Backend):
     pipeline: ClassVar[str] = "s2train"
     training: ClassVar[str] = TRAINING
     suffixes: ClassVar[tuple[str, ...]] = (SUFFIX,)
+    tolerance: ClassVar[tuple[float, float] | None] = (5e-3, 5e-3)
+    """About ten times the rounding of fp16, in which every layer stores its results."""
     prefix: str = option("", "name of the file without .s2t; by default from the model's name")
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
@@ -80,7 +82,7 @@ class S2Train(Backend):
 
     def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
         """Instructions, traffic of the link, cycles under both readings."""
-        from dlc_backend_s2train.cost.figures import cost_lines
+        from dlc_backend_s2train.cost.lines import cost_lines
 
         return cost_lines(facts)
 

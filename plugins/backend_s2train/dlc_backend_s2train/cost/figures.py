@@ -1,20 +1,18 @@
-"""A program's cost in a few figures, as facts of an artifact; and the lines that a build prints of them."""
+"""A program's cost in a few figures, as facts of an artifact, and as pages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 from dlc.interfaces import Artifact, Source
 from dlc_backend_s2train.container.reader import read
-from dlc_backend_s2train.cost.cycles import Assumptions, Reading
+from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate, total
+from dlc_backend_s2train.cost.lines import READINGS
 from dlc_backend_s2train.cost.picture import memory_html
 from dlc_backend_s2train.cost.report import timeline_html
 from dlc_backend_s2train.program import Entry, Program
-
-_READINGS: tuple[Reading, ...] = ("parallel", "serial")
 
 
 def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
@@ -27,7 +25,7 @@ def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
     """
     target = program.target
     facts: dict[str, int | str] = {"cost_of": entry.name, "instructions": entry.end - entry.begin}
-    for reading in _READINGS:
+    for reading in READINGS:
         found = total(estimate(program, Assumptions(reading), entry.begin, entry.end), target)
         facts |= {"macs": found.macs, "link_in_bytes": found.inward, "link_out_bytes": found.outward}
         width = target.lanes if reading == "parallel" else 1
@@ -35,19 +33,6 @@ def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
         use = float(100 * Fraction(found.macs, products)) if products else 0.0
         facts |= {f"cycles_{reading}": found.cycles, f"use_{reading}_percent": f"{use:.1f}"}
     return facts
-
-
-def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
-    """The figures in two lines; nothing where there are none."""
-    if "cost_of" not in facts:
-        return ()
-    number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
-    cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in _READINGS]
-    return (
-        f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
-        f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
-        f"cycles: {', '.join(cycles)}",
-    )
 
 
 def pages(artifact: Artifact) -> dict[str, str]:
