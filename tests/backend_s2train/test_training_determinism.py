@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import write
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulate import Machine
 
+from tests.backend_s2train.bits import bits
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.torch_steps import SGD, Device, step_of
 
-STEPS = 2
 PRUNED = "prune=0.05 seed=3"
 """Random numbers in every step: gradients of weights below are pruned."""
-ALONE = """
-import sys
-from pathlib import Path
-from dlc_backend_s2train.container import read
-from tests.backend_s2train.test_training_determinism import bits
-print(bits(read(memoryview(Path(sys.argv[1]).read_bytes()), sys.argv[1])))
-"""
-
-
-def bits(program: Program) -> str:
-    """SHA-256 of losses and of all weights and states after two steps in bit-true mode."""
-    device = Device(program, Machine(program, "bit-true"))
-    digest = hashlib.sha256()
-    for x, y in S2_NETWORKS["blocks"].data(STEPS):
-        digest.update(device.step(x, y).hex().encode())
-    digest.update(device.machine.snapshot().weights)
-    return digest.hexdigest()
+ALONE = "import sys; from tests.backend_s2train.bits import bits_of_files; print(bits_of_files(*sys.argv[1:]))"
+BATCHES = S2_NETWORKS["blocks"].data(2)
 
 
 def test_runs_and_processes_agree(tmp_path: Path) -> None:
     program = step_of(S2_NETWORKS["blocks"], SGD, PRUNED)
-    here = bits(program)
-    assert bits(program) == here
-    file = tmp_path / "step.s2t"
-    file.write_bytes(write(program))
+    here = bits(program, BATCHES)
+    assert bits(program, BATCHES) == here
+    (tmp_path / "step.s2t").write_bytes(write(program))
+    np.savez(tmp_path / "data.npz", x=[x for x, _ in BATCHES], y=[y for _, y in BATCHES])
     for seed in ("1", "2"):
         # Orders of sets differ, and so do the threads of numpy's products.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed}
         environment["OPENBLAS_NUM_THREADS"] = seed
-        line = [sys.executable, "-c", ALONE, str(file)]
+        line = [sys.executable, "-c", ALONE, str(tmp_path / "step.s2t"), str(tmp_path / "data.npz")]
         ran = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120, check=True)
         assert ran.stdout.strip() == here
 
 
 def test_the_seed_is_what_differs() -> None:
     network = S2_NETWORKS["blocks"]
-    one, other, plain = (bits(step_of(network, SGD, text)) for text in (PRUNED, "prune=0.05 seed=4", ""))
+    one, other, plain = (bits(step_of(network, SGD, text), BATCHES) for text in (PRUNED, "prune=0.05 seed=4", ""))
     assert len({one, other, plain}) == 3
 
 
