@@ -1,0 +1,152 @@
+"""`dlc plan`: its figures are those of the plans, and its picture those of any target."""
+
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlc.cli.choice import CacheFlags, choice
+from dlc.cli.functions import by_function
+from dlc.cli.terminal import Terminal
+from dlc.cli.workspace import Workspace
+from dlc.diagnostics import ExitCode
+from dlc.memory_html import HEIGHT, WIDTH, figures, memory, plan_html
+from dlc.plan import Plan, Slot
+from dlc.session import StepResult
+from tests.cli.conftest import MODELS, Dlc
+from tests.cli.models import EVIL, evil, small
+from tests.cli.test_program_files import perceptron
+from tests.conftest import Golden
+
+
+@pytest.fixture(autouse=True)
+def models() -> None:
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    Path("net.onnx").write_bytes(perceptron().SerializeToString())
+    Path("digits.onnx").write_bytes((MODELS / "mnist_cntk" / "model.onnx").read_bytes())
+
+
+def plans_of(model: str, target: str, train: str | None = None, pipeline: str | None = None) -> Mapping[str, Plan]:
+    """The plan of every function."""
+    space = Workspace.open(Terminal(quiet=True), CacheFlags("off"))
+    prepared = space.prepare(choice(model, target, pipeline, train=train))
+    steps: list[StepResult[Any]] = []
+    with space.cache() as cache:
+        space.compile(prepared, cache, stop_after="plan-memory", on_step=steps.append)
+    return {name: own[-1].handle.value for name, own in by_function(steps).items()}
+
+
+TARGETS = {
+    "C": ("digits.onnx", "c", None),
+    "C, training": ("net.onnx", "c", "loss=cross-entropy,optimizer=adam"),
+    "C, immediate": ("net.onnx", "c", "loss=cross-entropy,updates=immediate"),
+    "S2Train": ("net.onnx", "s2train", None),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_picture_of_every_function(name: str) -> None:
+    """The line of bytes alive touches the bound, which the planner found by other means."""
+    model, target, train = TARGETS[name]
+    plans = plans_of(model, target, train)
+    assert len(plans) > 1 or name == "C"
+    drawn = [memory(plan) for plan in plans.values() if plan.slots]
+    assert any(picture.rectangles for picture in drawn)
+    for picture, plan in zip(drawn, (p for p in plans.values() if p.slots), strict=True):
+        points = [tuple(map(float, p.split(","))) for p in picture.curve.split()]
+        assert len(points) == 2 * len(plan.steps)
+        # Addresses are multiples of 64 bytes, so up to 63 bytes a value that is alive may be none's.
+        spare = 64 * len(picture.rectangles) * HEIGHT / max(picture.arena, 1)
+        assert picture.bound_y - 0.1 <= min(y for _, y in points) <= picture.bound_y + spare + 0.1
+        for r in picture.rectangles:
+            assert 0 < r.width <= WIDTH + 0.01
+            assert -0.01 <= r.x <= r.x + r.width <= WIDTH + 0.01
+            assert -0.01 <= r.y <= r.y + r.height <= HEIGHT + 0.01
+
+
+def test_values_that_live_at_once_do_not_overlap_in_the_picture() -> None:
+    """Unless one takes the other's place: then they share a step only, the last of one and the first of the other."""
+    for plan in plans_of("net.onnx", "s2train").values():
+        drawn, step = memory(plan).rectangles, WIDTH / len(plan.steps)
+        for k, a in enumerate(drawn):
+            for b in drawn[:k]:
+                high = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+                wide = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+                assert high < 0.01 or wide <= step + 0.01
+
+
+def test_an_input_that_is_kept_is_drawn() -> None:
+    plan = plans_of("small.onnx", "c")[""]
+    (x,) = plan.graph.inputs
+    kept = Plan(plan.graph, plan.steps, {**plan.slots, x.digest: Slot("arena", 0, x.type.nbytes)}, {"arena": 64})
+    drawn = [r for r in memory(kept).rectangles if r.title.startswith("input x")]
+    assert [(r.x, r.height) for r in drawn] == [(0, x.type.nbytes * HEIGHT / 64)]
+
+
+@pytest.mark.parametrize("line", [("digits.onnx",), ("net.onnx", "--target", "s2train")], ids=["c", "s2train"])
+def test_what_is_told_is_what_a_build_does(dlc: Dlc, line: tuple[str, ...]) -> None:
+    planned = dlc("plan", *line, "--json").document
+    built = dlc("build", *line, "-o", "out", "--json").document
+    function = planned["functions"][0]
+    assert built["memory"]["arena"] == function["peak_bytes"] >= function["bound_bytes"] > 0
+    assert built["memory"]["bound"] == function["bound_bytes"]
+    assert function["unshared_bytes"] >= function["peak_bytes"] - 64 * function["steps"]
+    # The plan was there already.
+    assert [s["cached"] for s in built["steps"] if s["step"].startswith("plan-memory")] == [True] * len(
+        planned["functions"]
+    )
+
+
+def test_what_is_printed(dlc: Dlc, golden: Golden) -> None:
+    golden("plan/digits.txt", dlc("plan", "digits.onnx", "-q").transcript())
+    golden("plan/training.txt", dlc("plan", "net.onnx", "--train", "loss=cross-entropy", "-q").transcript())
+    ran = dlc("plan", "net.onnx", "--target", "s2train", "--html", "plan.html")
+    assert ran.out.endswith("picture: plan.html\n")
+    assert {line.split()[0] for line in ran.out.splitlines()[1:4]} == {"step", "predict", "evaluate"}
+    page = Path("plan.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == sum(1 for p in plans_of("net.onnx", "s2train").values() if p.slots)
+    assert {p.name for p in Path().iterdir()} == {
+        "dlc.toml", "small.onnx", "net.onnx", "digits.onnx", "plan.html"
+    }  # fmt: skip
+
+
+def test_a_pipeline_without_a_plan(dlc: Dlc, golden: Golden) -> None:
+    ran = dlc("plan", "small.onnx", "-p", "expand,lower")
+    golden("plan/no_plan.txt", ran.transcript())
+    assert ran.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("place", ["small.onnx", "absent/plan.html", "."])
+def test_places_that_will_not_do(dlc: Dlc, place: str) -> None:
+    before = Path("small.onnx").read_bytes()
+    ran = dlc("plan", "small.onnx", "--html", place)
+    assert ran.code == ExitCode.USAGE
+    assert ran.err.startswith("error[cannot-write]: ")
+    assert Path("small.onnx").read_bytes() == before
+
+
+class Elements(HTMLParser):
+    """The names of all elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+
+@pytest.mark.parametrize("name", [EVIL, "<script>alert(1)</script>", "</title></svg><b onclick='x'>", "{{ 7 * 7 }}"])
+def test_names_stay_text(name: str) -> None:
+    made = evil()
+    made.graph.node[0].name = name
+    Path("evil.onnx").write_bytes(made.SerializeToString())
+    plans = plans_of("evil.onnx", "c", pipeline="lower,schedule,plan-memory")
+    page = plan_html(name, name, plans)
+    parser = Elements()
+    parser.feed(page)
+    assert not parser.names & {"script", "b", "iframe", "img"}
+    assert "49" not in page.split("<style>")[0]
+    assert figures(plans[""])["steps"] == 2
