@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from dlc_backend_s2train.frames.convert import Conversion, Piece, conversion, pieces, receive, send
 from dlc_backend_s2train.frames.fm import decode_plane
 from dlc_backend_s2train.frames.head import Memory, decode_frames
-from dlc_backend_s2train.frames.layout import Form
+from dlc_backend_s2train.frames.layout import Form, layout
 from dlc_backend_s2train.frames.operands import shape_of
 from dlc_backend_s2train.frames.sizes import sizes, sizes_of
 from dlc_backend_s2train.frames.wm import decode_kernels
@@ -114,6 +115,9 @@ def results(con: Conversion, sums: Array, form: Form) -> Array:
         return whole
     top = 0 if form.exact or g.kh > 3 or g.dilation != (1, 1) else g.pads[0]
     left = 0 if form.exact or g.kw > 3 or g.dilation != (1, 1) else g.pads[1]
+    # Of what negative pads cut off, no results come: their gradient is zero.
+    found = np.pad(found, ((0, 0), (0, 0), (max(-top, 0), 0), (max(-left, 0), 0)))
+    top, left = max(top, 0), max(left, 0)
     return found[:, :, top : top + g.hi, left : left + g.wi]
 
 
@@ -167,6 +171,11 @@ def bits(values: Array) -> NDArray[np.uint16]:
 @settings(max_examples=40, deadline=None)
 @given(geometries(), st.sampled_from(STAGES), FORMS, st.sampled_from([Target(), SMALL]))
 def test_frames_carry_convolutions(g: Geometry, stage: Stage, form: Form, target: Target) -> None:
+    check_meaning(g, stage, form, target)
+
+
+def check_meaning(g: Geometry, stage: Stage, form: Form, target: Target) -> None:
+    """The machine that gets the frames computes what torch does, and as many bytes are counted."""
     x, w, dy = (integers(shape_of(what, g), i) for i, what in enumerate("xwy"))
     tensors = {"x": bits(x), "w": bits(w), "y": bits(dy)}
     con = conversion(Opcode.CONV, stage, g, form, target)
@@ -177,6 +186,25 @@ def test_frames_carry_convolutions(g: Geometry, stage: Stage, form: Form, target
     counted = sizes(Opcode.CONV, stage, g, form, target)
     assert counted.total.bytes == len(stream)
     assert counted.total.frames == len(list(decode_frames(stream)))
+
+
+GRIDS = {
+    "blocks of 11x11": Geometry(2, 3, 5, 24, 24, 5, 5, 3, 3, (4, 4), (2, 1, -1, 0), (4, 4)),
+    "ratio 2": Geometry(2, 3, 5, 23, 40, 5, 9, 3, 3, (4, 4), (1, 2, 1, 2), (2, 2)),
+    "one row": Geometry(2, 3, 5, 9, 40, 5, 13, 1, 3, (2, 3), (0, 2, 0, 1), (1, 3)),
+    "large": Geometry(1, 2, 3, 20, 20, 6, 6, 5, 4, (2, 2), (0, 0, 0, 0), (2, 2)),
+}
+
+
+@pytest.mark.parametrize("form", [Form(), Form(exact=False, merged=True)], ids=["exact", "published"])
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("g", GRIDS.values(), ids=list(GRIDS))
+def test_frames_carry_samples_that_lie_apart(g: Geometry, stage: Stage, form: Form) -> None:
+    """A dilation that divides the stride: the plane has the samples of one phase, on which the stride is 1 or 2."""
+    check_meaning(g, stage, form, Target())
+    if stage is Stage.FORWARD:
+        lay = layout(Opcode.CONV, stage, g, form)
+        assert {part.kernel.count for part in (*lay.rows, *lay.columns)} == {3}
 
 
 @settings(max_examples=60, deadline=None)

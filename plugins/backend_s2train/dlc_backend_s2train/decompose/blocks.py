@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlc.interfaces import Reason
+from dlc_backend_s2train.frames.parts import BLOCK, array_strides
 from dlc_backend_s2train.program import Geometry
 
-KERNEL: Final = 3
+KERNEL: Final = BLOCK
 """Rows and columns of the array's kernel."""
-STRIDES: Final = (1, 2)
 MOST: Final = 1024
 """Blocks of one kernel."""
 
@@ -68,7 +68,7 @@ def illegal(g: Geometry) -> Reason | None:
         return None
     if max(g.kh, g.kw) > KERNEL:
         return Reason(f"its kernel is {g.kh} x {g.kw}, the array's {KERNEL} x {KERNEL}", "blocks of it, added up")
-    if not _strides(g.kh, g.stride[0], g.dilation[0]) & _strides(g.kw, g.stride[1], g.dilation[1]):
+    if not array_strides(g.kh, g.stride[0], g.dilation[0]) & array_strides(g.kw, g.stride[1], g.dilation[1]):
         told = f"stride {_pair(g.stride)} over dilation {_pair(g.dilation)}"
         return Reason(f"{told} is no stride of 1 or 2, equal for both", "blocks of equal phase, added up")
     return None
@@ -97,7 +97,7 @@ def blocks(g: Geometry) -> tuple[Block, ...]:
     """Blocks that the array has and that make up the kernel; one if it has the kernel itself."""
     axes = (g.kh, g.stride[0], g.dilation[0]), (g.kw, g.stride[1], g.dilation[1])
     # Stride 2 wherever both axes have it; else samples of equal phase, on which the stride is 1.
-    stride = 2 if all(2 in _strides(*axis) for axis in axes) else 1
+    stride = 2 if all(2 in array_strides(*axis) for axis in axes) else 1
     rows, columns = (_taps(*axis, stride) for axis in axes)
     return tuple(Block(r, c) for r in rows for c in columns)
 
@@ -121,12 +121,6 @@ def _shifted(size: int, count: int, stride: int, pad: int, dilation: int, taps: 
     apart = dilation * taps.step if taps.count > 1 else 1
     before = pad - taps.begin * dilation
     return before, _reach(count, stride, taps.count, apart) - size - before, apart
-
-
-def _strides(k: int, s: int, d: int) -> set[int]:
-    """The array's strides with which an axis can be run."""
-    # Of one tap any samples may be sent: those that a stride passes over need not be.
-    return {q for q in STRIDES if (s % q == 0 if k == 1 else s == q * d)}
 
 
 def _taps(k: int, s: int, d: int, stride: int) -> list[Taps]:

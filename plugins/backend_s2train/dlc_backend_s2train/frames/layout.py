@@ -12,7 +12,8 @@ All of them are one convolution of planes by kernels, planes[u, c, h, w] * kerne
 | weight gradient | 1 | n | co / 16 | x transposed | dy transposed |
 
 Kernels that the array does not have are a sum of such convolutions (`Part`): 3 x 3 kernels, filled up with zeros, on
-shifted planes (strides 1 and 2), or a 1 x 1 kernel per tap (other strides, dilation).
+shifted planes (strides 1 and 2), or a 1 x 1 kernel per tap (other strides, dilation). With a dilation, forward and for
+weight gradients, a plane has every d-th sample, if what remains of the stride is 1 or 2.
 Source: published encoding of the S2Train compiler, sections 3.3 to 3.7, 6.4; what 3.7 leaves open as proposed there.
 """
 
@@ -144,7 +145,7 @@ def layout(
         kernels = -(-kernels // STRIP)
         return Layout(1, channels, kernels, rows, columns, False, 1, 0, load, capacity, linear=True, merged=form.merged)
     top, left, bottom, right = g.pads
-    ways = Ways(stage, form.exact, (g.kh, g.kw) == (1, 1), g.stride, g.dilation)
+    ways = Ways(stage, form.exact, (g.kh, g.kw), g.stride, g.dilation)
     rows = ways.parts(Axis(g.hi, g.ho, g.kh, g.stride[0], g.dilation[0], top, bottom))
     columns = ways.parts(Axis(g.wi, g.wo, g.kw, g.stride[1], g.dilation[1], left, right))
     paired = ways.paired

@@ -19,6 +19,8 @@ from dlc_backend_s2train.program import Stage
 
 BLOCK: Final = 3
 """Size of the array's kernels, beside 1."""
+STRIDES: Final = (1, 2)
+"""Of the array's kernels of 3 x 3."""
 STRIP: Final = 16
 """Columns of a kernel in the weight gradient's mode, and outputs of a column in a linear layer's."""
 _PARTS_LIMIT: Final = 1 << 12
@@ -77,6 +79,15 @@ class Part:
     """First row or column of the result that this part adds to; only weight gradients have several."""
 
 
+def array_strides(k: int, s: int, d: int) -> frozenset[int]:
+    """The array's strides with which an axis of k taps, stride s and dilation d can be run.
+
+    The loader sends every d-th sample only, on which the stride is s / d; of a single tap, any that a stride of the
+    array leaves.
+    """
+    return frozenset(q for q in STRIDES if (s % q == 0 if k == 1 else s == q * d))
+
+
 @dataclass(frozen=True)
 class Axis:
     """Input and output size, kernel, stride, dilation, and pads before and behind."""
@@ -96,21 +107,38 @@ class Ways:
 
     stage: Stage
     exact: bool
-    point: bool
-    """The kernel is 1 x 1."""
+    kernel: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
 
     @property
+    def point(self) -> bool:
+        """Whether the kernel is 1 x 1."""
+        return self.kernel == (1, 1)
+
+    @property
+    def on_grid(self) -> int:
+        """The array's stride on samples that lie a dilation apart; 0 where there is none for both axes."""
+        axes = zip(self.kernel, self.stride, self.dilation, strict=True)
+        both = frozenset(STRIDES).intersection(*(array_strides(*axis) for axis in axes))
+        return 0 if self.point or self.stage is Stage.BACKWARD else max(both, default=0)
+
+    @property
     def taps(self) -> bool:
         """Whether each tap of the kernel is a kernel of 1 x 1."""
+        if self.on_grid:
+            return False
         strided = self.stage is Stage.FORWARD and self.stride not in ((1, 1), (2, 2))
         return self.point or self.dilation != (1, 1) or strided
 
     @property
     def paired(self) -> bool:
         """Whether the array works with stride 2."""
-        return self.stage is Stage.FORWARD and not self.taps and self.stride == (2, 2)
+        return self.stage is Stage.FORWARD and self.on_grid == 2
+
+    def _apart(self, a: Axis) -> tuple[int, int]:
+        """(samples from one that is sent to the next, the stride on those)."""
+        return (a.s // self.on_grid, self.on_grid) if self.on_grid else (1, a.s)
 
     def parts(self, a: Axis) -> tuple[Part, ...]:
         """The parts of an axis."""
@@ -129,10 +157,11 @@ class Ways:
         """y[j] += x[j·s + m·d - before]·w[m] for m in the part that begins `at`."""
         if self.taps:
             return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(at, 1, 1, a.k))
-        count = (a.o - 1) * a.s + BLOCK
-        if not self.exact and a.k <= BLOCK:
+        apart, stride = self._apart(a)
+        count = (a.o - 1) * stride + BLOCK
+        if not self.exact and a.k <= BLOCK and apart == 1:
             count = max(a.i + a.before + a.behind + BLOCK - a.k, count)
-        return Part(Index(at - a.before, 1, count, a.i), Index(at, 1, BLOCK, a.k))
+        return Part(Index(at * apart - a.before, apart, count, a.i), Index(at, 1, BLOCK, a.k))
 
     def _backward(self, a: Axis, at: int) -> Part:
         """dx[j] += dy[(j + before - (k - 1 - m)·d) / s]·w[k - 1 - m]."""
@@ -153,9 +182,11 @@ class Ways:
         """dw[m] += x[j·s + m·d - before]·dy[j]."""
         if self.taps:
             return Part(Index(at * a.d - a.before, a.s, a.o, a.i), Index(0, 1, a.o, a.o), at)
-        dilated = (a.o - 1) * a.s + 1
+        apart, stride = self._apart(a)
+        dilated = (a.o - 1) * stride + 1
         results = min(a.k - at, STRIP)
-        return Part(Index(at - a.before, 1, dilated + results - 1, a.i), Index(0, 1, dilated, a.o, a.s), at)
+        plane = Index(at * apart - a.before, apart, dilated + results - 1, a.i)
+        return Part(plane, Index(0, 1, dilated, a.o, stride), at)
 
 
 def strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
