@@ -38,7 +38,7 @@ def results(o: Operation) -> dict[str, Array]:
     if o.splitting & ACCUMULATE_OUT:
         return {"dst0": sums}
     if o.flags & SOFTMAX_CE:
-        return loss(o, normalized(sums, o.given["bn0"]) if o.flags & BN_FORWARD else sums)
+        return loss(o, normalized(sums, bn_rows(o)) if o.flags & BN_FORWARD else sums)
     return after_backward(o, sums) if o.stage == 1 else after_forward(o, sums)
 
 
@@ -102,6 +102,13 @@ def normalized(y: Array, bn: Array) -> Array:
     return (y - mean) * rstd * scale + shift
 
 
+def bn_rows(o: Operation) -> Array:
+    if "bn1" not in o.given:
+        return o.given["bn0"]
+    mean, var = o.given["bn1"]
+    return np.stack([mean, single(1) / np.sqrt(var + single(o.numbers.epsilon)), *o.given["bn0"][2:]])
+
+
 def after_forward(o: Operation, y: Array) -> dict[str, Array]:
     flags, made = o.flags, dict[str, Array]()
     if flags & BN_TRAIN:
@@ -115,7 +122,7 @@ def after_forward(o: Operation, y: Array) -> dict[str, Array]:
             made["bn1"] = o.given["bn1"] * single(momentum) + np.stack([mean, var]) * single(1 - momentum)
         y = normalized(y, np.concatenate([made["dst1"], o.given["bn0"][2:]]))
     if flags & BN_FORWARD:
-        y = normalized(y, o.given["bn0"])
+        y = normalized(y, bn_rows(o))
     if flags & ADD:
         y = y + o.given["res"].reshape(y.shape)
     if flags & RELU:

@@ -30,6 +30,9 @@ GOOD = [
     ),
     (made(Opcode.LINEAR, S.FORWARD, F.SOFTMAX_CE, "src0", "src1", "dst0", "dst1", "aux"), "r r w w r"),
     (made(Opcode.ELTWISE, S.FORWARD, F.BN_TRAIN, "src0", "dst0", "dst1", "bn0", "bn1"), "r w w r u"),
+    # By running statistics, and by stored ones.
+    (made(Opcode.CONV, S.FORWARD, F.BN_FORWARD, "src0", "src1", "dst0", "bn0", "bn1"), "r r w r r"),
+    (made(Opcode.ELTWISE, S.FORWARD, F.BN_FORWARD, "src0", "dst0", "bn0"), "r w r"),
     (made(Opcode.LOSS, S.FORWARD, Flag.SOFTMAX_CE, "src0", "dst0", "dst1", "aux"), "r w w r"),
     (made(Opcode.LOSS, S.FORWARD, NO_FLAGS, "src0", "dst0"), "r w"),
     (

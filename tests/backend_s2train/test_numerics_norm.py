@@ -46,6 +46,21 @@ def test_forward_backward_and_running_statistics_agree_with_torch(mode: Mode, sh
         np.testing.assert_allclose(result, grad.numpy(), rtol=1e-4, atol=2e-5)
 
 
+@both_modes
+@both_ranks
+def test_running_statistics_at_inference_agree_with_torch(mode: Mode, shape: tuple[int, ...]) -> None:
+    """`bn1` takes the place of the first two rows of `bn0`."""
+    channels = shape[1]
+    x, bn = halves(0, *shape) * 2 + 1, norm_of(channels)
+    running = np.stack([np.arange(channels), np.arange(channels) + 0.5]).astype(np.float32)
+    found = do(Opcode.ELTWISE, Stage.FORWARD, Flag.BN_FORWARD, hyper=HYPER, mode=mode, src0=x, bn0=bn, bn1=running)
+    a, mean, var, scale, shift = (torch.tensor(t.astype(np.float64)) for t in (x, *running, bn[2], bn[3]))
+    y = F.batch_norm(a, mean, var, scale, shift, training=False, eps=HYPER.epsilon)
+    np.testing.assert_allclose(found["dst0"], y.numpy(), rtol=2**-10, atol=2**-12)
+    with pytest.raises(OperandError, match="mean and variance"):
+        do(Opcode.ELTWISE, Stage.FORWARD, Flag.BN_FORWARD, hyper=HYPER, src0=x, bn0=bn, bn1=bn)
+
+
 def test_bit_true_sums_sample_by_sample_row_by_row() -> None:
     x = halves(3, 3, 2, 4, 5) * 3
     bn = norm_of(2)

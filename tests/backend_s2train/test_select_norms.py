@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
@@ -16,7 +17,17 @@ from dlc.ops.elementwise import Add
 from dlc.ops.linear import Conv, MatMul
 from dlc.types import Array
 from tests.backend_s2train.numerics_cases import halves
-from tests.backend_s2train.selected import Model, instructions, listing, masks, program, select, training, unshared
+from tests.backend_s2train.selected import (
+    Model,
+    instructions,
+    listing,
+    masks,
+    planned,
+    program,
+    select,
+    training,
+    unshared,
+)
 from tests.conftest import Golden
 
 F: Any = torch.nn.functional
@@ -144,6 +155,40 @@ def test_a_norm_that_two_layers_share_is_refused() -> None:
     with pytest.raises(DlcError) as caught:
         select(training(graph, SGD, "stored-norms=no"))
     assert all(d.code == "not-placed" for d in caught.value.diagnostics)
+
+
+def test_prediction_takes_the_running_statistics() -> None:
+    """Three steps, then the model at inference: the entries of one program share weights and statistics."""
+    m, graph = network()
+    step, predict = (
+        select(training(graph, SGD, f"stored-norms=no give={function}")) for function in ("step", "predict")
+    )
+    machine = Machine(program_of({"step": planned(step), "predict": planned(predict)}), checked=True)
+    x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
+    for _ in range(3):
+        machine.run("step", {"x": x, "y": y})
+    got = machine.run("predict", {"x": x})["scores"]
+    flags = [i.flags for i in instructions(predict) if "bn1" in [r[0] for r in i.reads]]
+    assert [f[-1] for f in flags] == ["bn_forward"] * 2 + ["pool_2"]
+    module = Torch({k: machine.read(k) for k in m.weights if "norm" not in k and k != "linear1.b"})
+
+    def rows(name: str) -> Array:
+        """Of the tensor [4, C] of that name: others are its rows."""
+        found = [n for n, t in enumerate(machine.program.tensors) if t.name == name and t.shape[0] == 4]
+        return machine.read(found[0]).astype(np.float64)
+
+    def norm(v: Any, k: int) -> Any:
+        held, running = rows(f"norm{k}.scale"), machine.read(f"norm{k}.mean").astype(np.float64)
+        parts = [torch.tensor(row) for row in (running[0], running[1], held[2], held[3])]
+        assert np.abs(running[0] - m.weights[f"norm{k}.mean"]).max() > 1e-3
+        return F.batch_norm(v, *parts, False, 0.0, 1e-5)
+
+    with torch.no_grad():
+        a = F.relu(norm(F.conv2d(torch.tensor(x.astype(np.float64)), module.part("conv1.w"), padding=1), 1))
+        b = F.relu(norm(F.conv2d(a, module.part("conv2.w"), padding=1), 2))
+        a = F.relu(norm(F.conv2d(b, module.part("conv3.w"), padding=1), 3) + a)
+        want = F.linear(F.max_pool2d(a, 2).flatten(1), module.part("linear1.w"), torch.tensor(rows("linear1.b")[3]))
+    check(got, want, "scores")
 
 
 # ---- parameters that only some layers have, or train ----

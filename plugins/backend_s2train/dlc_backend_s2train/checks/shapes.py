@@ -170,12 +170,12 @@ def _partial(shape: Shape, i: Instruction) -> dict[Slot, Wanted]:
 
 
 def _norms(i: Instruction, channels: int) -> dict[Slot, Wanted]:
-    """Parameters of norms, [4, C], or in training mode statistics, [2, C]."""
+    """Parameters of norms, [4, C]; statistics, running ones or those of the batch, [2, C]."""
     train = Flag.BN_TRAIN in i.flags
     statistics = Wanted((2, channels), _SINGLE)
     return {
         "bn0": Wanted((4, channels), _FLOAT),
-        "bn1": statistics if train else Wanted((4, channels), _FLOAT),
+        "bn1": statistics if train or i.stage is Stage.FORWARD else Wanted((4, channels), _FLOAT),
         **({"dst1": statistics} if train else {}),
     }
 

@@ -78,6 +78,8 @@ _LABELS: Final = Use("aux", "read", Flag.SOFTMAX_CE)
 # The post-processing unit's operands, forward and backward, in the order in which its modules work.
 _PPU_FORWARD: Final = (
     Use("bn0", "read", Flag.BN_FORWARD),
+    # Running statistics in place of the first two rows of `bn0`.
+    Use("bn1", "read", Flag.BN_FORWARD, optional=True),
     Use("res", "read", Flag.ADD),
     Use("mask", "write", Flag.MASK_WRITE),
     Use("ptr", "write", Flag.POINTER_WRITE),

@@ -22,6 +22,14 @@ def normalized(x: Array, bn: Array) -> Array:
     return (x - mean) * rstd * scale + shift
 
 
+def standing(running: Array, epsilon: float) -> Array:
+    """[2, C] of mean and 1/√(var + epsilon), from running statistics [2, C] of mean and var."""
+    if running.ndim != 2 or running.shape[0] != 2:
+        raise OperandError(f"running statistics are [2, channels] of mean and variance, not {running.shape}")
+    mean, variance = running
+    return np.stack([mean, np.float32(1) / np.sqrt(variance + np.float32(epsilon))])
+
+
 def gradient(g: Array, bn: Array) -> Array:
     """g·rstd·scale: back through a norm with given parameters."""
     _, rstd, scale, _ = parameters(bn, g)

@@ -30,7 +30,7 @@ def post_forward(acc: Array, given: Operands) -> Results:
     results: Results = {}
     y = acc
     if Flag.BN_FORWARD in flags:
-        y = norm.normalized(y, given.get("bn0"))
+        y = normalized(y, given)
     if Flag.ADD in flags:
         y = y + given.fit("res", y.shape)
     if Flag.RELU in flags:
@@ -48,6 +48,14 @@ def post_forward(acc: Array, given: Operands) -> Results:
         y = draws.dropped_out(y, bits, given.hyper.keep)
     results["dst0"] = y
     return results
+
+
+def normalized(y: Array, given: Operands) -> Array:
+    """The norm of `bn0`, with running statistics where `bn1` has some."""
+    if "bn1" not in given.values:
+        return norm.normalized(y, given.get("bn0"))
+    statistics = norm.standing(given.get("bn1"), given.hyper.epsilon)
+    return norm.batch_normalized(y, statistics, given.get("bn0"))
 
 
 def post_backward(acc: Array, given: Operands) -> Results:

@@ -16,7 +16,7 @@ import numpy as np
 from dlc_backend_s2train.numerics import draws, norm, pool, products
 from dlc_backend_s2train.numerics.loss import softmax, softmax_cross_entropy
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
-from dlc_backend_s2train.numerics.post import post_backward, post_forward
+from dlc_backend_s2train.numerics.post import normalized, post_backward, post_forward
 from dlc_backend_s2train.numerics.update import descended
 from dlc_backend_s2train.program import Flag, Geometry, Opcode, Splitting, Stage
 
@@ -164,7 +164,7 @@ def _after(given: Operands, acc: Array, post: Callable[[Array, Operands], Result
     if Splitting.ACCUMULATE_OUT in given.splitting:
         return {"dst0": acc}
     if Flag.SOFTMAX_CE in given.flags:
-        return _lost(norm.normalized(acc, given.get("bn0")) if Flag.BN_FORWARD in given.flags else acc, given)
+        return _lost(normalized(acc, given) if Flag.BN_FORWARD in given.flags else acc, given)
     return post(acc, given)
 
 

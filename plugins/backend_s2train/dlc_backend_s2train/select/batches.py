@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
-from dlc.graph import Cotangent, Input, Op, Tensor
+from dlc.graph import Cotangent, Input, Op
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc.ops.standardize import CentredSum
-from dlc.types import Type, f32
 from dlc_backend_s2train.program import Element, Flag, Hyper, Role
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import parts, statistics
@@ -86,11 +83,8 @@ def running_of(norm: BatchNormTraining, states: list[tuple[Input, Op]]) -> Runni
     if len(found) != 2 or found["mean"][1] != found["var"][1]:
         return None
     (mean, momentum), (var, _) = found["mean"], found["var"]
-    rows = [parameters.known_value(state) for state in (mean, var)]
-    if any(r is None for r in rows):
-        return None
-    start = np.stack([np.asarray(r, np.float32) for r in rows])
-    return Running(Input(mean.name, Type(f32, start.shape), "state", Tensor.of(start)), momentum, (mean, var))
+    held = parameters.running_input(mean, var)
+    return None if held is None else Running(held, momentum, (mean, var))
 
 
 def _statistic(x: Op, batch: Op) -> str:

@@ -1,11 +1,13 @@
-"""Norms with stored statistics: a stage of the unit, forward and backward."""
+"""Norms with statistics that are stored, constant ones or those that training moved: stages of the unit."""
 
 from __future__ import annotations
 
-from dlc.graph import Constant, Cotangent, Op
+from dataclasses import replace
+
+from dlc.graph import Constant, Cotangent, Input, Op
 from dlc.ops.linear import Conv
 from dlc.ops.normalize import BatchNorm
-from dlc_backend_s2train.program import Element, Flag, Role, Stage
+from dlc_backend_s2train.program import Element, Flag, Hyper, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import key, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Group, Made
@@ -16,6 +18,9 @@ _STORED = "keep the norm's parameters as they are: wrt=!norms stored-norms=yes"
 
 def forward(work: Selection, op: BatchNorm) -> None:
     """A norm behind a sum, or by itself."""
+    if (running := parameters.running_input(op.mean, op.var)) is not None:
+        _standing(work, op, running)
+        return
     product = work.open.get(key(op.x))
     bias = _fixed_bias(work, product, op) if product is not None else None
     try:
@@ -29,6 +34,16 @@ def forward(work: Selection, op: BatchNorm) -> None:
     else:
         group = work.stage(op, op.x, Forward.NORM, Flag.BN_FORWARD)
     group.reads["bn0"] = _stored(op, rows)
+
+
+def _standing(work: Selection, op: BatchNorm, running: Input) -> None:
+    """A norm by the running statistics of training, as at inference."""
+    if (held := parameters.batch_norm_input(op)) is None:
+        work.refuse(op, "its scale or its shift is computed: they must be stored")
+        return
+    group = work.stage(op, op.x, Forward.NORM, Flag.BN_FORWARD)
+    group.reads["bn0"], group.reads["bn1"] = Given(held, held.shape), Given(running, running.shape)
+    group.hyper = replace(group.hyper or Hyper(), epsilon=op.epsilon)
 
 
 def _stored(op: BatchNorm, rows: parameters.Array) -> Given:
@@ -47,6 +62,9 @@ def backward(work: Selection, op: Cotangent, of: BatchNorm) -> None:
     """The gradient of what a norm reads; where two norms read one value, the second's with that of the first."""
     if op.operand:
         work.refuse(op, "the unit does not train the parameters of a norm with stored statistics", _STORED)
+        return
+    if parameters.running_input(of.mean, of.var) is not None:
+        work.refuse(op, "its running statistics are states, and it is not in training mode", _STORED)
         return
     try:
         stored = _stored(of, parameters.norm_rows(of))

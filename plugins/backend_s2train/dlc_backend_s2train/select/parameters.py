@@ -55,8 +55,6 @@ def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
     Raises:
         ValueError: a parameter is no constant.
     """
-    if any(isinstance(x, Input) and x.role == "state" for x in (norm.mean, norm.var)):
-        raise ValueError("its running statistics are states: the accelerator takes 1/std, not variances")
     found = [known_value(x) for x in (norm.mean, norm.var, norm.scale, norm.bias)]
     if any(v is None for v in found):
         raise ValueError("its parameters are computed")
@@ -66,8 +64,17 @@ def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
     return half(np.stack([mean, 1.0 / np.sqrt(var + norm.epsilon), scale, bias]))
 
 
-def batch_norm_input(norm: BatchNormTraining) -> Op | None:
-    """The tensor [4, C] of a norm in training mode, whose first two rows nobody reads; None for computed parameters."""
+def running_input(mean: Op, var: Op) -> Input | None:
+    """The state [2, C] of running statistics that are states of the graph; None for others."""
+    found = [known_value(x) for x in (mean, var)]
+    if any(v is None for v in found) or not isinstance(mean, Input) or not isinstance(var, Input):
+        return None
+    start = np.stack([np.asarray(v, np.float32) for v in found])
+    return Input(mean.name, Type(f32, start.shape), "state", Tensor.of(start))
+
+
+def batch_norm_input(norm: BatchNorm | BatchNormTraining) -> Op | None:
+    """The tensor [4, C] of a norm whose statistics lie elsewhere; None where its parameters are computed."""
     found = [known_value(x) for x in (norm.scale, norm.bias)]
     if any(v is None for v in found):
         return None
