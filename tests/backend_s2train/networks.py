@@ -73,10 +73,7 @@ class ResNet50(nn.Module):
 
 
 def alexnet(width: int = 96, dense: int = 2048) -> nn.Module:
-    """AlexNet (Krizhevsky et al. 2012) for 3 x 32 x 32 images as the published compiler has it, without dropout.
-
-    But with biases in its dense layers.
-    """
+    """AlexNet (Krizhevsky et al. 2012) for 3 x 32 x 32 images as the published compiler has it, without dropout."""
     layers: list[nn.Module] = []
     inner = 3
     for outer, pooled in ((6, True), (16, True), (24, False), (24, False), (16, True)):
@@ -84,8 +81,8 @@ def alexnet(width: int = 96, dense: int = 2048) -> nn.Module:
         layers += [nn.Conv2d(inner, outer, 3, 1, 1, bias=False), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if pooled else []
         inner = outer
-    layers += [nn.Flatten(), nn.Linear(16 * inner, dense), nn.ReLU()]
-    layers += [nn.Linear(dense, dense), nn.ReLU(), nn.Linear(dense, CLASSES)]
+    layers += [nn.Flatten(), nn.Linear(16 * inner, dense, bias=False), nn.ReLU()]
+    layers += [nn.Linear(dense, dense, bias=False), nn.ReLU(), nn.Linear(dense, CLASSES, bias=False)]
     return nn.Sequential(*layers)
 
 

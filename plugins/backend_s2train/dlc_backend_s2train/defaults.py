@@ -3,7 +3,7 @@
 from typing import Final
 
 NAMED: Final = (
-    *("conv", "gemm", "mat_mul", "add", "batch_norm", "batch_norm_training", "relu", "dropout"),
+    *("conv", "gemm", "mat_mul", "transpose", "add", "batch_norm", "batch_norm_training", "relu", "dropout"),
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""

@@ -26,6 +26,7 @@ from dlc_backend_s2train.select.group import Group, Made
 from dlc_backend_s2train.select.rules import visit
 from dlc_backend_s2train.select.selection import Selection, Settings
 from dlc_backend_s2train.select.steps import add_updates
+from dlc_backend_s2train.select.turned import turned
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class S2Select(Pass[Graph, Graph]):
         """
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
+        state = state.rewrite(turned)
         work = Selection(state, report, Settings(self.loss_scale, self.master, self.prune, self.seed, self.fuse))
         ends = ends_of(state, work)
         work.running = ends.running
