@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,10 @@ def cases(draw: st.DrawFn) -> Case:
     except DlcError:
         assume(False)
     shapes = _shapes(made, geometry)
+    if geometry is not None and geometry.samples != (0, 0):
+        # Samples of bits and pointers begin at a byte.
+        sampled = [shapes[slot] for slot in slots if slot in ("mask", "ptr", "aux")]
+        assume(all(math.prod(shape[1:]) * element.bits % 8 == 0 for shape, element in sampled))
     return Case(made, geometry, figures, {slot: shapes[slot] for slot in slots})
 
 
@@ -127,7 +132,8 @@ def _shapes(i: Instruction, g: Geometry | None) -> dict[Slot, tuple[tuple[int, .
         x, y = (g.n, g.ci, g.hi, g.wi), (g.n, g.co, g.ho, g.wo)
     if i.opcode is Opcode.POOL:
         return {"src0": (y if i.stage else x, half), "dst0": (x if i.stage else y, half), "ptr": (y, pointer)}
-    statistics = (2 if Flag.BN_TRAIN in i.flags else 4, (x if i.stage else y)[1])
+    # Forward, `bn1` holds running statistics.
+    statistics = (2 if Flag.BN_TRAIN in i.flags or not i.stage else 4, (x if i.stage else y)[1])
     sums = whole if Splitting.ACCUMULATE_OUT in i.splitting else half
     found: dict[Slot, tuple[tuple[int, ...], Element]] = {"src0": (y if i.stage else x, half)}
     if g is not None:
