@@ -1,0 +1,51 @@
+"""`docs/s2train.md` is enough to make frames: `page_frames`, written from it, makes the bytes that the plugin makes."""
+
+import numpy as np
+import pytest
+from dlc_backend_s2train.frames.convert import conversion, send
+from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.program import Geometry, Opcode, Stage
+
+from tests.backend_s2train import page_frames
+
+GEOMETRIES = {
+    "3x3": Geometry(2, 3, 5, 6, 7, 6, 7, 3, 3, pads=(1, 1, 1, 1)),
+    "two tiles": Geometry(1, 2, 4, 5, 24, 3, 22, 3, 3),
+    "stride 2": Geometry(2, 2, 4, 8, 40, 4, 20, 3, 3, (2, 2), (1, 1, 1, 1)),
+    "1x1": Geometry(2, 5, 9, 6, 5, 6, 5),
+    "1x1 stride 2": Geometry(2, 5, 6, 6, 5, 3, 3, stride=(2, 2)),
+    "5x5": Geometry(2, 2, 3, 6, 6, 6, 6, 5, 5, pads=(2, 2, 2, 2)),
+    "2x3": Geometry(2, 2, 3, 6, 6, 5, 4, 2, 3),
+    "dilated": Geometry(2, 2, 3, 9, 9, 5, 5, 3, 3, dilation=(2, 2)),
+    "stride and dilation": Geometry(2, 2, 3, 13, 9, 3, 2, 3, 3, (4, 4), (0, 1, 0, 0), (2, 2)),
+    "stride 3": Geometry(2, 2, 3, 11, 9, 3, 3, 3, 3, (3, 3)),
+    "cropped": Geometry(2, 3, 4, 9, 8, 4, 4, 3, 3, pads=(-2, -1, -1, -1)),
+}
+STAGES = [
+    (name, stage)
+    for name, g in GEOMETRIES.items()
+    for stage in (Stage.FORWARD, Stage.BACKWARD)
+    if stage is Stage.FORWARD or (g.kh, g.kw) != (1, 1)
+]
+
+
+@pytest.mark.parametrize(("name", "stage"), STAGES, ids=lambda value: str(value).lower())
+def test_frames_are_those_that_the_page_says(name: str, stage: Stage) -> None:
+    g = GEOMETRIES[name]
+    rng = np.random.default_rng(1)
+    x, dy, w = (
+        rng.standard_normal(shape).astype(np.float16)
+        for shape in ((g.n, g.ci, g.hi, g.wi), (g.n, g.co, g.ho, g.wo), (g.co, g.ci, g.kh, g.kw))
+    )
+    con, planes = conversion(Opcode.CONV, stage, g), (dy if stage else x)
+    axes = ((g.kh, g.hi, g.ho, g.pads[0]), (g.kw, g.wi, g.wo, g.pads[1]))
+    steps = list(zip(axes, g.stride, g.dilation, strict=True))
+    q = 0 if stage else page_frames.array_stride((g.kh, g.kw), g.stride, g.dilation)
+    if stage:
+        rows, columns = (page_frames.backward(k, s, d, p, i) for (k, i, _, p), s, d in steps)
+    else:
+        rows, columns = (page_frames.forward(k, s, d, p, o, q) for (k, _, o, p), s, d in steps)
+    kernels = w.swapaxes(0, 1) if stage else w
+    expected = b"".join(send(con, planes.view(np.uint16), w.view(np.uint16)))
+    assert sizes(Opcode.CONV, stage, g).policy == "weight-stationary"
+    assert page_frames.frames(int(stage), planes, kernels, (rows, columns), q) == expected
