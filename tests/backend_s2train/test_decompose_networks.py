@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.decompose.blocks import illegal
 from dlc_backend_s2train.decompose.names import blocks_of
 from dlc_backend_s2train.program import Opcode, Program, Stage
 from torch import nn
 
+import dlc
+from dlc.cli.frame import run
 from tests.backend_s2train.networks import S2_NETWORKS
-from tests.backend_s2train.torch_steps import compare, step_of
+from tests.backend_s2train.torch_steps import bound, compare, rounded, step_of
 from tests.training.torch_networks import CLASSES, Network, images
 
 
@@ -96,3 +102,29 @@ def test_blocks_hold_the_weights_of_the_model() -> None:
             assert program.weights[tensor.storage] == part.tobytes()
             found += 1
     assert found == sum(BLOCKS["strange"].values())
+
+
+def test_trained_weights_are_read_as_a_whole(tmp_path: Path) -> None:
+    """`step` and `predict` have the same blocks in memory; outside, nobody sees them."""
+    network = NETWORKS["strange"]
+    source, out = tmp_path / "model.onnx", tmp_path / "out"
+    source.write_bytes(network.onnx(network.module()))
+    line = ["build", str(source), "--target", "s2train", "--train", "optimizer=sgd{lr=0.5 momentum=0.9}"]
+    assert run([*line, "-o", str(out), "-q", "--cache", "off"]) == 0
+    program: Any = dlc.load(out)
+    module = rounded(network.module())
+    begun = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    held = program.parameters()
+    assert held.keys() == begun.keys()
+    for name, value in begun.items():
+        np.testing.assert_array_equal(held[name], value)
+    ((x, y),) = network.data(1)
+    program.train_step(x, y)
+    moved = program.parameters()
+    with torch.no_grad():
+        for name, value in module.named_parameters():
+            assert (moved[name] != held[name]).any(), name
+            value.copy_(torch.tensor(moved[name]))
+        wanted = module(torch.tensor(x).half().double()).numpy()
+    found = program(x)["scores"]
+    assert np.linalg.norm(found - wanted) <= bound(8, 363) * np.linalg.norm(wanted)
