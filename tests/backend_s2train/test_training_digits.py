@@ -18,7 +18,7 @@ import dlc
 from dlc.cli.frame import run
 from dlc.types import Array
 from tests.backend_s2train.networks import Blocks
-from tests.backend_s2train.torch_steps import Device, rounded, step_of
+from tests.backend_s2train.torch_steps import Device, bound, relative, rounded, step_of
 from tests.training.torch_networks import CLASSES, Batch, Network, loss_of
 from tests.training.torch_optimizers import torch_optimizer
 
@@ -43,9 +43,9 @@ def digits(batch: int, rng: np.random.Generator) -> Batch:
 
 
 def mlp() -> nn.Module:
-    """64 → 64 → 32 → 10."""
-    layers = nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, CLASSES)
-    return nn.Sequential(*layers)
+    """64 → 64 → 32 → 10, without a bias at the end."""
+    layers = nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()
+    return nn.Sequential(*layers, nn.Linear(32, CLASSES, bias=False))
 
 
 def lenet() -> nn.Module:
@@ -108,6 +108,14 @@ def test_losses_fall_as_pytorchs_do(name: str, tmp_path: Path) -> None:
     theirs = losses(network, optimizer)
     np.testing.assert_allclose(ours, theirs, rtol=APART)
     assert ours[-1] < 0.6 * ours[0]
+    # What was learnt predicts, and means the same to PyTorch.
+    learnt = rounded(network.module())
+    trained = {name: torch.tensor(value).double() for name, value in program.parameters().items()}
+    assert trained.keys() <= learnt.state_dict().keys()
+    learnt.load_state_dict(trained, strict=False)
+    ((x, _),) = network.data(1, seed=6)
+    want = learnt(torch.tensor(x).double()).detach().numpy()
+    assert relative(program(x=x)["scores"], want) < bound(8)
 
 
 def test_norms_by_their_batch() -> None:
