@@ -18,5 +18,6 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
         f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
-        f"cycles: {', '.join(cycles)}",
+        f"cycles: {', '.join(cycles)}; "
+        f"of {number['steps']} broadcast steps, mosaics of images would leave {number['packed_steps']}",
     )

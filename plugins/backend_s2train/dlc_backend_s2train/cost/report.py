@@ -168,6 +168,7 @@ def timeline_html(program: Program, title: str, assumptions: Assumptions | None 
         lanes=[(name, k * _LANE_HEIGHT, _COLOURS[name]) for k, name in enumerate(LANES)],
         width=WIDTH,
         height=_LANE_HEIGHT * len(LANES),
+        packing=packing_table(program),
     )
 
 
