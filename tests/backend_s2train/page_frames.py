@@ -1,6 +1,7 @@
-"""Frames of forward and backward written from `docs/s2train.md` and from nothing else; see `page_simulator`."""
+"""Frames written from `docs/s2train.md` and from nothing else; see `page_simulator`."""
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,11 @@ import numpy as np
 from tests.backend_s2train.page_simulator import crc64
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Positions = tuple[list[float], list[int]]
+Positions = tuple[Sequence[float], Sequence[float]]
 """Of a part along an axis: those of the plane, and those of the kernel."""
+
+Parts = tuple[Sequence[Positions], Sequence[Positions]]
+"""Of rows and of columns."""
 
 
 def array_stride(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> int:
@@ -38,7 +42,17 @@ def backward(k: int, s: int, d: int, p: int, i: int) -> list[Positions]:
     return [([(a + p - k + 1 + j) / s for j in range(i + 2)], t) for a, t in zip(range(0, k, 3), taps, strict=True)]
 
 
-def taken(x: Array, rows: list[Any], columns: list[Any]) -> Array:
+def gradient(k: int, s: int, d: int, p: int, o: int, q: int, most: int) -> list[Positions]:
+    """The same for weight gradients of up to 16 taps, in strips of `most` elements of dy."""
+    if not q and d > 1:
+        raise NotImplementedError
+    q = q or s
+    count = (o - 1) * q + 1
+    plane, kernel = [-p + j * (s // q) for j in range(count + k - 1)], [j / q for j in range(count)]
+    return [(plane[b : min(b + most, count) + k - 1], kernel[b : b + most]) for b in range(0, count, most)]
+
+
+def taken(x: Array, rows: Sequence[float], columns: Sequence[float]) -> Array:
     """Elements of the last two axes at positions, zeros where there are none."""
     found = np.zeros((*x.shape[:-2], len(rows), len(columns)), np.float16)
     for i, row in enumerate(rows):
@@ -59,13 +73,13 @@ def lad_row(lanes: list[Array], addresses: list[int]) -> bytes:
     return struct.pack(">12H", *lengths, *high, *low) + data.tobytes()
 
 
-def features(plane: Array, kernel_width: int, q: int) -> tuple[list[bytes], int]:
-    """LAD rows of a plane [c, h, w], and the columns of a tile; q is 1 or 2."""
+def features(plane: Array, r: int, q: int) -> tuple[list[bytes], int]:
+    """LAD rows of a plane [c, h, w], and the columns of a tile; q is 1 or 2, r is 0 in linear layers."""
     paired, width = q == 2, plane.shape[2]
     if paired and plane.shape[1] % 2:
         plane = np.pad(plane, ((0, 0), (0, 1), (0, 0)))
-    tile = 15 * q + kernel_width
-    shared = (2 - tile % 2) if paired else kernel_width - 1
+    tile = 15 * q + r if r else 1
+    shared = (2 - tile % 2) if paired else max(r - 1, 0)
     found: list[bytes] = []
     for begin in range(0, width - shared, tile - shared):
         rows = plane[:, :, begin : begin + tile].swapaxes(0, 1)
@@ -93,15 +107,23 @@ def frame(number: int, stage: int, memory: int, tile: int, flags: int, rows: lis
     return head + struct.pack(">Q", crc64(head)) + body + struct.pack(">Q", crc64(body))
 
 
-def frames(stage: int, planes: Array, kernels: Array, parts: tuple[list[Positions], list[Positions]], q: int) -> bytes:
+def frames(
+    stage: int,
+    planes: Array,
+    kernels: Array,
+    parts: tuple[list[Positions], list[Positions]],
+    q: int,
+    r: int | None = None,
+) -> bytes:
     """All of an instruction's, weight-stationary: one pass, one run of channels, one group.
 
     Args:
-        stage: 0 forward, 1 backward.
+        stage: As in a word.
         planes: [u, c, h, w], before positions are taken.
         kernels: [k, c, r, s].
-        parts: Of rows and of columns.
-        q: The array's stride; 0: none.
+        parts: Of both axes.
+        q: The array's stride; 0: none. Only forward has other planes for 2.
+        r: Of tiles, where it is not the kernel's width.
     """
     step, number, found = max(q, 1), 0, b""
     places = [(rows, columns) for rows in parts[0] for columns in parts[1]]
@@ -110,7 +132,7 @@ def frames(stage: int, planes: Array, kernels: Array, parts: tuple[list[Position
         found += frame(number, stage, 1, 0, flags, weights(taken(kernels, rows[1], columns[1]), step))
         number += 1
         for plane in planes:
-            lads, tile = features(taken(plane, rows[0], columns[0]), len(columns[1]), step)
+            lads, tile = features(taken(plane, rows[0], columns[0]), len(columns[1]) if r is None else r, step)
             found += frame(number, stage, 0, tile, flags, lads)
             number += 1
     return found

@@ -49,3 +49,35 @@ def test_frames_are_those_that_the_page_says(name: str, stage: Stage) -> None:
     expected = b"".join(send(con, planes.view(np.uint16), w.view(np.uint16)))
     assert sizes(Opcode.CONV, stage, g).policy == "weight-stationary"
     assert page_frames.frames(int(stage), planes, kernels, (rows, columns), q) == expected
+
+
+@pytest.mark.parametrize("name", ["3x3", "two tiles", "stride 2", "5x5", "2x3", "stride and dilation", "cropped"])
+def test_frames_of_weight_gradients_are_those_that_the_page_says(name: str) -> None:
+    g = GEOMETRIES[name]
+    rng = np.random.default_rng(2)
+    x, dy = (
+        rng.standard_normal(shape).astype(np.float16) for shape in ((g.n, g.ci, g.hi, g.wi), (g.n, g.co, g.ho, g.wo))
+    )
+    q = page_frames.array_stride((g.kh, g.kw), g.stride, g.dilation)
+    rows = page_frames.gradient(g.kh, g.stride[0], g.dilation[0], g.pads[0], g.ho, q, 256)
+    columns = page_frames.gradient(g.kw, g.stride[1], g.dilation[1], g.pads[1], g.wo, q, 16)
+    con = conversion(Opcode.CONV, Stage.WEIGHT_GRADIENT, g)
+    expected = b"".join(send(con, x.view(np.uint16), dy.view(np.uint16)))
+    assert sizes(Opcode.CONV, Stage.WEIGHT_GRADIENT, g).policy == "weight-stationary"
+    assert page_frames.frames(2, x.swapaxes(0, 1), dy.swapaxes(0, 1), (rows, columns), 1, g.kw) == expected
+
+
+@pytest.mark.parametrize("stage", [Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT])
+def test_frames_of_linear_layers_are_those_that_the_page_says(stage: Stage) -> None:
+    g = Geometry(6, 20, 35)
+    rng = np.random.default_rng(3)
+    x, dy, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((6, 20), (6, 35), (35, 20)))
+    features, kernels = {0: (x, w), 1: (dy, w.T), 2: (x.T, dy.T)}[int(stage)]
+    sent = {0: (x, w), 1: (dy, w), 2: (x, dy)}[int(stage)]
+    blocks = np.pad(kernels, ((0, -len(kernels) % 16), (0, 0))).reshape(-1, 16, kernels.shape[1]).swapaxes(1, 2)
+    parts = [([float(n) for n in range(len(features))], [0.0])], [([0.0], [float(j) for j in range(16)])]
+    con = conversion(Opcode.LINEAR, stage, g)
+    one, other = (np.ascontiguousarray(operand).view(np.uint16) for operand in sent)
+    expected = b"".join(send(con, one, other))
+    plane = np.ascontiguousarray(features.T)[None, :, :, None]
+    assert page_frames.frames(int(stage), plane, blocks[:, :, None], parts, 1, 0) == expected
