@@ -95,7 +95,10 @@ def test_files_are_described_and_checked(tmp_path: Path) -> None:
     wrong = write(replace(conv_step(), storages=tuple(storages)))
     with pytest.raises(DlcError) as refused:
         check(Source(data=wrong, label="w.s2t"))
-    assert [str(d.location) for d in refused.value.diagnostics] == ["w.s2t"]
+    # The place is that of the instruction's word.
+    begin = wrong.index(b"INS2")
+    offset = int.from_bytes(wrong[begin + 8 : begin + 16], "little")
+    assert [str(d.location) for d in refused.value.diagnostics] == [f"w.s2t: byte {offset + 6 * 32}"]
     assert refused.value.diagnostics[0].message == (
         'instruction 6 (conv weight-gradient): src0, tensor 13 "dy", lies in storage 11, which lives from instruction '
         "5 to 6"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dlc.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.program import Instruction, Program
 
@@ -17,6 +19,12 @@ def title(number: int, instruction: Instruction) -> str:
     """`instruction 12 (conv weight-gradient)`."""
     stage = instruction.stage.name.lower().replace("_", "-")
     return f"instruction {number} ({instruction.opcode.name.lower()} {stage})"
+
+
+def instruction_of(message: str) -> int | None:
+    """The number of the instruction that a message is about, as `title` writes it; None: it is about another thing."""
+    found = re.match(r"instruction (\d+) \(", message)
+    return int(found[1]) if found else None
 
 
 def tensor_title(program: Program, number: int) -> str:

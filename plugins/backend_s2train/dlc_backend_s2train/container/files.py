@@ -7,6 +7,9 @@ from dataclasses import replace
 from dlc.diagnostics import DlcError, Location
 from dlc.interfaces import Description, Source
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.checks.problems import instruction_of
+from dlc_backend_s2train.container.envelope import open_envelope
+from dlc_backend_s2train.container.layout import WORD_2
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.container.show import show, show_data, summary
 from dlc_backend_s2train.program import Program
@@ -30,7 +33,15 @@ def check(source: Source) -> Program:
     Raises:
         DlcError: as `describe`; or everything that the verifier finds, with the file's name.
     """
-    program = read(source.view(), source.name)
+    content = source.view()
+    program = read(content, source.name)
     if problems := verify(program):
-        raise DlcError(*(replace(problem, location=Location(source.name)) for problem in problems))
+        words = open_envelope(content, source.name).sections["INS2"].offset
+        raise DlcError(*(replace(p, location=_place(source, words, p.message)) for p in problems))
     return program
+
+
+def _place(source: Source, words: int, message: str) -> Location:
+    """The instruction's word, where a message is about one; else the file."""
+    number = instruction_of(message)
+    return Location(source.name, byte=-1 if number is None else words + number * WORD_2)
