@@ -111,7 +111,7 @@ def frames(
     stage: int,
     planes: Array,
     kernels: Array,
-    parts: tuple[list[Positions], list[Positions]],
+    parts: Parts,
     q: int,
     r: int | None = None,
 ) -> bytes:

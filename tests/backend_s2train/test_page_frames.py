@@ -75,10 +75,8 @@ def test_frames_of_linear_layers_are_those_that_the_page_says(stage: Stage) -> N
     features, kernels = {0: (x, w), 1: (dy, w.T), 2: (x.T, dy.T)}[int(stage)]
     sent = {0: (x, w), 1: (dy, w), 2: (x, dy)}[int(stage)]
     blocks = np.pad(kernels, ((0, -len(kernels) % 16), (0, 0))).reshape(-1, 16, kernels.shape[1]).swapaxes(1, 2)
-    parts: page_frames.Parts = (
-        [([float(n) for n in range(len(features))], [0.0])],
-        [([0.0], [float(j) for j in range(16)])],
-    )
+    rows: page_frames.Positions = list(range(len(features))), [0]
+    parts = [rows], [([0], list(range(16)))]
     con = conversion(Opcode.LINEAR, stage, g)
     one, other = (np.ascontiguousarray(operand).view(np.uint16) for operand in sent)
     expected = b"".join(send(con, one, other))
