@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again(program: Program) -> None:
     assert write(found) == data
 
 
-@pytest.mark.parametrize("make", PROGRAMS.values(), ids=str)
+@pytest.mark.parametrize("make", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_programs_made_by_hand_are_read_again(make: Callable[[], Program]) -> None:
     data = write(make())
     assert read(memoryview(data), "x.s2t") == make()
