@@ -229,10 +229,24 @@ class Session:
         return [content for content, _ in found]
 
     def _at_once(self, work: Sequence[tuple[Job, Key, str]]) -> list[tuple[bytes, bool]]:
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import CancelledError, ThreadPoolExecutor
+        from threading import Event
+
+        failed = Event()
+
+        def attempt(job: Job, key: Key, title: str) -> tuple[bytes, bool]:
+            # An interruption ends the tools that run; their threads must not start the next ones meanwhile. Jobs start
+            # in order, so the result that is asked for first is never one that was left out here.
+            if failed.is_set():
+                raise CancelledError
+            try:
+                return self._job(job, key, title)
+            except BaseException:
+                failed.set()
+                raise
 
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
-            futures = [pool.submit(self._job, *each) for each in work]
+            futures = [pool.submit(attempt, *each) for each in work]
             try:
                 return [f.result() for f in futures]
             except BaseException:
