@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 1000, 420
 
 @dataclass(frozen=True)
 class Rectangle:
-    """One value: alive from a step to a step, at an address."""
+    """One value or storage: its lifetime to the right, its addresses upwards."""
 
     x: float
     y: float

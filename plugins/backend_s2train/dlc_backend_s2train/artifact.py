@@ -125,9 +125,7 @@ def signature_of(program: Program, entry: Entry) -> Signature:
 def _check(plan: Plan) -> None:
     if any(not isinstance(step, S2Instruction) for step in plan.steps) or not plan.steps:
         raise _refused("the pipeline leaves steps that are no instructions", "put s2-select before schedule")
-    over = {plan.graph.outputs[i].digest for i, _ in plan.graph.aliases}
-    outputs = {o.digest for o in plan.graph.outputs} | over
-    if any(digest not in plan.slots and digest not in outputs for digest in plan.values):
+    if any(digest not in plan.slots and digest not in plan.outputs for digest in plan.values):
         raise _refused("the plan has no places for its values", "end the pipeline with plan-memory")
 
 

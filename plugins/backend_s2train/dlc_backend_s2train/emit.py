@@ -82,12 +82,13 @@ class _Emitter:
     # ---- what stays ----
     def _inputs(self, plan: Plan, address: int, count: int, stays: bool) -> int:
         """Weights, states and constants, or what the host gives; the address behind them."""
+        norms = _norms(plan)
         for op in (*plan.graph.inputs, *plan.constants):
             given = isinstance(op, Input) and op.role in ("data", "label")
             if given is stays or op.digest in self._fixed:
                 continue
             role = _INPUTS[op.role] if isinstance(op, Input) else Role.WEIGHT
-            role = Role.NORM if _is_norm(plan, op) else role
+            role = Role.NORM if op.digest in norms else role
             name = op.name if isinstance(op, Input | Constant) and op.name else f"constant {len(self.storages)}"
             self._kinds[op.digest] = _ELEMENTS[op.dtype.name], role, name
             self._fixed[op.digest] = len(self.storages)
@@ -218,10 +219,10 @@ def _initial(op: Op) -> Array | None:
             return None
 
 
-def _is_norm(plan: Plan, op: Op) -> bool:
-    """Whether the unit behind the array reads a parameter."""
-    steps = (s for s in plan.steps if isinstance(s, S2Instruction) and op in s.args)
-    return any(x == op and r[0] in ("bn0", "bn1") for s in steps for x, r in zip(s.args, s.reads, strict=True))
+def _norms(plan: Plan) -> set[str]:
+    """Digests of the parameters that the unit behind the array reads."""
+    steps = (s for s in plan.steps if isinstance(s, S2Instruction))
+    return {x.digest for s in steps for x, r in zip(s.args, s.reads, strict=True) if r[0] in ("bn0", "bn1")}
 
 
 def program_of(plans: Mapping[str, Plan]) -> Program:

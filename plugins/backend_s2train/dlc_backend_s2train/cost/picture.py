@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from dlc.diagnostics import escape
+from dlc.memory_html import HEIGHT, WIDTH, Rectangle
 from dlc_backend_s2train.program import Arena, Program, Storage
 
-WIDTH, HEIGHT = 1000, 420
-"""Of the drawing, in its own units; the page scales it."""
 PLANNED = (Arena.FEATURES, Arena.FEATURE_GRADIENTS, Arena.WEIGHT_GRADIENTS)
 """Arenas whose storages a planner places over time; the others stay from one run to the next."""
 _HUES = {
@@ -59,19 +58,6 @@ def peak_and_bound(storages: Sequence[Storage]) -> tuple[int, int]:
         return 0, 0
     peak = max(s.address + s.size for s in used) - min(s.address for s in used)
     return peak, max(level for _, level in live_bytes(used))
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """A storage: its lifetime to the right, its addresses upwards."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    hue: int
-    title: str
-    """Shown on hover."""
 
 
 @dataclass(frozen=True)
@@ -175,5 +161,6 @@ def _names(program: Program) -> dict[int, str]:
     for tensor in program.tensors:
         held.setdefault(tensor.storage, []).append(escape(tensor.name))
     return {
-        n: ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") for n, names in held.items()
+        n: ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        for n, names in held.items()
     }
