@@ -48,6 +48,13 @@ def named_inputs(
     return given
 
 
+def in_order(ports: tuple[Port, ...], args: tuple[object, ...]) -> tuple[object, ...]:
+    """Arrays in the order of several inputs as a mapping of names; other arguments as they are."""
+    if len(args) < 2 or len(args) != len(ports) or any(isinstance(a, Mapping) for a in args):
+        return args
+    return ({p.name: a for p, a in zip(ports, args, strict=True)},)
+
+
 def input_array(port: Port, value: object) -> Array:
     """A given value as a C-contiguous array of the port's exact type; copied only where it cannot be read in place."""
     array = cast("Array", value) if isinstance(value, np.ndarray) else _imported(port, value)

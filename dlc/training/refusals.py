@@ -11,11 +11,15 @@ from dlc.training.bundle import Classes
 from dlc.types import Array
 
 
+def wrong_labels(labels: Array, classes: Classes) -> Array:
+    """Which labels are no classes: bool, of their shape."""
+    wrong = (labels < 0) | (labels >= classes.count)
+    return np.asarray(wrong if classes.ignore is None else wrong & (labels != classes.ignore))
+
+
 def bad_label(name: str, labels: Array, classes: Classes) -> DlcError:
     """The first label that is no class."""
-    wrong = (labels < 0) | (labels >= classes.count)
-    if classes.ignore is not None:
-        wrong &= labels != classes.ignore
+    wrong = wrong_labels(labels, classes)
     at = tuple(int(k) for k in np.unravel_index(int(np.argmax(wrong)), labels.shape))
     besides = "" if classes.ignore is None else f", or {classes.ignore} for what does not count"
     return error(

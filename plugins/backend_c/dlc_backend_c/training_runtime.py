@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlc import Port, Signature
+from dlc.calling import in_order
 from dlc.training.bundle import Classes
 from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
 from dlc.types import DTYPES, Array, Type
@@ -181,7 +182,7 @@ class TrainingModel:
         inputs: Mapping[str, object],
     ) -> tuple[int, list[Array], list[Array]]:
         function, memory = self._library.function(f"{name}_run"), self._memory()
-        placed = _in_order(signature, args)
+        placed = in_order(signature.inputs, args)
         return self._library.call(lambda i, o: function(memory, i, o), signature, placed, out, inputs)
 
     def _check(self, code: int, read: list[Array], loss: float) -> None:
@@ -226,11 +227,3 @@ def _signature(told: Mapping[str, Any]) -> Signature:
 
 def _named(signature: Signature, written: list[Array]) -> dict[str, Array]:
     return dict(zip((p.name for p in signature.outputs), written, strict=True))
-
-
-def _in_order(signature: Signature, args: tuple[object, ...]) -> tuple[object, ...]:
-    """Arrays in the order of the inputs as a mapping of names; other arguments as they are."""
-    ports = signature.inputs
-    if len(args) < 2 or len(args) != len(ports) or any(isinstance(a, Mapping) for a in args):
-        return args
-    return ({p.name: a for p, a in zip(ports, args, strict=True)},)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from dlc import DlcError
@@ -12,14 +12,13 @@ from dlc.manifest import read_manifest
 from dlc.program import ArrayProgram
 from dlc.spec import Spec
 from dlc.training.bundle import Classes
-from dlc.types import Array
 from dlc_backend_s2train.artifact import memory_of, signature_of
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.container.files import check
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Entry, Program
 from dlc_backend_s2train.simulate import Machine
-from dlc_backend_s2train.training import Trained, identity_of
+from dlc_backend_s2train.training import Trained, entry_of, identity_of
 
 
 def load(directory: Path) -> ArrayProgram | Trained:
@@ -47,14 +46,8 @@ def _callable(source: Source, program: Program, mode: Mode) -> ArrayProgram | Tr
     entries = {entry.name: entry for entry in program.entries}
     if {"predict", "step", "evaluate"} <= entries.keys() and all(_tells_loss(entries[n]) for n in ("step", "evaluate")):
         return _trained(source, machine, {name: signature_of(program, entry) for name, entry in entries.items()})
-    name, signature = program.entries[0].name, signature_of(program, program.entries[0])
-
-    def run(*arrays: Array) -> Sequence[Array]:
-        given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
-        found = machine.run(name, given)
-        return [found[port.name] for port in signature.outputs]
-
-    return ArrayProgram(signature, run)
+    first = program.entries[0]
+    return entry_of(machine, first.name, signature_of(program, first))
 
 
 def _tells_loss(entry: Entry) -> bool:

@@ -7,19 +7,18 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from dlc import DlcError, ExitCode
-from dlc.calling import input_array, named_inputs, output_buffers
+from dlc.calling import in_order
 from dlc.diagnostics import error
 from dlc.interfaces import Port, Signature
+from dlc.program import ArrayProgram
 from dlc.training.bundle import Classes
-from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
+from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite, wrong_labels
 from dlc.types import Array
 from dlc.writing import write_whole
 from dlc_backend_s2train.decompose.names import assembled
@@ -140,30 +139,14 @@ class Trained:
         inputs: Mapping[str, object],
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        placed: Mapping[str, object] = {}
-        if len(args) == len(signature.inputs):
-            placed = {port.name: value for port, value in zip(signature.inputs, args, strict=True)}
-        given = named_inputs(signature.inputs, () if placed else args, {**placed, **inputs})
-        read = {port.name: input_array(port, given[port.name]) for port in signature.inputs}
-        self._check_labels(read)
-        buffers = output_buffers(signature, out or {}, list(read.values()))
-        made = self.machine.run(entry, read)
-        found: dict[str, Array] = {}
-        for port, buffer in zip(signature.outputs, buffers, strict=True):
-            value = np.asarray(made[port.name], port.type.dtype.numpy).reshape(port.type.shape)
-            if buffer is not None:
-                buffer[...] = value
-            found[port.name] = value if buffer is None else buffer
-        return found
+        called = entry_of(self.machine, entry, signature, self._check_labels)
+        return called(*in_order(signature.inputs, args), out=out, **inputs)
 
     def _check_labels(self, read: Mapping[str, Array]) -> None:
         labels = read.get(self.label)
         if labels is None or self.classes is None:
             return
-        wrong = (labels < 0) | (labels >= self.classes.count)
-        if self.classes.ignore is not None:
-            wrong &= labels != self.classes.ignore
-        if wrong.any():
+        if wrong_labels(labels, self.classes).any():
             raise bad_label(self.label, labels, self.classes)
 
     def _held(self, roles: set[Role]) -> dict[str, Array]:
@@ -187,6 +170,21 @@ class Trained:
                 operands = instruction.operands
                 found |= {operands[slot]: None for slot in ("dst0", "dst1", "aux") if slot in operands}
         return list(found)
+
+
+def entry_of(
+    machine: Machine, name: str, signature: Signature, check: Callable[[Mapping[str, Array]], None] | None = None
+) -> ArrayProgram:
+    """An entry as a function of arrays; `check` may refuse them before the machine runs."""
+
+    def run(*arrays: Array) -> Sequence[Array]:
+        given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
+        if check is not None:
+            check(given)
+        found = machine.run(name, given)
+        return [found[port.name] for port in signature.outputs]
+
+    return ArrayProgram(signature, run)
 
 
 def identity_of(content: bytes | memoryview) -> bytes:
