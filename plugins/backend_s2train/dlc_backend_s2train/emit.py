@@ -12,6 +12,7 @@ from dlc.graph import Constant, Input, Op, Tensor
 from dlc.interfaces import Reason
 from dlc.plan import Plan, results_of
 from dlc.types import Array
+from dlc_backend_s2train.decompose.runs import copied_runs
 from dlc_backend_s2train.decompose.samples import parts
 from dlc_backend_s2train.instruction import (
     S2Instruction,
@@ -160,6 +161,8 @@ class _Emitter:
 
     def _several(self, step: Op) -> list[Instruction]:
         assert isinstance(step, S2Instruction)
+        if runs := copied_runs(step):
+            return [self._copy(step, *run) for run in runs]
         operands: dict[Slot, int] = {}
         for arg, (slot, shape, offset) in zip(step.args, step.reads, strict=True):
             operands[slot_of(slot)] = self._view(arg, shape, offset)
@@ -180,6 +183,12 @@ class _Emitter:
             for geometry in _parts(step)
         ]
 
+    def _copy(self, step: S2Instruction, arg: Op, shape: tuple[int, ...], offset: int, into: int) -> Instruction:
+        """The copy of one run of several, to byte `into` of the result."""
+        (value,) = results_of(step)
+        operands: dict[Slot, int] = {"src0": self._view(arg, shape, offset), "dst0": self._view(value, shape, into)}
+        return Instruction(*opcode_of(step), operands=operands)
+
     def _view(self, value: Op, shape: tuple[int, ...], offset: int) -> int:
         element, role, name = self._kinds[value.digest]
         view = View(name, self._place[value.digest], shape, element, role, offset)
@@ -195,6 +204,8 @@ class _Emitter:
 def _parts(step: Op) -> tuple[Geometry | None, ...]:
     """The geometries of the instructions that a step becomes."""
     assert isinstance(step, S2Instruction)
+    if runs := copied_runs(step):
+        return (None,) * len(runs)
     found = parts(step)
     return (geometry_of(step.geometry),) if isinstance(found, Reason) else found
 

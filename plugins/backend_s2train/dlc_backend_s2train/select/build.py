@@ -55,7 +55,7 @@ class Builder:
         """An input in the device's element type, or a constant."""
         if isinstance(op, Input):
             return Input(op.name, Type(f16 if op.dtype.is_float else i32, op.shape), op.role)
-        assert is_constant(op, {}), f"{op} is computed by no instruction"
+        assert is_constant(op), f"{op} is computed by no instruction"
         values = parameters.known_value(op)
         assert values is not None
         return parameters.held(op, parameters.half(values))
@@ -77,11 +77,12 @@ class Builder:
         return self._done[id(group)]
 
     def _before(self, group: Group) -> list[Group]:
-        keys = (g.value for g in group.reads.values() if isinstance(g.value, str))
+        keys = (g.value for g in (*group.reads.values(), *group.sources) if isinstance(g.value, str))
         return [self._made[k][0] for k in keys if k in self._made]
 
     def _emitted(self, group: Group) -> S2Instruction:
         reads = [(slot, group.reads[slot]) for slot in OPERANDS if slot in group.reads]
+        reads += [("src0", given) for given in group.sources]
         writes = [(slot, group.writes[slot]) for slot in OPERANDS if slot in group.writes]
         told: list[Read] = [(slot, given.shape, given.offset) for slot, given in reads]
         gives: list[Write] = [

@@ -75,6 +75,8 @@ class Group:
     flags: Flag = NO_FLAGS
     reads: dict[Slot, Given] = field(default_factory=dict[Slot, Given])
     writes: dict[Slot, Made] = field(default_factory=dict[Slot, Made])
+    sources: list[Given] = field(default_factory=list[Given])
+    """What is read beyond slots, in order: the runs that copies put behind each other."""
     origin: list[Op] = field(default_factory=list[Op])
     """The ops that went into it, for names and messages."""
 

@@ -10,8 +10,9 @@ from dlc.ops.normalize import BatchNorm, BatchNormTraining, Softmax
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
+from dlc.ops.shape import Concat, Slice
 from dlc_backend_s2train.program import Element, Flag, Role
-from dlc_backend_s2train.select import affine, batches, biases, dropout, losses, norms, pools, products
+from dlc_backend_s2train.select import affine, batches, biases, copies, dropout, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made
 from dlc_backend_s2train.select.selection import Selection
@@ -46,6 +47,15 @@ def visit(work: Selection, op: Op) -> None:
             losses.probabilities(work, op)
         case Add() if bias := biases.bias_of(op):
             biases.forward(work, op, bias)
+        case _:
+            _visit_elements(work, op)
+
+
+def _visit_elements(work: Selection, op: Op) -> None:
+    """What moves or computes each element by itself."""
+    match op:
+        case Concat() | Slice():
+            copies.forward(work, op)
         case _ if found := affine.affine_of(op):
             affine.forward(work, op, found)
         case _ if is_sum(op):

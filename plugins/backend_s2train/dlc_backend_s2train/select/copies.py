@@ -1,0 +1,70 @@
+"""Concatenations and slices as copies of the runs of elements that lie side by side on both sides.
+
+    y = concat(a, b) along the channels of one sample   →   copy a to the begin of y, copy b behind it
+
+Behind more than one index in front of the axis there is a run for each of them. All are one op of the graph of
+instructions, so that its memory is planned as a whole; the program has an instruction for each run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from dlc.graph import Op
+from dlc.ops.shape import Concat, Slice
+from dlc_backend_s2train.program import Element, Opcode, Role, Stage
+from dlc_backend_s2train.select.effects import is_row, offset
+from dlc_backend_s2train.select.group import Given, Group, Made
+from dlc_backend_s2train.select.selection import Selection
+
+MOST: Final = 256
+"""Runs of one op: each is an instruction with two tensors of its own."""
+_HALF: Final = 2
+"""Bytes of an fp16."""
+Run = tuple[Op, int, tuple[int, ...]]
+"""A value, its element at which the run begins, the run's shape."""
+
+
+def runs_of(op: Op) -> list[Run] | str:
+    """The runs that an op puts behind each other; or why it is no such op."""
+    if not op.dtype.is_float:
+        return f"it moves {op.dtype}: copies move floats"
+    match op:
+        case Concat(xs=xs, axis=axis):
+            outer = math.prod(op.shape[:axis])
+            parts = [(x, axis, 0, x.shape[axis:]) for x in xs if x.type.size]
+        case Slice(x=x, starts=starts, sizes=sizes):
+            cut = [d for d, (size, extent) in enumerate(zip(sizes, x.shape, strict=True)) if size != extent]
+            if any(step != 1 for step in op.steps) or len(cut) != 1:
+                return f"it takes {list(sizes)} of {x.type}: copies move whole rows of all but one dimension"
+            (axis,) = cut
+            outer = math.prod(op.shape[:axis])
+            parts = [(x, axis, starts[axis] * math.prod(x.shape[axis + 1 :]), (sizes[axis], *x.shape[axis + 1 :]))]
+        case _:
+            return f"{op.text_name} is no copy"
+    if outer * len(parts) > MOST or not op.type.size:
+        return f"it would take {outer * len(parts):,} copies of runs of elements; {MOST} are the most"
+    # All of one outer index first: that is the order of the result.
+    return [
+        (x, k * math.prod(x.shape[axis:]) + first, (*x.shape[:axis], *shape) if outer == 1 else shape)
+        for k in range(outer)
+        for x, axis, first, shape in parts
+    ]
+
+
+def forward(work: Selection, op: Concat | Slice) -> None:
+    """Copy the runs, in the order of the result."""
+    found = runs_of(op)
+    if isinstance(found, str):
+        work.refuse(op, found)
+        return
+    if any(is_row(x) for x, _, _ in found):
+        work.refuse(op, "gradients of a norm's parameters are fp32: copies of runs move fp16")
+        return
+    group = Group(Opcode.COPY, Stage.FORWARD, op, origin=[op])
+    for x, first, shape in found:
+        given = work.given(x)
+        group.sources.append(Given(given.value, shape, offset(x) + _HALF * first))
+    group.writes["dst0"] = Made(op.digest, Element.FP16, op.shape, Role.ACTIVATION)
+    work.groups.append(group)
