@@ -40,8 +40,13 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return dict(zip(graph.names, evaluate_ops(graph.outputs, known), strict=True))
 
 
-def is_constant(op: Op, memo: dict[str, bool]) -> bool:
-    """Whether an op depends on no input; `memo` carries answers between calls."""
+def is_constant(op: Op, memo: dict[str, bool] | None = None) -> bool:
+    """Whether an op depends on no input; `memo` carries answers between calls.
+
+    Without one, the search ends at the first input that is found: for a few ops of a graph that is deep.
+    """
+    if memo is None:
+        return _needs_no_input(op)
     stack = [op]
     while stack:
         x = stack[-1]
@@ -51,3 +56,16 @@ def is_constant(op: Op, memo: dict[str, bool]) -> bool:
             memo[x.digest] = not isinstance(x, Input) and all(memo[o.digest] for o in x.operands)
             stack.pop()
     return memo[op.digest]
+
+
+def _needs_no_input(op: Op) -> bool:
+    seen, stack = {op.digest}, [op]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Input):
+            return False
+        for operand in x.operands:
+            if operand.digest not in seen:
+                seen.add(operand.digest)
+                stack.append(operand)
+    return True

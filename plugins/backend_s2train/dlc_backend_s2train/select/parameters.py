@@ -31,7 +31,7 @@ def known_value(op: Op) -> Array | None:
                 return None
             case value:
                 return np.full(op.shape, value, op.dtype.numpy)
-    return np.asarray(evaluate_ops((op,), {})[0]) if is_constant(op, {}) else None
+    return np.asarray(evaluate_ops((op,), {})[0]) if is_constant(op) else None
 
 
 def half(values: Array) -> Array:
