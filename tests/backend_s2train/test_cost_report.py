@@ -12,7 +12,6 @@ from dlc_backend_s2train.cost.packing import gains
 from dlc_backend_s2train.cost.report import (
     HEADINGS,
     LANES,
-    comparison,
     data,
     packing_table,
     rows,
@@ -189,12 +188,3 @@ def test_gains_of_a_step() -> None:
     assert len(forward) == 3
     # The last of them pools, so images would have to lie eight apart.
     assert [found[n].after * 96 // found[n].before for n in forward if n in found] == [86, 86]
-
-
-def test_fused_and_unfused_are_compared() -> None:
-    one, other = (resnet18_step(4, fused) for fused in (True, False))
-    # (48,311,952 + 11,164,352) elements of two bytes and four labels of four; 30,016,936 elements of two.
-    # Without fusion (59,846,489 + 11,164,352 + 41,322,017) less 242 of softmax and entropy one by one, and labels.
-    assert comparison(one, other) == (
-        "reads 118,952,624 B, writes 60,033,872 B: 79.7 % of 224,665,248 B without fusion"
-    )

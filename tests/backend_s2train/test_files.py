@@ -99,9 +99,10 @@ def test_the_build_tells_them(built: Path, capsys: pytest.CaptureFixture[str]) -
     lines = said[0].splitlines()
     assert lines[1].startswith("peak memory of a training step ")
     assert "arena " in lines[1] and "(lower bound " in lines[1] and lines[1].endswith(", gap 0.00 %)")
-    assert lines[-2].startswith("step: ") and " over the link " in lines[-2]
-    assert lines[-1].startswith("cycles: ") and "parallel" in lines[-1] and "serial" in lines[-1]
-    assert "broadcast steps" in lines[-1]
+    assert lines[-3].startswith("step: ") and " over the link " in lines[-3]
+    assert lines[-2].startswith("cycles: ") and "parallel" in lines[-2] and "serial" in lines[-2]
+    assert "broadcast steps" in lines[-2]
+    assert lines[-1].startswith("traffic of operands: ") and " without fusion (features and gradients " in lines[-1]
 
 
 def test_a_repeated_build_imports_no_arrays(built: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlc.diagnostics import escape, quote
+from dlc_backend_s2train.cost.lines import fusion_line
+from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.text import print_v2
 from dlc_backend_s2train.program import Arena, Entry, Instruction, Program, Slot, Storage, Tensor
@@ -43,6 +45,7 @@ def show_data(program: Program, name: str) -> dict[str, Any]:
                 "name": entry.name,
                 "begin": entry.begin,
                 "end": entry.end,
+                **fusion_facts(program, entry),
                 **{kind: _ports(program, pairs) for kind, pairs in _bindings(entry)},
             }
             for entry in program.entries
@@ -101,6 +104,7 @@ def _summary(program: Program, name: str) -> list[tuple[str, str]]:
     rows = [("program", escape(name)), ("machine", array)]
     for entry in program.entries:
         rows.append(("entry", f"{escape(entry.name)}: {entry.end - entry.begin} instructions"))
+        rows.append(("  moves", f"operands: {fusion_line(fusion_facts(program, entry))}"))
         for kind, pairs in _bindings(entry):
             rows += [(f"  {kind.removesuffix('s')}", _port(program, port, number)) for port, number in pairs]
     for arena, count, whole, peak in memory(program):

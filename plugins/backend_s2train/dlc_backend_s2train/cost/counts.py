@@ -8,12 +8,34 @@ written; here they read both and write the weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from enum import Enum
+from typing import Final
 
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.program import Instruction, Program, Slot, Stage
+from dlc_backend_s2train.isa.forms import Way
+from dlc_backend_s2train.program import Instruction, Program, Role, Slot, Stage
+
+
+class Kind(Enum):
+    """A class of operands; the value is its name in facts."""
+
+    FEATURES = "features"
+    """Inputs, results, gradients of both, masks, pointers, sums that are not complete."""
+    GRADIENTS = "weight_gradients"
+    WEIGHTS = "weights"
+    """With parameters and statistics of norms."""
+    STATES = "states"
+    """What an optimizer keeps."""
+
+
+KIND_OF: Final[Mapping[Role, Kind]] = dict.fromkeys(Role, Kind.FEATURES) | {
+    Role.WEIGHT_GRADIENT: Kind.GRADIENTS,
+    Role.WEIGHT: Kind.WEIGHTS,
+    Role.NORM: Kind.WEIGHTS,
+    Role.STATE: Kind.STATES,
+}
 
 
 @dataclass(frozen=True)
@@ -46,10 +68,19 @@ def touched(program: Program, instruction: Instruction, without: Collection[Slot
     total = Touched()
     for slot, way in access(instruction).items():
         if slot not in without:
-            count, size = _amount(program, instruction, slot)
-            total += Touched(read=count, read_bytes=size) if way != "write" else Touched()
-            total += Touched(written=count, written_bytes=size) if way != "read" else Touched()
+            count, size = amount(program, instruction, slot)
+            total += _touch(way, count, size)
     return total
+
+
+def by_kind(program: Program, begin: int = 0, end: int | None = None) -> dict[Kind, Touched]:
+    """What instructions `begin` to before `end` read and write, by what it is. Raises DlcError."""
+    found = dict.fromkeys(Kind, Touched())
+    for instruction in program.instructions[begin:end]:
+        for slot, way in access(instruction).items():
+            kind = KIND_OF[program.tensors[instruction.operands[slot]].role]
+            found[kind] += _touch(way, *amount(program, instruction, slot))
+    return found
 
 
 def traffic_of(program: Program, begin: int = 0, end: int | None = None) -> Touched:
@@ -57,18 +88,18 @@ def traffic_of(program: Program, begin: int = 0, end: int | None = None) -> Touc
     return sum((touched(program, i) for i in program.instructions[begin:end]), Touched())
 
 
-def part_of(one: Touched, other: Touched) -> Fraction:
-    """Bytes of `one`, a fused program, as a part of those of `other`, the same program unfused."""
-    return Fraction(one.bytes, other.bytes) if other.bytes else Fraction(1)
+def _touch(way: Way, count: int, size: int) -> Touched:
+    read, written = way != "write", way != "read"
+    return Touched(count * read, count * written, size * read, size * written)
 
 
-def _amount(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int]:
+def amount(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int]:
     """(elements, bytes) of the samples and channels of an operand that the instruction touches."""
     tensor = program.tensors[instruction.operands[slot]]
     count = tensor.count
     if instruction.geometry is not None:
         g = program.geometries[instruction.geometry]
-        gradient = instruction.stage is Stage.WEIGHT_GRADIENT
+        gradient = instruction.product is Stage.WEIGHT_GRADIENT
         if slot in (("src0", "src1") if gradient else _SAMPLED):
             count = _share(count, tensor.shape, 0, g.samples)
         if slot == ("src1" if gradient else "src0"):

@@ -13,6 +13,7 @@ from dlc_backend_s2train.cost.lines import READINGS
 from dlc_backend_s2train.cost.packing import gains
 from dlc_backend_s2train.cost.picture import memory_html
 from dlc_backend_s2train.cost.report import timeline_html
+from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.program import Entry, Program
 
 
@@ -36,7 +37,7 @@ def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
         products = target.cores * target.columns * target.rows * width * found.cycles
         use = float(100 * Fraction(found.macs, products)) if products else 0.0
         facts |= {f"cycles_{reading}": found.cycles, f"use_{reading}_percent": f"{use:.3g}"}
-    return facts
+    return {**facts, **fusion_facts(program, entry)}
 
 
 def pages(artifact: Artifact) -> dict[str, str]:

@@ -7,10 +7,11 @@ from typing import Final, Literal
 
 READINGS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
 """How a PE may compute, see `cost.cycles`."""
+_MEGA: Final = 1_000_000
 
 
 def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
-    """The figures in two lines; nothing where there are none."""
+    """The figures in three lines; nothing where there are none."""
     if "cost_of" not in facts:
         return ()
     number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
@@ -20,4 +21,26 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
         f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
         f"cycles: {', '.join(cycles)}; "
         f"of {number['steps']} broadcast steps, mosaics of images would leave {number['packed_steps']}",
+        f"traffic of operands: {fusion_line(facts)}",
     )
+
+
+def fusion_line(facts: Mapping[str, int | str]) -> str:
+    """What fusion leaves of the traffic of operands: `126.6 MB, 58.7 % of 215.6 MB without fusion (…)`.
+
+    Args:
+        facts: `traffic_…` and `unfused_…`, in bytes, as `cost.unfused.fusion_facts` tells them.
+    """
+    features = _share(["features_bytes"], facts)
+    weights = _share([f"{key}_bytes" for key in ("weight_gradients", "weights", "states")], facts)
+    whole = f"{_size(int(facts['traffic_bytes']))}, {_share(['bytes'], facts)} of {_size(int(facts['unfused_bytes']))}"
+    return f"{whole} without fusion (features and gradients {features}, weights {weights})"
+
+
+def _share(keys: Sequence[str], facts: Mapping[str, int | str]) -> str:
+    one, other = (sum(int(facts[f"{side}_{key}"]) for key in keys) for side in ("traffic", "unfused"))
+    return f"{100 * one / other:.1f} %" if other else "none"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= _MEGA else f"{count:,} B"

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlc.diagnostics import escape
-from dlc_backend_s2train.cost.counts import part_of, traffic_of
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
+from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.packing import gains
 from dlc_backend_s2train.cost.picture import render
+from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.program import Entry, Program
 
 HEADINGS = (
@@ -111,13 +112,6 @@ def packing_table(program: Program) -> str:
         words = f"total: {before - saved:,} of {before:,} broadcast steps are left"
         sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
     return "\n\n".join(sections)
-
-
-def comparison(fused: Program, unfused: Program) -> str:
-    """What operands of two programs for the same computation come to, in a line. Raises DlcError."""
-    one, other = traffic_of(fused), traffic_of(unfused)
-    share = f"{100 * float(part_of(one, other)):.1f} %"
-    return f"reads {one.read_bytes:,} B, writes {one.written_bytes:,} B: {share} of {other.bytes:,} B without fusion"
 
 
 @dataclass(frozen=True)
@@ -242,5 +236,5 @@ def _line(program: Program, entry: Entry, assumptions: Assumptions) -> Line:
             )
             bars.append(Bar(at, y, (last - first) * WIDTH / end, _LANE_HEIGHT - 6, _COLOURS[lane], title))
     marks = tuple((k * WIDTH / _MARKS, f"{k * end // _MARKS:,}") for k in range(_MARKS))
-    said = tuple(facts(total(costs, program.target)))
+    said = (*facts(total(costs, program.target)), ("operands", fusion_line(fusion_facts(program, entry))))
     return Line(escape(entry.name), tuple(bars), marks, said, tuple(rows(program, costs)))
