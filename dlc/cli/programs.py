@@ -41,6 +41,19 @@ def program_file(space: Workspace, subject: str) -> tuple[Backend, Source] | Non
     return None if backend is None else (backend, source)
 
 
+def built_file(space: Workspace, subject: str) -> tuple[Backend, Source] | None:
+    """As `program_file`; of a directory that holds a program, the file that is the whole of it, if there is one."""
+    path = Path(subject)
+    if not path.is_dir():
+        return program_file(space, subject)
+    from dlc.loading import made_by
+    from dlc.manifest import read_manifest
+
+    backend = made_by(path, space.registry)
+    entry = path / str(read_manifest(path).data.get("entry", ""))
+    return (backend, Source(entry)) if entry.suffix in backend.suffixes else None
+
+
 @contextmanager
 def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,7 @@ def verify(
     """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
 
     A file that is a whole program is checked without running it; with inputs or something to compare with it runs too.
+    Of a directory that holds such a file that is checked as well.
 
     A program built with --train holds the model that it is compared with; for others in directories --model names it.
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
@@ -118,25 +120,17 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir), asked)
     _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
-    from dlc.cli.programs import (
-        call,
-        gather_feeds,
-        open_program,
-        own_model,
-        program_file,
-        refuse_flags,
-        tell_random,
-    )
+    from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
 
     space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
-    file = program_file(space, subject)
+    file = built_file(space, subject)
     checked = file[0].check(file[1]) if file else ""
-    if file and not (inputs or expected or model):
-        refuse_flags(chosen)
-        _refuse({"--rtol": rtol is not None, "--atol": atol is not None, "--seed": seed}, "no outputs are compared")
-        return Outcome(f"{escape(subject)}: {checked}", {"checked": checked})
     built = Path(subject).is_dir() or file is not None
+    unasked = {"--rtol": rtol is not None, "--atol": atol is not None, "--seed": seed}
+    alone = bool(checked) and not (inputs or expected or model)
+    if alone and not Path(subject).is_dir():
+        return _only(chosen, checked, unasked)
     behind = model or (None if built else Path(subject))
     if expected and (reference != "auto" or model):
         raise error(
@@ -150,6 +144,8 @@ def verify(
         open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
     ):
+        if alone and behind is None:
+            return _only(chosen, checked, unasked)
         kind = kind or _checked(reference, behind, chosen)
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         graph = None if expected or built else _differentiated(opened, chosen)
@@ -176,7 +172,16 @@ def verify(
     return judged
 
 
-def _refuse(given: dict[str, object], reason: str) -> None:
+def _only(chosen: flags.Choice, checked: str, unasked: Mapping[str, object]) -> Outcome:
+    """What was found without running a program."""
+    from dlc.cli.programs import refuse_flags
+
+    refuse_flags(chosen)
+    _refuse(unasked, "no outputs are compared")
+    return Outcome(f"{escape(chosen.model)}: {checked}", {"checked": checked})
+
+
+def _refuse(given: Mapping[str, object], reason: str) -> None:
     """Raises DlcError (USAGE): a flag says nothing here."""
     for flag, value in given.items():
         if value:

@@ -1,12 +1,15 @@
 """Programs in single files: what may be done with them, and what is said when they, or their inputs, are not right."""
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from dlc_backend_s2train.container import read, write
 from onnx import helper, numpy_helper
 
 import dlc as package
@@ -113,6 +116,34 @@ def test_verify_alone(dlc: Dlc, golden: Golden) -> None:
         assert dlc("verify", name).code == ExitCode.OK
     golden("files/verify.txt", dlc("verify", "plain.s2t").transcript())
     assert "read before it is written" in dlc("verify", "net.s2t", "--json").document["checked"]
+
+
+def test_verify_of_the_directory(dlc: Dlc, files: Path) -> None:
+    """What holds its model is compared with it too; nothing but a check is left of what does not."""
+    for name in ("learns", "predicts"):
+        Path(name).symlink_to(files / name)
+    assert "nothing is read before it is written\nreference: " in dlc("verify", "learns").out
+    assert dlc("verify", "learns", "--json").document["outputs"][0]["ok"] is True
+    ran = dlc("verify", "predicts")
+    assert (ran.code, ran.out) == (ExitCode.OK, dlc("verify", "plain.s2t").out.replace("plain.s2t", "predicts"))
+    assert dlc("verify", "predicts", "--seed", "3").code == ExitCode.USAGE
+    assert dlc("verify", "predicts", "--target", "s2train").code == ExitCode.USAGE
+    assert dlc("verify", "predicts", "--model", "net.onnx").out.startswith("predicts: 2 instructions")
+
+
+@pytest.mark.parametrize("name", ["learns", "predicts"])
+def test_verify_of_a_directory_with_a_bad_program(dlc: Dlc, files: Path, name: str) -> None:
+    """The file can be read, and its checksums hold; an instruction reads what nothing has written."""
+    shutil.copytree(files / name, "out")
+    path = Path("out/net.s2t")
+    program = read(memoryview(path.read_bytes()), "net.s2t")
+    entries = tuple(replace(entry, inputs=()) for entry in program.entries)
+    path.write_bytes(write(replace(program, entries=entries)))
+    for more in ((), ("x.npy",), ("--model", "net.onnx")):
+        ran = dlc("verify", "out", *more)
+        assert (ran.code, ran.out) == (ExitCode.MODEL, "")
+        assert "out/net.s2t: byte " in ran.err
+        assert "nothing has written bytes 0 to 64" in ran.err
 
 
 def test_verify_with_expected_outputs(dlc: Dlc) -> None:

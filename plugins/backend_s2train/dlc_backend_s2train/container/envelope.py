@@ -95,6 +95,8 @@ def open_envelope(data: memoryview, file: str) -> Envelope:
 
 
 def _header(data: memoryview, file: str) -> dict[str, Any]:
+    if not len(data):
+        raise refusal(file, 0, "this is no .s2t file: it is empty (0 bytes)")
     if bytes(data[: len(MAGIC)]) != MAGIC:
         raise refusal(file, 0, f"this is no .s2t file: it begins with {bytes(data[: len(MAGIC)])!r}, not {MAGIC!r}")
     if len(data) < HEADER.size:
