@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.terminal import Bar, Terminal, json_number
@@ -21,10 +22,16 @@ class Shown:
 
     def step(self, state: State, loss: float) -> None:
         """A step was done."""
+        for note in self._run.program.notes():
+            if note.severity != "note" or not self._terminal.quiet:
+                self._terminal.tell(replace(note, message=f"{self._at(state)}: {note.message}"))
         if self._bar.due:
             rate = state.step * self._run.course.size / state.seconds if state.seconds else 0.0
-            where = f"epoch {state.epoch + 1}, step {state.step} of {self._run.course.steps_per_epoch}"
-            self._bar.at(self._run.done, f"{where}: loss {loss:.4g}, mean {state.mean:.4g}, {rate:,.0f} rows/s")
+            told = f"loss {loss:.4g}, mean {state.mean:.4g}, {rate:,.0f} rows/s"
+            self._bar.at(self._run.done, f"{self._at(state)}: {told}")
+
+    def _at(self, state: State) -> str:
+        return f"epoch {state.epoch + 1}, step {state.step} of {self._run.course.steps_per_epoch}"
 
     def validation(self, row: int) -> None:
         """Validation has come to a row."""

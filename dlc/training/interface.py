@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from dlc.interfaces import Port, Program
 
 if TYPE_CHECKING:
+    from dlc.diagnostics import Diagnostic
     from dlc.training.bundle import Classes
     from dlc.types import Array
 
@@ -42,6 +43,10 @@ class TrainingProgram(Program, Protocol):
             DlcError: a name, shape or type is wrong; a label is none (`bad-label`); the loss is not finite
                 (`not-finite`).
         """
+        ...
+
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """What a user should know of the last step beside its loss: gradients that overflowed."""
         ...
 
     def evaluate(self, *args: object, **inputs: object) -> dict[str, Array]:

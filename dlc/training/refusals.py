@@ -34,10 +34,13 @@ def bad_label(name: str, labels: Array, classes: Classes) -> DlcError:
 def not_finite(loss: float, updates: str) -> DlcError:
     """The loss, or a gradient of a finite one."""
     message = "a gradient is infinite or NaN" if math.isfinite(loss) else f"the loss is {loss}"
-    moved = "weights have moved all the same" if updates == "immediate" else "no weight has moved"
+    moved = {
+        "immediate": "weights have moved all the same",
+        "checked": "updates by gradients that are not finite were left out",
+    }
     return error(
         "not-finite",
-        f"{message}; {moved}",
+        f"{message}; {moved.get(updates, 'no weight has moved')}",
         help="a smaller learning rate, clip, or other data; restore a checkpoint to go on from",
     )
 

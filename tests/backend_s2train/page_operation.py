@@ -56,6 +56,7 @@ class Numbers:
     epsilon: float = 0.0
     seed: int = 0
     nesterov: int = 0
+    growth: int = 0
 
     @property
     def factor(self) -> Any:

@@ -18,7 +18,7 @@ RECORDS = {
     "TENS": "<IIQBBB5x8I",
     "STOR": "<QQIIB7x",
     "GEOM": "<9I2I4i2II3I2I2I",
-    "HYPR": "<7dQB7x",
+    "HYPR": "<7dQB3xI",
     "ENTR": "<III",
     "BIND": "<IIII",
     "WGHT": "<I4xQQ",
@@ -100,6 +100,12 @@ class Simulator:
             address = self.storages[number][0]
             self.memory[address : address + len(content)] = np.frombuffer(content, np.uint8)
         self.runs: dict[str, int] = {}
+        self.overflow = False
+
+    def rescale(self, factor: float) -> None:
+        """What a host does that changes the loss scale."""
+        for number, (rate, momentum, decay, scale, threshold, *rest) in enumerate(self.file.records["HYPR"]):
+            self.file.records["HYPR"][number] = (rate, momentum, decay, scale * factor, threshold * factor, *rest)
 
     def run(self, entry: str, **inputs: Array) -> dict[str, Array]:
         """One run of an entry."""
@@ -109,6 +115,7 @@ class Simulator:
             if kind < 2:
                 self.write(tensor, np.asarray(inputs[name]))
         _, begin, end = self.file.records["ENTR"][number]
+        self.overflow = False
         for (word,) in self.file.records["INS2"][begin:end]:
             self.execute(word, self.runs.get(entry, 0))
         self.runs[entry] = self.runs.get(entry, 0) + 1
@@ -163,6 +170,7 @@ class Simulator:
         operation = Operation(opcode, stage, second >> 2 & 15, flags, shape, figures, run, first, given)
         with np.errstate(all="ignore"):
             made = results(operation)
+        self.overflow |= stage == 3 and opcode == 6 and not made
         for slot, values in made.items():
             if slot in part:
                 whole = self.read(used[slot])

@@ -262,7 +262,7 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
     first = np.asarray(simulator.read(1))
     shapes = {port: machine.program.tensors[n].shape for port, n in machine.program.entries[0].inputs}
     label = next(e for e in machine.program.entries if e.labels).labels[0][0]
-    for step, entry in enumerate(("predict", "step", "step", "evaluate", "predict")):
+    for step, entry in enumerate(("predict", "step", "step", "predict", "evaluate")):
         rng = np.random.default_rng(step)
         fed: dict[str, Any] = {port: rng.standard_normal(shape).astype(np.float32) for port, shape in shapes.items()}
         fed |= {} if entry == "predict" else {label: rng.integers(0, 5, len(fed["x"]), np.int32)}
@@ -272,6 +272,14 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
     assert not np.array_equal(first, simulator.read(1)), "no weight has moved"
 
 
+    # The host scales gradients until they overflow.
+    machine.hypers = tuple(replace(h, scale=h.scale * 2**16, threshold=h.threshold * 2**16) for h in machine.hypers)
+    simulator.rescale(2**16)
+    before = np.asarray(simulator.read(1))
+    machine.run("step", fed)
+    simulator.run("step", **fed)
+    assert simulator.overflow and np.array_equal(before, simulator.read(1))
+    _same(machine, simulator)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_made_by_hand_give_the_same_bits(name: str) -> None:
     machine, simulator = _both(write(PROGRAMS[name]()))
@@ -297,7 +305,8 @@ def _both(data: bytes) -> tuple[Machine, Simulator]:
 
 
 def _same(machine: Machine, simulator: Simulator) -> None:
-    """Everything that lives in memory."""
+    """Everything that lives in memory, and the register."""
+    assert machine.overflow == simulator.overflow
     for number, tensor in enumerate(machine.program.tensors):
         one, other = machine.read(number), simulator.read(number)
         assert _bits(one) == _bits(other), f"tensor {number}, {tensor.name}"

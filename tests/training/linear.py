@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from dlc.diagnostics import error
+from dlc.diagnostics import Diagnostic, error
 from dlc.interfaces import Port, Signature
 from dlc.training.bundle import Classes
 from dlc.training.losses import AnyLoss, parse_loss
@@ -124,6 +124,9 @@ class Linear:
 
     def gradients(self) -> dict[str, Array]:
         return self._gradients
+
+    def notes(self) -> tuple[Diagnostic, ...]:
+        return ()
 
     def all_reduce(self, hook: Callable[[Array], None] | None) -> None:
         del hook

@@ -12,6 +12,7 @@ import numpy as np
 
 from dlc import Port, Signature
 from dlc.calling import in_order
+from dlc.diagnostics import Diagnostic
 from dlc.training.bundle import Classes
 from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
 from dlc.types import DTYPES, Array, Type
@@ -93,6 +94,10 @@ class TrainingModel:
             raise failure
         self._check(code, read, loss)
         return loss
+
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """None: gradients that are not finite are errors of the step."""
+        return ()
 
     def evaluate(self, *args: object, **inputs: object) -> dict[str, Array]:
         """`loss`, which may be infinite or NaN, and the model's outputs on one batch, as at inference."""

@@ -119,8 +119,8 @@ def hyper_of(values: tuple[float, ...]) -> Hyper | None:
     """The inverse of `hyper_values`; None for ()."""
     if not values:
         return None
-    *numbers, seed, nesterov = values
-    return Hyper(*numbers, seed=int(seed), nesterov=bool(nesterov))
+    *numbers, seed, nesterov, growth = values
+    return Hyper(*numbers, seed=int(seed), nesterov=bool(nesterov), growth=int(growth))
 
 
 def flags_of(op: S2Instruction) -> Flag:

@@ -223,6 +223,8 @@ class Hyper:
     nesterov: bool = False
 
 
+    growth: int = 0
+    """Runs without overflow after which the host doubles the loss scale; 0: the scale is fixed."""
 OPERANDS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
 """Operand slots in the order of a version 2 word."""
 Slot = Literal["src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux"]

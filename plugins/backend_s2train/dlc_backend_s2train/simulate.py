@@ -61,6 +61,20 @@ class Machine:
         self._ways = [access(instruction) for instruction in program.instructions]
         self._memory = Memory(program, limit, checked)
         self._runs = {entry.name: 0 for entry in program.entries}
+        self._hypers = program.hypers
+        self.overflow = False
+        """The register `overflow`: whether the last run left an update out, its gradient having infinities or NaN."""
+
+    @property
+    def hypers(self) -> tuple[Hyper, ...]:
+        """The registers of hyper-parameters, which begin as the program's; the host may write them between runs."""
+        return self._hypers
+
+    @hypers.setter
+    def hypers(self, hypers: tuple[Hyper, ...]) -> None:
+        if len(hypers) != len(self._hypers):
+            raise _error("bad-array", f"the machine has {len(self._hypers)} hyper-parameters, not {len(hypers)}")
+        self._hypers = hypers
 
     def run(
         self, entry: str, inputs: Mapping[str, Array], watch: Callable[[int], object] | None = None
@@ -83,6 +97,7 @@ class Machine:
         self._take(function, inputs)
         run = self._runs[entry]
         self._runs[entry] = run + 1
+        self.overflow = False
         for number in range(function.begin, function.end):
             self._execute(number, run)
             if watch is not None:
@@ -131,6 +146,7 @@ class Machine:
             values: dict[Slot, Array] = {}
             values |= {slot: self._memory.read(spans[slot], number) for slot, way in ways.items() if way != "write"}
             results = compute(instruction.opcode, instruction.stage, self._operands(instruction, values, run))
+            self.overflow |= instruction.stage is Stage.WEIGHT_UPDATE and not results
             # All operands are read before any is written, so that a result may take the place of an operand.
             for slot, value in results.items():
                 self._memory.write(spans[slot], value, number)
@@ -147,7 +163,7 @@ class Machine:
             if Flag.DROPOUT in instruction.flags:
                 tensor = program.tensors[instruction.operands["aux"]]
                 first = low * (tensor.count // max(tensor.shape[0], 1))
-        hyper = Hyper() if instruction.hyper is None else program.hypers[instruction.hyper]
+        hyper = Hyper() if instruction.hyper is None else self._hypers[instruction.hyper]
         given = frozenset(instruction.operands)
         return Operands(instruction.flags, instruction.splitting, geometry, hyper, values, given, run, first, self.mode)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from dlc import DlcError, ExitCode
 from dlc.calling import in_order
-from dlc.diagnostics import error
+from dlc.diagnostics import Diagnostic, error
 from dlc.interfaces import Port, Signature
 from dlc.program import ArrayProgram
 from dlc.training.bundle import Classes
@@ -23,6 +23,7 @@ from dlc.types import Array
 from dlc.writing import write_whole
 from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.program import Role
+from dlc_backend_s2train.scaling import LossScale
 from dlc_backend_s2train.select.parameters import TURNED
 from dlc_backend_s2train.simulate import Machine, Snapshot
 
@@ -49,9 +50,11 @@ class Trained:
     template: tuple[str, bytes] = ("", b"")
     begin: Snapshot = field(init=False, repr=False)
     """What the program was built with."""
+    scale: LossScale = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "begin", self.machine.snapshot())
+        object.__setattr__(self, "scale", LossScale(self.machine))
 
     @property
     def arguments(self) -> tuple[Port, ...]:
@@ -63,11 +66,16 @@ class Trained:
         return self._run("predict", self.signature, args, inputs, out)
 
     def train_step(self, *args: object, **inputs: object) -> float:
-        """One step on one batch; its loss, before the weights moved."""
+        """One step on one batch; its loss, before the weights moved. Where gradients overflow, `notes` says so."""
         loss = float(self._run("step", self.step, args, inputs)["loss"].reshape(()))
         if not math.isfinite(loss):
-            raise not_finite(loss, "immediate")
+            raise not_finite(loss, "checked")
+        self.scale.stepped()
         return loss
+
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """That gradients of the last step overflowed, or that the loss scale of the next one is another."""
+        return self.scale.notes
 
     def evaluate(self, *args: object, **inputs: object) -> dict[str, Array]:
         """`loss` and the model's outputs on one batch, as at inference."""
@@ -89,6 +97,7 @@ class Trained:
     def reset(self) -> None:
         """Start again from the values that the program was built with."""
         self.machine.restore(self.begin)
+        self.scale.reset()
 
     def all_reduce(self, hook: Callable[[Array], None] | None) -> None:
         """Refused: there is no moment at which all gradients are known."""
@@ -96,9 +105,9 @@ class Trained:
             raise no_gradients()
 
     def checkpoint(self) -> bytes:
-        """Weights, states and counters of random numbers."""
+        """Weights, states, counters of random numbers, and the loss scale."""
         now = self.machine.snapshot()
-        counters = json.dumps(dict(now.runs), sort_keys=True).encode()
+        counters = json.dumps({"runs": dict(now.runs), **self.scale.state()}, sort_keys=True).encode()
         body = counters + now.weights
         return _HEADER.pack(_MAGIC, zlib.crc32(body), self.identity, len(counters)) + body
 
@@ -117,9 +126,12 @@ class Trained:
         if crc != zlib.crc32(body):
             raise _bad("it is damaged: its checksum is another")
         try:
-            runs = {str(name): int(count) for name, count in json.loads(body[:size]).items()}
+            held = json.loads(body[:size])
+            runs = {str(name): int(count) for name, count in held["runs"].items()}
+            scale = self.scale.check(held)
             self.machine.restore(Snapshot(body[size:], runs))
-        except (ValueError, AttributeError, TypeError) as problem:
+            self.scale.restore(*scale)
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError, RecursionError) as problem:
             raise _bad(str(problem)) from None
 
     def save_onnx(self, path: Path | str) -> None:

@@ -19,14 +19,18 @@ def verify(program: Program) -> list[Diagnostic]:
     Storages do not share bytes while both live; tensors lie inside their storages, aligned to their elements; operands
     exist, have the elements and shapes of the instruction's geometry, and live; every read follows a write of the entry
     unless the host or the weights give the value; no weight is read behind its update; no instruction writes over what
-    it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written.
+    it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written; a loss scale
+    that the host may change is everywhere the same.
     """
     from dlc_backend_s2train.checks.flow import entry_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
     from dlc_backend_s2train.checks.memory import storage_problems, tensor_problems
+    from dlc_backend_s2train.checks.scales import scale_problems
 
     found = list(islice(chain(storage_problems(program), tensor_problems(program)), MOST))
     if any(problem.code in ("no-such-number", "bad-tensor") for problem in found) or len(found) == MOST:
         return found  # what follows looks tensors' storages and rows up
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
+    if not any(problem.code == "no-such-number" for problem in found):
+        found += islice(scale_problems(program), MOST - len(found))
     return found

@@ -226,7 +226,8 @@ HYPR: Final = Record(
         Field("epsilon", "f64", "of a norm in training mode"),
         Field("seed", "u64", "of the random bits"),
         Field("nesterov", "u8", "1: Nesterov's momentum"),
-        Field(_RESERVED, "u8", "0", 7),
+        Field(_RESERVED, "u8", "0", 3),
+        Field("growth", "u32", "runs without overflow after which the host doubles the loss scale; 0: it is fixed"),
     ),
     limit=_IDS,
 )

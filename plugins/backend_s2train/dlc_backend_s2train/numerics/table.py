@@ -24,7 +24,7 @@ Rule = Callable[[Operands], Results]
 
 
 def compute(opcode: Opcode, stage: Stage, operands: Operands) -> Results:
-    """The values of an instruction's written slots; none for those that do not compute.
+    """The values of an instruction's written slots; none for those that do not compute, and for updates left out.
 
     Raises:
         OperandError: the operands do not fit the geometry or each other.
@@ -109,7 +109,10 @@ def _update(given: Operands) -> Results:
     w = given.get(master)
     gradient = given.fit("src0", w.shape)
     velocity = given.fit("aux", w.shape) if "aux" in given.values else None
-    w, velocity_after = descended(gradient, w, velocity, given.hyper)
+    found = descended(gradient, w, velocity, given.hyper)
+    if found is None:
+        return {}
+    w, velocity_after = found
     results: Results = {"dst0": w}
     if master == "dst1":
         results["dst1"] = w

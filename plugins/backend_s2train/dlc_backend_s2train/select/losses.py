@@ -45,7 +45,8 @@ def forward(work: Selection, op: LabelCrossEntropy) -> None:
     group.flags |= Flag.SOFTMAX_CE
     group.origin.append(op)
     group.reads["aux"] = work.given(op.labels)
-    group.hyper = replace(group.hyper or Hyper(), scale=work.settings.loss_scale)
+    settings = work.settings
+    group.hyper = replace(group.hyper or Hyper(), scale=settings.loss_scale, growth=settings.growth)
     group.writes["dst0"] = Made(gradient(op), Element.FP16, op.scores.shape, Role.FEATURE_GRADIENT)
     group.writes["dst1"] = Made(op.digest, Element.FP32, (1,), Role.LOSS)
 

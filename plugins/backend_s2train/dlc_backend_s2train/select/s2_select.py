@@ -9,7 +9,7 @@ stages an instruction absorbs. What cannot be placed is reported all at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from dlc.diagnostics import DlcError
 from dlc.graph import Graph, Input, Op
@@ -28,6 +28,9 @@ from dlc_backend_s2train.select.selection import Selection, Settings
 from dlc_backend_s2train.select.steps import add_updates
 from dlc_backend_s2train.select.turned import turned
 
+_BEGIN: Final = 2.0**15
+"""Of a dynamic loss scale."""
+
 
 @dataclass(frozen=True)
 class S2Select(Pass[Graph, Graph]):
@@ -37,7 +40,15 @@ class S2Select(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "kernels"
     computes_other: ClassVar[bool] = True
-    loss_scale: float = option(1024.0, "what gradients are multiplied by while they are fp16; a power of two", low=1)
+    loss_scale: float | Literal["dynamic"] = option(
+        1024.0,
+        "what gradients are multiplied by while they are fp16, a power of two; dynamic: 32768 at first, halved after a "
+        "step that overflowed, doubled after scale-steps without one",
+        low=1,
+    )
+    scale_steps: int = option(
+        2000, "steps without overflow after which a dynamic loss scale is doubled", low=1, high=(1 << 32) - 1
+    )
     master: bool = option(False, "keep trained weights in fp32 too, and round them to fp16 after each update")
     prune: float = option(
         0.0, "gradients of weights smaller than this become it or 0 at random, so that their mean stays; 0: none", low=0
@@ -54,7 +65,8 @@ class S2Select(Pass[Graph, Graph]):
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
         state = state.rewrite(turned)
-        work = Selection(state, report, Settings(self.loss_scale, self.master, self.prune, self.seed, self.fuse))
+        scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
+        work = Selection(state, report, Settings(scale, self.master, self.prune, self.seed, self.fuse, growth))
         ends = ends_of(state, work)
         work.running = ends.running
         order = _placed(state, ends.roots)

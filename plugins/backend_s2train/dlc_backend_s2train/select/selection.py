@@ -37,6 +37,8 @@ class Settings:
     """Of the random bits that pruning draws."""
     fuse: bool = True
     """Whether instructions absorb stages; otherwise each op is one."""
+    growth: int = 0
+    """Steps without overflow after which the loss scale is doubled; 0: it is fixed."""
 
 
 @dataclass(frozen=True)
