@@ -183,3 +183,22 @@ def test_names_of_blocks_that_are_taken_are_refused() -> None:
         tuple((i, j + 1) for i, j in graph.aliases),
     )
     assert refused(more) == ["input: input w[0:3:1,3:5:1] is called like a block"]
+
+
+def test_blocks_are_pruned_by_coins_of_their_own() -> None:
+    """Gradients that are equal everywhere: coins of the same seed would fall alike in every block."""
+    g = square(6, size=10, pad=0)
+    x, dy = x_of(g), Input("dy", Type(f16, (g.n, g.co, g.ho, g.wo)))
+    shape = (g.co, g.ci, 6, 6)
+    hyper = hyper_values(Hyper(threshold=100.0, seed=5))
+    read = {"src0": dy, "src1": x}
+    op = instruction("weight_gradient", g, read, shape, "weight_gradient", flags=("prune",), hyper=hyper)
+    given = {"x": np.ones(x.shape), "dy": np.ones(dy.shape)}
+    made, found, _ = both(Graph((x, dy), (op,), ("dw",)), given)
+    assert len({op.hyper for op in made.ops if isinstance(op, S2Instruction)}) == 4
+    dw = found["dw"]
+    assert set(dw.ravel()) == {0.0, 100.0}
+    parts = [dw[..., i : i + 3, j : j + 3] for i in (0, 3) for j in (0, 3)]
+    for k, one in enumerate(parts):
+        assert 0.35 < (one > 0).mean() < 0.65
+        assert all(0.3 < (one == other).mean() < 0.7 for other in parts[k + 1 :])

@@ -24,8 +24,9 @@ from dlc.types import Type, f32
 from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
 from dlc_backend_s2train.decompose.kernels import Blocks, argument, by_element, product, refusal
 from dlc_backend_s2train.decompose.names import block_name
-from dlc_backend_s2train.instruction import S2Instruction, geometry_values, names_of
+from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, names_of
 from dlc_backend_s2train.program import OPERANDS, Geometry, Splitting
+from dlc_backend_s2train.seeds import mixed
 
 _Operand = tuple[Op, tuple[int, ...], int]
 """A value, the shape in which it is seen, bytes before it."""
@@ -164,7 +165,10 @@ class Rewriting:
                 else (self._parts[x.digest][k], (*shape[:-2], *block.shape), 0)
                 for x, (slot, shape, at) in zip(op.args, op.reads, strict=True)
             }
-            changes = {} if g is None else {"geometry": geometry_values(g)}
+            changes: dict[str, Any] = {} if g is None else {"geometry": geometry_values(g)}
+            if "prune" in op.flags and (hyper := hyper_of(op.hyper)) is not None:
+                # Elements of different blocks have equal numbers.
+                changes["hyper"] = hyper_values(replace(hyper, seed=mixed(hyper.seed, k)))
             new = _made(
                 op,
                 read,

@@ -13,15 +13,11 @@ from dataclasses import replace
 from dlc.graph import Cotangent
 from dlc.ops.random import Dropout
 from dlc_backend_s2train.program import Element, Flag, Hyper, Role
+from dlc_backend_s2train.seeds import SEEDS, mixed
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import kept
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made
 from dlc_backend_s2train.select.selection import Selection
-
-_SEEDS = 1 << 53
-"""Hyper-parameters are numbers of fp64 while they are attributes."""
-_WORDS = 1 << 64
-_GOLDEN = 0x9E3779B97F4A7C15
 
 
 def forward(work: Selection, op: Dropout) -> None:
@@ -49,12 +45,4 @@ def seed_of(op: Dropout) -> int | None:
     if found is None:
         return None
     seed = int(found.reshape(-1)[0])
-    return seed if op.stream == 0 and 0 <= seed < _SEEDS else mixed(seed, op.stream)
-
-
-def mixed(seed: int, stream: int) -> int:
-    """A seed for one of several streams: SplitMix64 (Steele, Lea, Flood 2014), number `stream` of what it draws."""
-    word = (seed + (stream + 1) * _GOLDEN) % _WORDS
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        word = (word ^ word >> shift) * factor % _WORDS
-    return (word ^ word >> 31) % _SEEDS
+    return seed if op.stream == 0 and 0 <= seed < SEEDS else mixed(seed, op.stream)
