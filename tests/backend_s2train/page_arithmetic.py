@@ -26,14 +26,15 @@ def results(o: Operation) -> dict[str, Array]:
     if o.opcode in (COPY, FILL):
         return {"dst0": o.given["src0"] if o.opcode == COPY else np.zeros_like(o.given["dst0"])}
     if o.opcode == UPDATE:
-        return update(o.numbers, o.given)
+        return update(o.numbers, o.given["src0"], o.given)
     if o.opcode == LOSS:
         return loss(o, o.given["src0"]) if o.flags & SOFTMAX_CE else softmax(o.given["src0"])
     if o.opcode == POOL:
         return pool(o)
-    if o.stage == 2:
+    if o.opcode in (CONV, LINEAR) and o.stage >= 2:
         dw = weight_gradient(o)
-        return {"dst0": pruned(o, dw) if o.flags & PRUNE else dw}
+        dw = pruned(o, dw) if o.flags & PRUNE else dw
+        return {"dst0": dw} if o.stage == 2 else update(o.numbers, dw, o.given)
     sums = o.given["src0"] if o.opcode == ELTWISE else product(o)
     if o.splitting & ACCUMULATE_OUT:
         return {"dst0": sums}
@@ -195,12 +196,12 @@ def softmax(logits: Array) -> dict[str, Array]:
     return {"dst0": p / total}
 
 
-def update(h: Numbers, given: dict[str, Array]) -> dict[str, Array]:
+def update(h: Numbers, gradient: Array, given: dict[str, Array]) -> dict[str, Array]:
     """Nothing where it is left out."""
-    if not np.isfinite(given["src0"]).all():
+    if not np.isfinite(gradient).all():
         return {}
     w = given["dst1"] if "dst1" in given else given["dst0"]
-    g = given["src0"].reshape(w.shape) / single(h.scale)
+    g = gradient.reshape(w.shape) / single(h.scale)
     if h.decay:
         g = g + single(h.decay) * w
     v = single(h.momentum) * given["aux"].reshape(w.shape) + g if "aux" in given else g

@@ -28,7 +28,7 @@ RECORDS = {
 NAMES = {"TENS": (0,), "ENTR": (0,), "BIND": (0,), "META": (0, 1)}
 SLOTS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
 SAMPLED = {0: {"src0", "dst0", "dst1", "mask", "ptr", "res", "aux"}, 2: {"src0", "src1"}}
-SAMPLED[1] = SAMPLED[0]
+SAMPLED[1], SAMPLED[3] = SAMPLED[0], SAMPLED[2]
 NONE = 0xFFFF
 SILENT = (0x00, 0x80, 0x81, 0x82, 0xFF)
 FP16, FP32, BIT, PTR2, PTR4, INT32 = range(6)
@@ -170,7 +170,7 @@ class Simulator:
         operation = Operation(opcode, stage, second >> 2 & 15, flags, shape, figures, run, first, given)
         with np.errstate(all="ignore"):
             made = results(operation)
-        self.overflow |= stage == 3 and opcode == 6 and not made
+        self.overflow |= stage == 3 and opcode in (1, 2, 6) and not made
         for slot, values in made.items():
             if slot in part:
                 whole = self.read(used[slot])

@@ -52,7 +52,7 @@ def counted(program: Program) -> dict[str, int]:
     found: dict[str, int] = {}
     for instruction in program.instructions:
         name = program.tensors[instruction.operands.get("dst0", 0)].name
-        if instruction.opcode is Opcode.UPDATE and (told := blocks_of(name)):
+        if instruction.updates and (told := blocks_of(name)):
             found[told[0]] = found.get(told[0], 0) + 1
     return found
 
@@ -86,7 +86,7 @@ def test_all_products_are_those_of_the_array(name: str) -> None:
     # The first layer needs no gradient of its data.
     assert stages == {
         Stage.FORWARD: sum(several),
-        Stage.WEIGHT_GRADIENT: sum(several),
+        Stage.WEIGHT_UPDATE: sum(several),
         Stage.BACKWARD: sum(several) - BLOCKS[name]["0.weight"],
     }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.cost.counts import by_kind, traffic_of
+from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
 from dlc_backend_s2train.cost.picture import peak_and_bound, planned
 from dlc_backend_s2train.cost.unfused import unfused_of
-from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.legacy_plan import Life, legacy_plan, lives_from, lives_of
 from dlc_backend_s2train.program import Element, Program, Role
 
@@ -27,8 +27,8 @@ PUBLISHED = {
     "alexnet_b4_merge_imm": 20_881_408,
 }
 """The most bytes that live at once; the published compiler's plan for ResNet-18 and four images takes 13,721,600."""
-COMPACT = 9_601_024
-"""The same of ResNet-18 and four images with masks of one bit and pointers of four, in the published order."""
+STORED = 6_209_536
+"""Of our plan for ResNet-18 and four images, if gradients of weights are stored before they are applied."""
 
 
 def resnet18(select: str = "") -> Program:
@@ -39,7 +39,7 @@ def test_the_plan_reaches_its_bound_and_reads_nothing_unwritten() -> None:
     program = resnet18()
     assert list(verify(program)) == []
     peak, bound = peak_and_bound([program.storages[n] for n in planned(program)])
-    assert peak == bound == 6_209_536 <= COMPACT
+    assert peak == bound == 4_861_952 < STORED
     assert (program.meta["arena"], program.meta["gap_percent"]) == (str(peak), "0.00")
 
 
@@ -66,7 +66,7 @@ def totals(lives: list[Life]) -> Counter[str]:
 
 def test_our_step_in_the_published_count() -> None:
     """Full masks: the same bytes but for what the other compiler stores needlessly; and our order needs fewer."""
-    lives = lives_of(resnet18())
+    lives = lives_of(resnet18("update=apart"))
     ours, theirs = totals(lives), totals(lives_from(LIVES["resnet18_b4_merge_imm"]))
     features = 2 * 4 * 512
     """Bytes of what the classifier reads."""
@@ -79,32 +79,38 @@ def test_our_step_in_the_published_count() -> None:
     assert found.arena == found.bound == 9_658_368 < PUBLISHED["resnet18_b4_merge_imm"]
 
 
-FEATURES = (Role.INPUT, Role.ACTIVATION, Role.MASK, Role.POINTER, Role.FEATURE_GRADIENT)
-
-
-def bytes_by_role(program: Program) -> Counter[Role]:
-    """Bytes that instructions read and write."""
-    found: Counter[Role] = Counter()
-    for instruction in program.instructions:
-        for slot, way in access(instruction).items():
-            tensor = program.tensors[instruction.operands[slot]]
-            found[tensor.role] += tensor.nbytes * (2 if way == "update" else 1)
-    return found
+def counted(found: Mapping[Kind, Touched]) -> int:
+    """Bytes of feature maps, their gradients and those of weights: what the published figures count."""
+    return found[Kind.FEATURES].bytes + found[Kind.GRADIENTS].bytes
 
 
 def test_what_fusion_saves() -> None:
-    """Less than 55 % of the traffic of features and their gradients; what moves for weights is the same for both."""
+    """29 % of what is counted are left: 45 % of the maps, and no gradient of a weight at all."""
     fused, unfused = resnet18(), resnet18("fuse=no")
     assert list(verify(unfused)) == []
-    assert (len(fused.instructions), len(unfused.instructions)) == (86, 178)
-    one, other = bytes_by_role(fused), bytes_by_role(unfused)
-    part = sum(one[role] for role in FEATURES) / sum(other[role] for role in FEATURES)
-    assert 0.45 < part < 0.46
-    assert {role: size for role, size in one.items() if role not in FEATURES} == {
-        role: size for role, size in other.items() if role not in FEATURES
-    }
-    # 223 of 260 million bytes are weights, their gradients and the optimizer's state, eleven million of each.
-    assert traffic_of(fused).bytes == sum(one.values())
-    assert 0.85 < traffic_of(fused).bytes / traffic_of(unfused).bytes < 0.86
+    assert (len(fused.instructions), len(unfused.instructions)) == (64, 178)
+    one, other = by_kind(fused), by_kind(unfused)
+    assert 0.29 < counted(one) / counted(other) < 0.30
+    assert 0.45 < one[Kind.FEATURES].bytes / other[Kind.FEATURES].bytes < 0.46
+    assert (one[Kind.GRADIENTS].bytes, other[Kind.GRADIENTS].bytes) == (0, 44_657_448)
+    # Weights are read twice and updated, velocities in fp32 updated, fused or not.
+    assert one[Kind.WEIGHTS] == other[Kind.WEIGHTS] and one[Kind.STATES] == other[Kind.STATES]
+    assert (one[Kind.WEIGHTS].bytes, one[Kind.STATES].bytes) == (89_388_280, 89_314_896)
+    assert traffic_of(fused).bytes == sum(each.bytes for each in one.values())
+    assert 0.70 < traffic_of(fused).bytes / traffic_of(unfused).bytes < 0.71
     # What the build prints, without compiling the network again.
-    assert unfused_of(fused) == by_kind(unfused)
+    assert unfused_of(fused) == other
+
+
+def test_what_fusion_saves_without_a_velocity() -> None:
+    fused = step_of(S2_NETWORKS["resnet18"], "sgd{lr=0.01}")
+    one, other = by_kind(fused), unfused_of(fused)
+    assert 0.29 < counted(one) / counted(other) < 0.30
+    assert 0.58 < sum(k.bytes for k in one.values()) / sum(k.bytes for k in other.values()) < 0.59
+
+
+def test_gradients_that_are_stored_cost_memory_and_traffic() -> None:
+    program = resnet18("update=apart")
+    peak, bound = peak_and_bound([program.storages[n] for n in planned(program)])
+    assert (len(program.instructions), peak, bound) == (86, STORED, STORED)
+    assert 0.64 < counted(by_kind(program)) / counted(unfused_of(program)) < 0.65

@@ -140,8 +140,10 @@ def _shapes(i: Instruction, g: Geometry | None) -> dict[Slot, tuple[tuple[int, .
         low, high = g.channels if g.channels != (0, 0) else (0, g.co if i.stage is Stage.BACKWARD else g.ci)
         w = (high - low, g.ci // g.groups, g.kh, g.kw) if i.stage is Stage.BACKWARD else ()
         found["src1"] = w or (g.co, (high - low) // g.groups, g.kh, g.kw), half
-        if i.stage is Stage.WEIGHT_GRADIENT:
+        if i.product is Stage.WEIGHT_GRADIENT:
             dw = found["src1"][0] if "src1" in i.operands else (g.co,)
+            if i.updates:
+                return {**found, "src1": (x, half), "dst0": (dw, half), "dst1": (dw, whole), "aux": (dw, whole)}
             return {**found, "src1": (x, half), "dst0": (dw, sums), "aux": (dw, whole)}
     result = x if i.stage else y
     n, c, h, v = result
@@ -271,7 +273,6 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
         _same(machine, simulator)
     assert not np.array_equal(first, simulator.read(1)), "no weight has moved"
 
-
     # The host scales gradients until they overflow.
     machine.hypers = tuple(replace(h, scale=h.scale * 2**16, threshold=h.threshold * 2**16) for h in machine.hypers)
     simulator.rescale(2**16)
@@ -280,6 +281,8 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
     simulator.run("step", **fed)
     assert simulator.overflow and np.array_equal(before, simulator.read(1))
     _same(machine, simulator)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_made_by_hand_give_the_same_bits(name: str) -> None:
     machine, simulator = _both(write(PROGRAMS[name]()))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dlc_backend_s2train import dlc_pipelines
 from dlc_backend_s2train.defaults import NAMED
+from dlc_backend_s2train.instruction import hyper_of
 
 from dlc import DlcError, Report
 from dlc.graph import Constant, Graph, Input, Tensor
@@ -128,21 +129,26 @@ def test_values_with_several_readers_are_told_of() -> None:
     ],
 )
 def test_updates_are_read_off_the_graph(optimizer: str, expected: tuple[float, float, float, bool]) -> None:
-    updates = [i for i in instructions(select(training(classifier(), optimizer))) if i.opcode == "update"]
-    assert len(updates) == 4
-    for update in updates:
-        rate, momentum, decay, scale, *_, nesterov = update.hyper
-        assert (rate, momentum, decay, bool(nesterov)) == pytest.approx(expected)
-        assert scale == 1024.0
+    fused, apart = (
+        [i for i in instructions(select(training(classifier(), optimizer), update=how)) if i.stage == "weight_update"]
+        for how in ("fused", "apart")
+    )
+    assert [i.opcode for i in (*fused, *apart)] == ["linear"] * 4 + ["update"] * 4
+    assert [i.hyper for i in fused] == [i.hyper for i in apart]
+    for update in (*fused, *apart):
+        h = hyper_of(update.hyper)
+        assert h is not None and (h.rate, h.momentum, h.decay, h.nesterov) == pytest.approx(expected)
+        assert h.scale == 1024.0
         # The velocity is there if momentum is.
         assert ("aux" in [r[0] for r in update.reads]) == (expected[1] > 0)
 
 
 def test_a_bias_is_a_row_of_a_norm() -> None:
     """Its update begins behind three rows of 5 fp16."""
-    graph = select(training(classifier()))
-    (hidden,) = (i for i in instructions(graph) if i.opcode == "update" and i.writes[0][2] == (5,))
-    assert hidden.writes[0][4] == 3 * 5 * 2 and hidden.results[0].shape == (4, 5)
+    for how in ("fused", "apart"):
+        graph = select(training(classifier()), update=how)
+        (hidden,) = (i for i in instructions(graph) if i.stage == "weight_update" and i.writes[0][2] == (5,))
+        assert hidden.writes[0][4] == 3 * 5 * 2 and hidden.results[0].shape == (4, 5)
 
 
 def problems(graph: Graph) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.program import Flag, Opcode
+from dlc_backend_s2train.program import Flag, Stage
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 
@@ -106,7 +106,7 @@ def gradients(prune: float, seed: int = 0, scale: float = 1024.0) -> list[Array]
     """dW of a layer, divided by the loss scale, in several runs of a machine whose weights do not move."""
     m = Model()
     graph = training(m.graph(m.linear(m.x(8, 48), 16)), "sgd{lr=0}")
-    machine = Machine(unshared(program(select(graph, prune=prune, seed=seed, loss_scale=scale))))
+    machine = Machine(unshared(program(select(graph, prune=prune, seed=seed, loss_scale=scale, update="apart"))))
     (dw,) = {i.operands["dst0"] for i in machine.program.instructions if i.stage == 2 and "src1" in i.operands}
     found: list[Array] = []
     for _ in range(64):
@@ -144,11 +144,10 @@ def test_seeds_and_layers_draw_other_numbers() -> None:
 
 def test_gradients_of_biases_stay_whole() -> None:
     _, graph = linear()
-    found = [i for i in program(select(training(graph), prune=0.5)).instructions if i.opcode is Opcode.LINEAR]
-    assert {(i.flags & Flag.PRUNE, "src1" in i.operands) for i in found if i.stage == 2} == {
-        (Flag.PRUNE, True),
-        (Flag(0), False),
-    }
+    for how in ("fused", "apart"):
+        made = program(select(training(graph), prune=0.5, update=how))
+        found = [i for i in made.instructions if i.product is Stage.WEIGHT_GRADIENT]
+        assert {(i.flags & Flag.PRUNE, "src1" in i.operands) for i in found} == {(Flag.PRUNE, True), (Flag(0), False)}
 
 
 @pytest.mark.parametrize("text", ["s2-select{prune=-1}", "s2-select{loss-scale=0}", "s2-select{master=maybe}"])

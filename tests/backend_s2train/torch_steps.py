@@ -123,16 +123,20 @@ class Device:
     """Tensor → bits of a relu, in the order of the program."""
     pointers: dict[int, Array] = field(default_factory=dict[int, Array])
     gradients: dict[str, Array] = field(default_factory=dict[str, Array])
-    """Weight → its gradient, without the loss scale."""
+    """Weight → its gradient, without the loss scale. One that nothing stored is told by the velocity, which begins with
+    0; without a velocity it is not there."""
     updated: dict[str, int] = field(default_factory=dict[str, int])
     """Weight, or block of one → the instruction that updates it."""
     decided: dict[int, int] = field(default_factory=dict[int, int])
     """Mask or pointers → the instruction that wrote them."""
+    _begin: dict[int, Array] = field(default_factory=dict[int, Array])
+    """Instruction → the weight that it will update."""
 
     def step(self, x: Array, y: Array) -> float:
         """One step; the loss before it."""
         (entry,) = (entry for entry in self.program.entries if entry.name == "step")
         (data,), (label,) = entry.inputs, entry.labels
+        self._begin = {n: self._weight(n) for n, i in enumerate(self.program.instructions) if i.updates}
         found = self.machine.run(entry.name, {data[0]: x, label[0]: y}, self._watch)
         self.gradients = assembled(self.gradients)
         return float(found["loss"].reshape(()))
@@ -141,6 +145,10 @@ class Device:
         """What is trained, as it is now."""
         instructions = {name: self.program.instructions[number] for name, number in self.updated.items()}
         return assembled({name: self.machine.read(i.operands["dst0"]) for name, i in instructions.items()})
+
+    def _weight(self, number: int) -> Array:
+        operands = self.program.instructions[number].operands
+        return self.machine.read(operands["dst1" if "dst1" in operands else "dst0"]).astype(np.float64)
 
     def _watch(self, number: int) -> None:
         instruction = self.program.instructions[number]
@@ -153,11 +161,14 @@ class Device:
             if flag in instruction.flags and tensor is not None:
                 noted[tensor] = self.machine.read(tensor)
                 self.decided[tensor] = number
-        if instruction.opcode is Opcode.UPDATE:
+        if instruction.updates:
             assert instruction.hyper is not None
-            scale = self.program.hypers[instruction.hyper].scale
+            h = self.program.hypers[instruction.hyper]
             name = self.program.tensors[operands["dst0"]].name
-            self.gradients[name] = self.machine.read(operands["src0"]).astype(np.float64) / scale
+            if instruction.opcode is Opcode.UPDATE:
+                self.gradients[name] = self.machine.read(operands["src0"]).astype(np.float64) / h.scale
+            elif "aux" in operands:
+                self.gradients[name] = self.machine.read(operands["aux"]) - h.decay * self._begin[number]
             self.updated[name] = number
 
 
@@ -191,7 +202,7 @@ def products(program: Program) -> int:
                 Stage.BACKWARD: g.co // g.groups * g.kh * g.kw,
                 Stage.WEIGHT_GRADIENT: g.n * g.ho * g.wo,
             }
-            longest = max(longest, of[instruction.stage])
+            longest = max(longest, of[instruction.product])
     return longest
 
 
@@ -219,10 +230,11 @@ def compare(program: Program, network: Network, optimizer: str = SGD) -> Compare
     ((x, y),) = network.data(1)
     x = x.astype(np.float16).astype(np.float32)
     loss = device.step(x, y)
+    after = device.weights()
     before = {name: value.detach().numpy() for name, value in rounded(network.module()).named_parameters()}
     exact = rounded(network.module())
     for name, value in exact.named_parameters():
-        value.requires_grad_(name in device.gradients)
+        value.requires_grad_(name in after)
     moves = torch_optimizer(optimizer, exact)
     with Decided(list(device.masks.values()), list(device.pointers.values())) as decided:
         scores = exact(torch.tensor(x).double())
@@ -234,13 +246,13 @@ def compare(program: Program, network: Network, optimizer: str = SGD) -> Compare
     (end,) = (n for n, i in enumerate(program.instructions) if _gives_loss(program, i))
     score_error = bound(max(counts[end], 1), longest) * float(np.linalg.norm(scores.detach().numpy()))
     found = Compared((loss, float(wanted.detach())), math.sqrt(2 / len(y)) * score_error, {}, {}, {}, [])
-    after = device.weights()
     for name, value in exact.named_parameters():
         if value.grad is None:
             continue
         ways = [counts[number] for part, number in device.updated.items() if (blocks_of(part) or (part,))[0] == name]
         limit, new = bound(max(ways), longest), value.detach().numpy()
-        found.gradients[name] = relative(device.gradients[name], value.grad.numpy()), limit
+        if name in device.gradients:
+            found.gradients[name] = relative(device.gradients[name], value.grad.numpy()), limit
         moved = relative(before[name], new)
         found.moved[name] = moved
         found.weights[name] = relative(after[name], new), ROUNDING + limit * moved

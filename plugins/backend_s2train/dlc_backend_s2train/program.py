@@ -222,9 +222,10 @@ class Hyper:
     seed: int = 0
     nesterov: bool = False
 
-
     growth: int = 0
     """Runs without overflow after which the host doubles the loss scale; 0: the scale is fixed."""
+
+
 OPERANDS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
 """Operand slots in the order of a version 2 word."""
 Slot = Literal["src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux"]
@@ -248,6 +249,17 @@ class Instruction:
     signal: int = 0
     cores: int = 0xFF
     """One bit per core that takes part."""
+
+    @property
+    def product(self) -> Stage:
+        """What the array computes: to it, a gradient that is applied at once is one like others."""
+        fused = self.stage is Stage.WEIGHT_UPDATE and self.opcode in (Opcode.CONV, Opcode.LINEAR)
+        return Stage.WEIGHT_GRADIENT if fused else self.stage
+
+    @property
+    def updates(self) -> bool:
+        """Whether it moves weights, `dst0`: by a gradient in memory, or by one that it computes."""
+        return self.opcode is Opcode.UPDATE or self.product is not self.stage
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ _SAMPLED: Final[Mapping[Stage, frozenset[Slot]]] = {
     Stage.FORWARD: _POSTED,
     Stage.BACKWARD: _POSTED,
     Stage.WEIGHT_GRADIENT: frozenset(("src0", "src1")),
-    Stage.WEIGHT_UPDATE: frozenset(),
+    Stage.WEIGHT_UPDATE: frozenset(("src0", "src1")),
 }
 """Operands whose first dimension counts samples."""
 

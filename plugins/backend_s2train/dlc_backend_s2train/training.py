@@ -178,7 +178,7 @@ class Trained:
         """Tensors that updates write, in the order of the program."""
         found: dict[int, None] = {}
         for instruction in self.machine.program.instructions:
-            if instruction.opcode.name == "UPDATE":
+            if instruction.updates:
                 operands = instruction.operands
                 found |= {operands[slot]: None for slot in ("dst0", "dst1", "aux") if slot in operands}
         return list(found)

@@ -10,7 +10,7 @@ from dlc.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.checks.instructions import understood
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.spans import Bytes
-from dlc_backend_s2train.program import Arena, Element, Entry, Instruction, Opcode, Program, Slot
+from dlc_backend_s2train.program import Arena, Element, Entry, Instruction, Program, Slot
 
 
 def entry_problems(program: Program) -> Iterator[Diagnostic]:
@@ -100,7 +100,7 @@ class _Run:
         for slot, span in spans.items():
             if ways[slot] != "read":
                 self._write(span)
-        if instruction.opcode is Opcode.UPDATE and spans:
+        if instruction.updates and spans:
             weight = spans["dst0"]
             self.updated.setdefault(weight.storage, []).append((weight, number))
 

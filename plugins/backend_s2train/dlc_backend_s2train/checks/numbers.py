@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlc_backend_s2train.program import Flag, Instruction, Opcode, Program, Stage
+from dlc_backend_s2train.program import Flag, Instruction, Program, Stage
 
 _LEAST = 2.0**-126
 """The least normal fp32: smaller divisors have infinite quotients."""
@@ -15,7 +15,7 @@ def number_problems(program: Program, instruction: Instruction) -> Iterator[str]
     if instruction.hyper is None:
         return
     h = program.hypers[instruction.hyper]
-    if instruction.opcode is Opcode.UPDATE and not h.scale >= _LEAST:
+    if instruction.updates and not h.scale >= _LEAST:
         yield f"it divides gradients by a loss scale of {h.scale}"
     if Flag.DROPOUT in instruction.flags and not 0 <= h.keep <= 1:
         yield f"dropout keeps with the probability {h.keep}"

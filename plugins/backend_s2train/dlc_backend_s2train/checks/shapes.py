@@ -56,7 +56,7 @@ def wanted(program: Program, instruction: Instruction) -> Mapping[Slot, Wanted]:
             return _product_forward(_convolution(g, instruction.opcode), instruction, shapes)
         case ((Opcode.CONV | Opcode.LINEAR), Stage.BACKWARD):
             return _product_backward(_convolution(g, instruction.opcode), instruction)
-        case ((Opcode.CONV | Opcode.LINEAR), Stage.WEIGHT_GRADIENT):
+        case ((Opcode.CONV | Opcode.LINEAR), (Stage.WEIGHT_GRADIENT | Stage.WEIGHT_UPDATE)):
             return _product_gradient(_convolution(g, instruction.opcode), instruction)
         case Opcode.ELTWISE, Stage.FORWARD:
             return {"src0": Wanted(shapes["src0"], _FLOAT, True), **_post_forward(shapes["src0"], instruction)}
@@ -68,8 +68,7 @@ def wanted(program: Program, instruction: Instruction) -> Mapping[Slot, Wanted]:
             return {"src0": Wanted(shapes["src0"], _FLOAT), **_loss(shapes["src0"], shapes)}
         case Opcode.UPDATE, _:
             w = shapes["dst0"]
-            updated: dict[Slot, Wanted] = {s: Wanted(w, _SINGLE if s == "dst1" else _FLOAT) for s in shapes}
-            return updated
+            return {"src0": Wanted(w, _FLOAT), **_updated(w)}
         case Opcode.COPY, _:
             return {"dst0": Wanted((math.prod(shapes["src0"]),), _alike(program, instruction))}
         case _:
@@ -148,12 +147,17 @@ def _product_gradient(g: Geometry, i: Instruction) -> dict[Slot, Wanted]:
     first, end = _channels(g, g.ci)
     shape: Shape = (g.co, (end - first) // g.groups, g.kh, g.kw) if "src1" in i.operands else (g.co,)
     elements = _SINGLE if Splitting.ACCUMULATE_OUT in i.splitting else _FLOAT
+    stored: dict[Slot, Wanted] = {"dst0": Wanted(shape, elements), "aux": Wanted(shape, _SINGLE)}
     return {
         "src0": Wanted((g.n, g.co, g.ho, g.wo), _HALF, True),
         "src1": Wanted((g.n, g.ci, g.hi, g.wi), _HALF, True),
-        "dst0": Wanted(shape, elements),
-        "aux": Wanted(shape, _SINGLE),
+        **(_updated(shape) if i.updates else stored),
     }
+
+
+def _updated(w: Shape) -> dict[Slot, Wanted]:
+    """A weight of shape `w`, its master copy, its velocity."""
+    return {"dst0": Wanted(w, _FLOAT), "dst1": Wanted(w, _SINGLE), "aux": Wanted(w, _FLOAT)}
 
 
 def _channels(g: Geometry, count: int) -> tuple[int, int]:

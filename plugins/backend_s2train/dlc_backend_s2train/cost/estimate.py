@@ -144,7 +144,7 @@ def _cost(program: Program, number: int, instruction: Instruction, assumptions: 
         times = Times(0, load, compute, store, chunks, overlapped=assumptions.overlapped)
         return Cost(number, title, result, moved, times, at, work)
     g = shape_of(program, instruction)
-    work = work_of(instruction.opcode, instruction.stage, g, program.target, instruction.cores)
+    work = work_of(instruction.opcode, instruction.product, g, program.target, instruction.cores)
     posted = instruction.stage is not Stage.WEIGHT_GRADIENT and Splitting.ACCUMULATE_OUT not in instruction.splitting
     times = Times(
         configuration_cycles(_columns(instruction, g)),
@@ -169,6 +169,6 @@ def _posted(program: Program, instruction: Instruction) -> tuple[int, int]:
 
 def _columns(instruction: Instruction, g: Geometry) -> int:
     """Columns that are set up, over all passes."""
-    g = reduced(g, instruction.stage)
+    g = reduced(g, instruction.product)
     outputs = g.ci if instruction.stage is Stage.BACKWARD else g.co
     return -(-outputs // STRIP) if instruction.opcode is Opcode.LINEAR else outputs

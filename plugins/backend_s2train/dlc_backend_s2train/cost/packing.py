@@ -138,7 +138,7 @@ def gains(program: Program, begin: int = 0, end: int | None = None) -> tuple[tup
             flags = instruction.flags
             window = 4 if Flag.POOL_4 in flags else 2 if Flag.POOL_2 in flags else 1
             shape = shape_of(program, instruction)
-            gain = pack(shape, instruction.stage, program.target, instruction.cores, window)
+            gain = pack(shape, instruction.product, program.target, instruction.cores, window)
             if gain.mosaic.images > 1:
                 found.append((number, gain))
     return tuple(found)

@@ -72,14 +72,14 @@ def traffic(program: Program, instruction: Instruction, partial: int = 4) -> Tra
         return Traffic(others=sides.read_bytes, results=sides.written_bytes)
     sides = touched(program, instruction, ("src0", "src1"))
     g = shape_of(program, instruction)
-    found = sizes(instruction.opcode, instruction.stage, g, None, program.target, instruction.cores)
+    found = sizes(instruction.opcode, instruction.product, g, None, program.target, instruction.cores)
     return Traffic(
         found.features.bytes,
         found.weights.bytes,
         found.total.bytes,
         sides.read_bytes,
         sides.written_bytes,
-        (found.splits // g.groups - 1) * _sums(instruction.stage, g) * partial,
+        (found.splits // g.groups - 1) * _sums(instruction.product, g) * partial,
         found.policy,
         found.weight_stationary.bytes,
         found.feature_stationary.bytes if found.resident else None,
@@ -90,7 +90,7 @@ def shape_of(program: Program, instruction: Instruction) -> Geometry:
     """The geometry of an instruction for the array; the gradient of a bias is that of a 1 x 1 kernel over ones."""
     assert instruction.geometry is not None, "the array's instructions have one"
     g = program.geometries[instruction.geometry]
-    if instruction.stage is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
+    if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
         one = replace(g, ci=1, groups=1, hi=g.ho, wi=g.wo, kh=1, kw=1, channels=(0, 0))
         return replace(one, stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1))
     return g

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from dlc.diagnostics import Diagnostic, Location
 from dlc.graph import Constant, Graph, Op
@@ -19,6 +20,10 @@ from dlc_backend_s2train.instruction import S2Instruction, geometry_of
 from dlc_backend_s2train.program import Geometry
 
 Blocks = tuple[Block, ...]
+FACTORS: Final = frozenset(("src0", "src1"))
+"""Operands of a weight gradient that are no kernels."""
+GRADIENTS: Final = ("weight_gradient", "weight_update")
+"""Stages of products that sum up for kernels."""
 
 
 def product(op: Op) -> Geometry | None:
@@ -103,5 +108,8 @@ def _kernels_of(op: S2Instruction) -> list[Op]:
     if op.stage == "weight_gradient":
         partial = argument(op, "aux")
         return [*results_of(op), *([] if partial is None else [partial])]
+    if op.stage == "weight_update":
+        # All that it updates it reads as well.
+        return [*results_of(op), *(x for x, (slot, _, _) in zip(op.args, op.reads, strict=True) if slot not in FACTORS)]
     weight = argument(op, "src1")
     return [] if weight is None or isinstance(weight, Constant) else [weight]

@@ -3,7 +3,7 @@
     y = post(conv(x, w))    →   p₀ = conv(x, w₀);  p₁ = p₀ + conv(x, w₁);  …  y = post(pₙ₋₁ + conv(x, wₙ))
     dx = post(dy * w)       →   the same over blocks
     dw = gradient(dy, x)    →   dwₖ = gradient(dy, x) of each block
-    w' = w - r·dw           →   wₖ' = wₖ - r·dwₖ
+    w' = w - r·dw           →   wₖ' = wₖ - r·dwₖ, whether dw was stored or not
 
 Sums between are fp32, so that only the last one is rounded. Where `aux` has another use (bits of dropout), all
 products leave a sum, and the unit behind the array works as an instruction of its own.
@@ -12,7 +12,7 @@ products leave a sum, and the unit behind the array works as an instruction of i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from dlc.interfaces import Reason
 from dlc.plan import results_of
 from dlc.types import Type, f32
 from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
-from dlc_backend_s2train.decompose.kernels import Blocks, argument, by_element, product, refusal
+from dlc_backend_s2train.decompose.kernels import FACTORS, GRADIENTS, Blocks, argument, by_element, product, refusal
 from dlc_backend_s2train.decompose.names import block_name
 from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, names_of
 from dlc_backend_s2train.program import OPERANDS, Geometry, Splitting
@@ -104,13 +104,13 @@ class Rewriting:
     def _instruction(self, op: S2Instruction) -> None:
         g = product(op)
         results = results_of(op)
-        kernel = results[0] if op.stage == "weight_gradient" else argument(op, "src1")
+        kernel = results[0] if op.stage in GRADIENTS else argument(op, "src1")
         if g is not None and kernel is not None:
             several = blocks(g) if isinstance(kernel, Constant) else self.cut.get(kernel.digest, ())
             if len(several) > 1:
                 self.decomposed.append((op, g, several))
-                if op.stage == "weight_gradient":
-                    self._elements(op, several, [part_of(g, b) for b in several], {"src0", "src1"})
+                if op.stage in GRADIENTS:
+                    self._elements(op, several, [part_of(g, b) for b in several], FACTORS)
                 else:
                     self._chain(op, g, several, kernel)
                 return
@@ -148,7 +148,7 @@ class Rewriting:
         return tuple(Constant(_cut_tensor(x.tensor, b), block_name(x.name, b)) for b in several)
 
     def _elements(
-        self, op: S2Instruction, several: Blocks, geometries: list[Geometry] | list[None], whole: set[str]
+        self, op: S2Instruction, several: Blocks, geometries: list[Geometry] | list[None], whole: Collection[str]
     ) -> None:
         """An instruction for each block; operands in `whole` are no kernels."""
         results = results_of(op)

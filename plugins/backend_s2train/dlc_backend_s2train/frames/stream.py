@@ -59,9 +59,11 @@ def frames(program: Program, number: int, read: Read, form: Form | None = None, 
     if not sends(instruction) or instruction.geometry is None:
         return
     whole = program.geometries[instruction.geometry]
-    ones = "src1" not in instruction.operands and instruction.stage is Stage.WEIGHT_GRADIENT
+    # What a gradient that is applied at once needs besides (weights, velocity) has no frames.
+    stage = instruction.product
+    ones = "src1" not in instruction.operands and stage is Stage.WEIGHT_GRADIENT
     geometry = of_ones(whole) if ones else whole
-    con = conversion(instruction.opcode, instruction.stage, geometry, form, program.target, instruction.cores)
+    con = conversion(instruction.opcode, stage, geometry, form, program.target, instruction.cores)
 
     def operand(memory: Memory) -> Bits:
         view = con.view(memory)
@@ -70,7 +72,7 @@ def frames(program: Program, number: int, read: Read, form: Form | None = None, 
         if view.slot not in instruction.operands:
             message = f"instruction {number}: operand {view.slot} is missing"
             raise error("bad-operand", message, help="verify the program with dlc show")
-        return _bits(_part(read(instruction.operands[view.slot]), view, geometry, instruction.stage))
+        return _bits(_part(read(instruction.operands[view.slot]), view, geometry, stage))
 
     # First what is read: its size bounds that of the ones.
     kernels = operand(Memory.WM)
@@ -79,7 +81,7 @@ def frames(program: Program, number: int, read: Read, form: Form | None = None, 
 
 def sends(instruction: Instruction) -> bool:
     """Whether an instruction has frames."""
-    return instruction.opcode in (Opcode.CONV, Opcode.LINEAR) and instruction.stage is not Stage.WEIGHT_UPDATE
+    return instruction.opcode in (Opcode.CONV, Opcode.LINEAR)
 
 
 def of_ones(geometry: Geometry) -> Geometry:

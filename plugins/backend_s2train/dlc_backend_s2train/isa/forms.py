@@ -75,6 +75,13 @@ _Y: Final = Use("dst0", "write")
 _PARTIAL: Final = Use("aux", "read", splitting=Splitting.ACCUMULATE_IN)
 _LABELS: Final = Use("aux", "read", Flag.SOFTMAX_CE)
 
+# The weight, its master copy, its velocity.
+_UPDATED: Final = (
+    Use("dst0", "update"),
+    Use("dst1", "update", optional=True),
+    Use("aux", "update", optional=True),
+)
+
 # The post-processing unit's operands, forward and backward, in the order in which its modules work.
 _PPU_FORWARD: Final = (
     Use("bn0", "read", Flag.BN_FORWARD),
@@ -185,9 +192,19 @@ FORMS: Final = (
         hyper=Flag.PRUNE,
     ),
     Form(
+        (Opcode.CONV, Opcode.LINEAR),
+        (Stage.WEIGHT_UPDATE,),
+        # The gradient of the weight in dst0, applied at once: nothing stores it. `aux` is the velocity's, so that no
+        # partial sums come in.
+        (_X, Use("src1", "read", optional=True), *_UPDATED),
+        Flag.PRUNE,
+        geometry="required",
+        hyper_always=True,
+    ),
+    Form(
         (Opcode.UPDATE,),
         (Stage.WEIGHT_UPDATE,),
-        (_X, Use("dst0", "update"), Use("dst1", "update", optional=True), Use("aux", "update", optional=True)),
+        (_X, *_UPDATED),
         geometry="optional",
         hyper_always=True,
     ),

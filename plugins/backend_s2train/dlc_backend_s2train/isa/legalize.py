@@ -163,6 +163,9 @@ def _obstacles(program: Program, instruction: Instruction, layers: Mapping[int, 
         what = "the update of a vector" if instruction.opcode is Opcode.UPDATE else "such an instruction"
         yield f"no word says {what}"
         return
+    if instruction.product is not instruction.stage:
+        yield "no word says a gradient that is applied at once"
+        return
     for flag in instruction.flags & _UNSAID:
         yield f"no bit says {spelled(flag)}"
     if Flag.RELU in instruction.flags and Flag.MASK_WRITE not in instruction.flags:

@@ -20,7 +20,7 @@ _OPCODES: Final = {
     Opcode.ELTWISE: "post-processing alone",
     Opcode.POOL: "average pool, or max-pool with windows that overlap",
     Opcode.COPY: "the same elements under another shape",
-    Opcode.UPDATE: "weights move along their gradient",
+    Opcode.UPDATE: "weights move along a gradient in memory",
     Opcode.LOSS: "softmax and cross-entropy",
     Opcode.FILL: "zeros",
     Opcode.FRAME: "frames of a tensor go to the device",

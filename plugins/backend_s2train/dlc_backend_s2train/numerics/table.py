@@ -18,7 +18,7 @@ from dlc_backend_s2train.numerics.loss import softmax, softmax_cross_entropy
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
 from dlc_backend_s2train.numerics.post import normalized, post_backward, post_forward
 from dlc_backend_s2train.numerics.update import descended
-from dlc_backend_s2train.program import Flag, Geometry, Opcode, Splitting, Stage
+from dlc_backend_s2train.program import Flag, Geometry, Opcode, Slot, Splitting, Stage
 
 Rule = Callable[[Operands], Results]
 
@@ -69,6 +69,11 @@ def _convolution_gradient(given: Operands) -> Results:
     return {"dst0": dw}
 
 
+def _convolution_update(given: Operands) -> Results:
+    """A gradient, which stays fp32, applied at once."""
+    return _moved(_convolution_gradient(given)["dst0"], given)
+
+
 def _linear(convolution: Rule) -> Rule:
     """A linear layer is a convolution of maps of one element."""
 
@@ -105,9 +110,12 @@ def _loss(given: Operands) -> Results:
 
 
 def _update(given: Operands) -> Results:
-    master = "dst1" if "dst1" in given.values else "dst0"
-    w = given.get(master)
-    gradient = given.fit("src0", w.shape)
+    return _moved(given.get("src0"), given)
+
+
+def _moved(gradient: Array, given: Operands) -> Results:
+    master: Slot = "dst1" if "dst1" in given.values else "dst0"
+    w = given.fit(master, gradient.shape)
     velocity = given.fit("aux", w.shape) if "aux" in given.values else None
     found = descended(gradient, w, velocity, given.hyper)
     if found is None:
@@ -152,6 +160,8 @@ ARITHMETIC: Final[Mapping[tuple[Opcode, Stage], Rule]] = {
     (Opcode.ELTWISE, Stage.FORWARD): _eltwise_forward,
     (Opcode.ELTWISE, Stage.BACKWARD): _eltwise_backward,
     (Opcode.LOSS, Stage.FORWARD): _loss,
+    (Opcode.CONV, Stage.WEIGHT_UPDATE): _convolution_update,
+    (Opcode.LINEAR, Stage.WEIGHT_UPDATE): _linear(_convolution_update),
     (Opcode.UPDATE, Stage.WEIGHT_UPDATE): _update,
     (Opcode.POOL, Stage.FORWARD): _pool_forward,
     (Opcode.POOL, Stage.BACKWARD): _pool_backward,

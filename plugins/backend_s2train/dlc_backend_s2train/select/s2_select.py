@@ -54,6 +54,11 @@ class S2Select(Pass[Graph, Graph]):
         0.0, "gradients of weights smaller than this become it or 0 at random, so that their mean stays; 0: none", low=0
     )
     seed: int = option(0, "of the random numbers that prune draws", low=0, high=(1 << 53) - 1)
+    update: Literal["fused", "apart"] = option(
+        "fused",
+        "apply the gradient of a weight while it is computed, in fp32 and without storing it; apart, and with fuse=no: "
+        "store it as fp16 first",
+    )
     fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
 
     def run(self, state: Graph, report: Report) -> Graph:
@@ -65,8 +70,10 @@ class S2Select(Pass[Graph, Graph]):
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
         state = state.rewrite(turned)
+        apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
-        work = Selection(state, report, Settings(scale, self.master, self.prune, self.seed, self.fuse, growth))
+        settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth)
+        work = Selection(state, report, settings)
         ends = ends_of(state, work)
         work.running = ends.running
         order = _placed(state, ends.roots)

@@ -37,6 +37,8 @@ class Settings:
     """Of the random bits that pruning draws."""
     fuse: bool = True
     """Whether instructions absorb stages; otherwise each op is one."""
+    apart: bool = False
+    """Whether gradients of weights go to memory before they are applied, though nothing else reads them."""
     growth: int = 0
     """Steps without overflow after which the loss scale is doubled; 0: it is fixed."""
 

@@ -2,13 +2,17 @@
 
     w' = w - rate·(dw + …)   →   update (src0 = dw, dst0 = w, aux = velocity, dst1 = w in fp32)
 
+A gradient that only its update reads never goes to memory: the product that computes it applies it at once.
+
+    dw = Σ dy·x, update      →   conv weight_update (src0 = dy, src1 = x, dst0 = w, aux = velocity, dst1 = w in fp32)
+
 Scale and shift of a norm are rows of one tensor, and so are their gradients: one instruction updates both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,9 +88,16 @@ def _update(work: Selection, part: _Part) -> New:
     one, held, u = part.trained, part.place.held, part.trained.update
     shape, at = part.start.shape, part.place.offset
     hyper = Hyper(u.rate, u.momentum, u.decay, work.settings.loss_scale, nesterov=u.nesterov)
-    origin = [t.update.gradient for t in (one, part.more) if t is not None]
-    group = Group(Opcode.UPDATE, Stage.WEIGHT_UPDATE, one.weight, hyper=hyper, origin=origin)
-    group.reads["src0"] = Given(key(u.gradient), shape, offset(u.gradient))
+    if (group := _product(work, u.gradient)) is not None:
+        group.stage = Stage.WEIGHT_UPDATE
+        if group.hyper is not None:
+            hyper = replace(hyper, threshold=group.hyper.threshold, seed=group.hyper.seed)
+        group.hyper = hyper
+    else:
+        origin = [t.update.gradient for t in (one, part.more) if t is not None]
+        group = Group(Opcode.UPDATE, Stage.WEIGHT_UPDATE, one.weight, hyper=hyper, origin=origin)
+        group.reads["src0"] = Given(key(u.gradient), shape, offset(u.gradient))
+        work.groups.append(group)
     group.reads["dst0"] = Given(held, shape, at)
     whole = held.shape if held.shape != shape else ()
     written = f"{one.weight.digest}.new"
@@ -97,8 +108,16 @@ def _update(work: Selection, part: _Part) -> New:
     if work.settings.master:
         start = Tensor.of(np.ascontiguousarray(part.start))
         new |= _state(group, "dst1", Input(f"{one.name}.master", Type(f32, shape), "state", start))
-    work.groups.append(group)
     return new
+
+
+def _product(work: Selection, gradient: Op) -> Group | None:
+    """The product that can apply a gradient at once: it gives this gradient, and nobody but the update reads it."""
+    wanted = key(gradient)
+    if work.settings.apart or work.readers[wanted] > 1:
+        return None
+    products = (g for g in work.groups if g.stage is Stage.WEIGHT_GRADIENT)
+    return next((g for g in products if g.writes["dst0"].key == wanted), None)
 
 
 def _state(group: Group, slot: str, state: Input) -> New:
