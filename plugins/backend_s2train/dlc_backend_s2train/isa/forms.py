@@ -250,6 +250,7 @@ DEMANDS: Final = (
 EXCLUSIONS: Final = (
     (Flag.POOL_2, Flag.POOL_4, "one window at a time"),
     (Flag.ADD, Flag.ADD_SINGLE, "one addend at a time"),
+    (Flag.ADD_SINGLE, Flag.BN_BACKWARD_2, "`bn1` is the addend's norm, or the second one"),
     (Flag.BN_TRAIN, Flag.BN_FORWARD, "one norm at a time"),
     (Flag.BN_TRAIN, Flag.BN_BACKWARD_2, "`bn1` and `dst1` belong to the norm in training mode"),
     (Flag.BN_TRAIN, Flag.ADD_SINGLE, "`bn1` belongs to the norm in training mode"),
