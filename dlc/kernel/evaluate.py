@@ -12,7 +12,7 @@ import numpy as np
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, converted_dtype
-from dlc.kernel.scalar import SCALARS
+from dlc.kernel.scalar import SCALARS, result_dtype
 from dlc.types import Array, DType
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
@@ -81,6 +81,7 @@ class _Interpreter:
 
     def __init__(self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array]) -> None:
         self._kernel, self._env, self._grid = kernel, env, grid
+        self._dtypes: dict[int, DType | None] = {}  # by identity: the expressions outlive this
 
     def index(self, e: Expr) -> Array:
         return np.asarray(self.value(e, None)).astype(np.int64, copy=False)
@@ -117,4 +118,12 @@ class _Interpreter:
         return np.asarray(scalar.numpy(*(self.value(a, inner) for a in args)))
 
     def _common(self, args: Sequence[Expr]) -> DType | None:
-        return next((d for a in args if (d := self._kernel.dtype_of(a)) is not None), None)
+        return next((d for a in args if (d := self._dtype(a)) is not None), None)
+
+    def _dtype(self, e: Expr) -> DType | None:
+        """Type of an expression, found once: every expression around it asks."""
+        if not isinstance(e, Apply):
+            return self._kernel.dtype_of(e)
+        if id(e) not in self._dtypes:
+            self._dtypes[id(e)] = result_dtype(e.fn, tuple([self._dtype(a) for a in e.args]))
+        return self._dtypes[id(e)]
