@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.program import Arena, Geometry, Instruction, Program, Stage, Storage
+from dlc_backend_s2train.program import Arena, Geometry, Instruction, Opcode, Program, Role, Stage, Storage
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
 from tests.backend_s2train.numerics_cases import halves
-from tests.backend_s2train.programs import conv_step, linear_step
+from tests.backend_s2train.programs import Hand, conv_step, linear_step
 from tests.backend_s2train.test_simulate import batch
 
 
@@ -218,7 +218,9 @@ CALLS: list[tuple[Callable[[Machine, Any], object], str]] = [
     (lambda m, a: m.run("step", {**a, "label": a["label"] + (1 << 40)}), "go into int32"),
     (lambda m, a: m.run("step", {**a, "label": a["label"] + 50}), "instruction 1 .*is no class of 3"),
     (lambda m, a: m.run("stop", a), "did you mean step"),
-    (lambda m, _: m.read("nothing"), '0 tensors of the program are called "nothing"'),
+    (lambda m, _: m.read("nothing"), 'the program has no tensor "nothing"'),
+    (lambda m, _: m.read("w11"), "did you mean w1"),
+    (lambda m, _: m.read("w1", "stop"), 'no entry "stop"'),
     (lambda m, _: m.read(500), "there is no tensor 500"),
     (lambda m, _: m.write("w1", halves(0, 2, 2)), "has the shape"),
     (lambda m, _: m.restore(Machine(conv_step()).snapshot()), "of another program"),
@@ -230,3 +232,35 @@ def test_calls_that_make_no_sense_are_refused(call: Callable[[Machine, Any], obj
     program = linear_step()
     with pytest.raises(DlcError, match=what):
         call(Machine(program), batch(program, 0))
+
+
+def test_a_name_that_several_tensors_have_is_one_with_its_entry() -> None:
+    """Values of two entries, one of which looks at its value in two ways."""
+    hand = Hand()
+    x = hand.tensor("x", (2, 3), Role.INPUT)
+    held = [hand.tensor("h", (2, 3), Role.ACTIVATION) for _ in range(2)]
+    flat = hand.view("h", held[1], (6,))
+    results = [hand.tensor(f"y{k}", (2, 3), Role.OUTPUT) for k in range(2)]
+    for k, (first, then) in enumerate(((held[0], held[0]), (held[1], flat))):
+        hand.do(Opcode.COPY, src0=x, dst0=first)
+        hand.do(Opcode.COPY, src0=then, dst0=results[k])
+        hand.entry(f"e{k}", inputs=(("x", x),), outputs=(("y", results[k]),))
+    machine = Machine(hand.program())
+    values = halves(0, 2, 3)
+    for entry, sign in (("e0", 1), ("e1", -1)):
+        machine.run(entry, {"x": sign * values})
+    np.testing.assert_array_equal(machine.read("h", "e0"), values)
+    for call in (lambda: machine.read("h"), lambda: machine.write("h", values)):
+        with pytest.raises(DlcError, match='3 tensors of the program are called "h"') as refused:
+            call()
+        assert refused.value.diagnostics[0].notes == (
+            "%1: fp16[2, 3], storage 1, of e0",
+            "%2: fp16[2, 3], storage 2, of e1",
+            "%3: fp16[6], storage 2, of e1",
+        )
+    with pytest.raises(DlcError, match='2 tensors of entry "e1"'):
+        machine.read("h", "e1")
+    with pytest.raises(DlcError, match='0 tensors of entry "e0" are called "y1"'):
+        machine.read("y1", "e0")
+    machine.write("h", values * 2, "e0")
+    np.testing.assert_array_equal(machine.read(held[0]), values * 2)

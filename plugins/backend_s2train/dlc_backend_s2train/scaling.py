@@ -62,7 +62,8 @@ class LossScale:
             self._clean = 0
             self._set(min(before * 2, HIGHEST))
         if self.scale != before:
-            why = "gradients overflowed, updates by them were left out" if overflow else f"{_steps(self._growth)} without overflow"
+            why = f"{_steps(self._growth)} without overflow"
+            why = "gradients overflowed, updates by them were left out" if overflow else why
             told = f"the loss scale is {self.scale:,.0f}, it was {before:,.0f}: {why}"
             self.notes = (Diagnostic("loss-scale", told, "note"),)
         elif overflow and not self._warned:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.lookup import tensor_called
 from dlc_backend_s2train.memory import LIMIT, Memory, title
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
@@ -104,13 +105,17 @@ class Machine:
                 watch(number)
         return {name: self._memory.read(self._memory.span(tensor)) for name, tensor in function.outputs}
 
-    def read(self, tensor: int | str) -> Array:
-        """What a tensor holds now, by number or by its name."""
-        return self._memory.read(self._memory.span(self._number(tensor)))
+    def read(self, tensor: int | str, entry: str = "") -> Array:
+        """What a tensor holds now, by number or by its name, in an entry where several have that.
 
-    def write(self, tensor: int | str, values: Array) -> None:
-        """Put values of the tensor's shape into memory, rounded to what it stores."""
-        number = self._number(tensor)
+        Raises:
+            DlcError: no tensor has the name, or several, which are listed.
+        """
+        return self._memory.read(self._memory.span(self._number(tensor, entry)))
+
+    def write(self, tensor: int | str, values: Array, entry: str = "") -> None:
+        """Put values of the tensor's shape into memory, rounded to what it stores; names as in `read`."""
+        number = self._number(tensor, entry)
         span = self._memory.span(number)
         if values.shape != span.shape:
             raise _error("bad-array", f'"{span.tensor.name}" has the shape {span.shape}, not {values.shape}')
@@ -187,13 +192,8 @@ class Machine:
         help = did_you_mean(name, self._runs, "entries")
         raise _error("unknown-entry", f"the program has no entry {name}", help=help)
 
-    def _number(self, tensor: int | str) -> int:
-        if isinstance(tensor, int):
-            return tensor
-        found = [number for number, other in enumerate(self.program.tensors) if other.name == tensor]
-        if len(found) != 1:
-            raise _error("unknown-tensor", f'{len(found)} tensors of the program are called "{tensor}"')
-        return found[0]
+    def _number(self, tensor: int | str, entry: str = "") -> int:
+        return tensor if isinstance(tensor, int) else tensor_called(self.program, tensor, entry)
 
 
 def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int] | None:
