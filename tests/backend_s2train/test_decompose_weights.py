@@ -21,16 +21,21 @@ G = square(5)
 CROPPED = square(7, 2, size=12, pad=1)
 
 
-def update(gradient: Op, w: Input, state: Input, master: Input | None = None) -> S2Instruction:
-    """w' = w - r·v', v' = m·v + dw + d·w, in fp16 with a velocity of fp32, perhaps with a master copy."""
-    held = {"src0": gradient, "dst0": w, "dst1": master, "aux": state}
+def update(gradient: S2Instruction, w: Input, state: Input, master: Input | None, fused: bool = False) -> S2Instruction:
+    """w' = w - r·v', v' = m·v + dw + d·w, in fp16 with a velocity of fp32, perhaps with a master copy.
+
+    `fused` takes the place of the gradient's instruction.
+    """
+    factors = {slot: x for x, (slot, _, _) in zip(gradient.args, gradient.reads, strict=True)}
+    held = {**(factors if fused else {"src0": gradient}), "dst0": w, "dst1": master, "aux": state}
     reads = {slot: v for slot, v in held.items() if v is not None}
     kinds = {"dst0": ("fp16", "weight"), "dst1": ("fp32", "state"), "aux": ("fp32", "state")}
-    written = {slot: v for slot, v in reads.items() if slot != "src0"}
+    written = {slot: v for slot, v in reads.items() if slot in kinds}
     return S2Instruction(
         tuple(reads.values()),
-        opcode="update",
+        opcode=gradient.opcode if fused else "update",
         stage="weight_update",
+        geometry=gradient.geometry if fused else (),
         hyper=hyper_values(Hyper(rate=0.25, momentum=0.5, decay=0.5, scale=2.0)),
         reads=tuple((slot, v.shape, 0) for slot, v in reads.items()),
         writes=tuple((slot, kinds[slot][0], v.shape, kinds[slot][1], 0) for slot, v in written.items()),
@@ -38,14 +43,14 @@ def update(gradient: Op, w: Input, state: Input, master: Input | None = None) ->
     )
 
 
-def trained(g: Geometry, other: Geometry | None = None, master: bool = False) -> Graph:
+def trained(g: Geometry, other: Geometry | None = None, master: bool = False, fused: bool = False) -> Graph:
     """Both gradients and the update of a weight; `other` is a second product of the weight, and gradients add up."""
     shape = (g.co, g.ci // g.groups, g.kh, g.kw)
     w = Input("w", Type(f16, shape), "weight", Tensor.of(integers(1, *shape)))
     state = Input("w.momentum", Type(f32, shape), "state", Tensor.of(integers(2, *shape, dtype=np.float32)))
     copy = Input("w.master", Type(f32, shape), "state", Tensor.of(integers(1, *shape, dtype=np.float32)))
     inputs: list[Input] = []
-    gradients: list[Op] = []
+    gradients: list[S2Instruction] = []
     outputs: dict[str, Op] = {}
     both = [g] if other is None else [g, other]
     for k, each in enumerate(both):
@@ -66,7 +71,7 @@ def trained(g: Geometry, other: Geometry | None = None, master: bool = False) ->
             writes=(("dst0", "fp16", shape, "weight_gradient", 0),),
             results=(Type(f16, shape),),
         )
-    op = update(gradient, w, state, copy if master else None)
+    op = update(gradient, w, state, copy if master else None, fused)
     held = [w, *([copy] if master else []), state]
     outputs |= {i.name: Item(op, k) for k, i in enumerate(held)}
     count = len(outputs) - len(held)
@@ -74,10 +79,11 @@ def trained(g: Geometry, other: Geometry | None = None, master: bool = False) ->
     return Graph((*inputs, *held), tuple(outputs.values()), tuple(outputs), aliases)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("master", [False, True])
 @pytest.mark.parametrize("g", [G, CROPPED, rectangular((5, 5), groups=2)], ids=["5x5", "7x7 stride 2", "groups"])
-def test_weights_are_trained_in_blocks(g: Geometry, master: bool) -> None:
-    graph = trained(g, master=master)
+def test_weights_are_trained_in_blocks(g: Geometry, master: bool, fused: bool) -> None:
+    graph = trained(g, master=master, fused=fused)
     given = {i.name: integers(k + 5, *i.shape, dtype=np.float32) for k, i in enumerate(graph.inputs[:2])}
     made, found, wanted = both(graph, given)
     same(found, wanted)
