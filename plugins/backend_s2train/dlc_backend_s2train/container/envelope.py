@@ -19,8 +19,8 @@ from dlc_backend_s2train.container.layout import (
     SECTION_OF,
     SECTION_VERSION,
     SECTIONS,
-    unpack,
 )
+from dlc_backend_s2train.container.record import unpack
 from dlc_backend_s2train.crc import crc32c, crc64
 from dlc_backend_s2train.program import Target
 

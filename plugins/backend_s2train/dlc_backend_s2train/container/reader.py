@@ -21,10 +21,9 @@ from dlc_backend_s2train.container.layout import (
     WGHT,
     WORD_1,
     WORD_2,
-    Record,
     aligned,
-    unpack,
 )
+from dlc_backend_s2train.container.record import Record, unpack
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
     Arena,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Field, Record, Section
+from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
+from dlc_backend_s2train.container.record import Field, Record
 
 
 def tables() -> Mapping[str, str]:

@@ -30,11 +30,9 @@ from dlc_backend_s2train.container.layout import (
     STOR,
     TENS,
     WGHT,
-    Record,
-    Value,
     aligned,
-    pack,
 )
+from dlc_backend_s2train.container.record import Record, Value, pack
 from dlc_backend_s2train.crc import crc32c, crc64
 from dlc_backend_s2train.isa.v2 import encode
 from dlc_backend_s2train.program import Program, Storage, Tensor
