@@ -13,9 +13,11 @@ import numpy as np
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.crc import crc16, crc32c, crc64
+from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.program import Element, Program
 from dlc_backend_s2train.simulate import Machine
 
+from dlc import Report
 from dlc.diagnostics import DlcError
 from tests.backend_s2train.programs import PROGRAMS
 
@@ -33,7 +35,8 @@ Mutation = Callable[[random.Random, bytearray], bytearray]
 def seeds() -> tuple[bytes, ...]:
     """Files that are right: the programs made by hand, one of them with every kind of section."""
     plain = [write(make()) for make in PROGRAMS.values()]
-    full = replace(PROGRAMS["linear_step"](), frames=bytes(range(100)), legacy=(bytes(16), bytes(range(16))))
+    step = PROGRAMS["linear_step"]()
+    full = replace(step, frames=stored_frames(step, Report()), legacy=(bytes(16), bytes(range(16))))
     return (*plain, write(full, {"PERF": b"figures", "ABCD": b"of a newer version"}))
 
 

@@ -101,8 +101,8 @@ def weights(kernels: Array, q: int) -> list[bytes]:
 
 
 def frame(number: int, stage: int, memory: int, tile: int, flags: int, rows: list[bytes]) -> bytes:
-    """Head, body, trailer."""
-    body = b"".join(rows)
+    """Head, body, trailer; of an open frame without the data of its LADs."""
+    body = b"".join(row[:24] if flags & 8 else row for row in rows)
     head = struct.pack(">4sIHBBBBH", b"S2TF", number, len(rows), stage, memory, tile, flags, len(body) // 8 >> 16)
     return head + struct.pack(">Q", crc64(head)) + body + struct.pack(">Q", crc64(body))
 
@@ -114,6 +114,8 @@ def frames(
     parts: Parts,
     q: int,
     r: int | None = None,
+    first: int = 0,
+    bare: Sequence[int] = (),
 ) -> bytes:
     """All of an instruction's, weight-stationary: one pass, one run of channels, one group.
 
@@ -124,15 +126,17 @@ def frames(
         parts: Of both axes.
         q: The array's stride; 0: none. Only forward has other planes for 2.
         r: Of tiles, where it is not the kernel's width.
+        first: Running number of the first frame.
+        bare: Memories whose frames are open.
     """
-    step, number, found = max(q, 1), 0, b""
+    step, number, found = max(q, 1), first, b""
     places = [(rows, columns) for rows in parts[0] for columns in parts[1]]
     for rows, columns in places:
         flags = 2 * (step == 2) + 4 * ((rows, columns) == places[-1])
-        found += frame(number, stage, 1, 0, flags, weights(taken(kernels, rows[1], columns[1]), step))
+        found += frame(number, stage, 1, 0, flags + 8 * (1 in bare), weights(taken(kernels, rows[1], columns[1]), step))
         number += 1
         for plane in planes:
             lads, tile = features(taken(plane, rows[0], columns[0]), len(columns[1]) if r is None else r, step)
-            found += frame(number, stage, 0, tile, flags, lads)
+            found += frame(number, stage, 0, tile, flags + 8 * (0 in bare), lads)
             number += 1
     return found

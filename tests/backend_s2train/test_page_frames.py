@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.frames.convert import conversion, send
 from dlc_backend_s2train.frames.sizes import sizes
-from dlc_backend_s2train.program import Geometry, Opcode, Stage
+from dlc_backend_s2train.frames.stored import stored_frames
+from dlc_backend_s2train.program import Geometry, Opcode, Role, Stage
 
+from dlc import Report
 from tests.backend_s2train import page_frames
+from tests.backend_s2train.programs import Hand
 
 GEOMETRIES = {
     "3x3": Geometry(2, 3, 5, 6, 7, 6, 7, 3, 3, pads=(1, 1, 1, 1)),
@@ -82,3 +85,23 @@ def test_frames_of_linear_layers_are_those_that_the_page_says(stage: Stage) -> N
     expected = b"".join(send(con, one, other))
     plane = np.ascontiguousarray(features.T)[None, :, :, None]
     assert page_frames.frames(int(stage), plane, blocks[:, :, None], parts, 1, 0) == expected
+
+
+def test_stored_frames_are_those_that_the_page_says() -> None:
+    """Weights in full, images open; the second instruction goes on counting."""
+    hand = Hand()
+    rng = np.random.default_rng(4)
+    x, y = hand.tensor("x", (2, 3, 6, 7), Role.INPUT), hand.tensor("y", (2, 5, 6, 7), Role.ACTIVATION)
+    z = hand.tensor("z", (2, 4, 6, 7), Role.OUTPUT)
+    w, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((5, 3, 3, 3), (4, 5, 1, 1)))
+    given = [hand.tensor("w", w.shape, Role.WEIGHT, value=w), hand.tensor("v", v.shape, Role.WEIGHT, value=v)]
+    one, other = GEOMETRIES["3x3"], Geometry(2, 5, 4, 6, 7, 6, 7)
+    hand.do(Opcode.CONV, geometry=one, src0=x, src1=given[0], dst0=y)
+    hand.do(Opcode.CONV, geometry=other, src0=y, src1=given[1], dst0=z)
+    hand.entry("predict", [("x", x)], [], [("z", z)])
+    three = page_frames.forward(3, 1, 1, 1, 6, 1), page_frames.forward(3, 1, 1, 1, 7, 1)
+    point = page_frames.forward(1, 1, 1, 0, 6, 0), page_frames.forward(1, 1, 1, 0, 7, 0)
+    blank = np.zeros((2, 3, 6, 7), np.float16), np.zeros((2, 5, 6, 7), np.float16)
+    expected = page_frames.frames(0, blank[0], w, three, 1, bare=[0])
+    expected += page_frames.frames(0, blank[1], v, point, 0, first=3, bare=[0])
+    assert stored_frames(hand.program(), Report()) == expected

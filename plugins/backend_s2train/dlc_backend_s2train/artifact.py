@@ -88,9 +88,22 @@ def _program(
     program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | dict(told or {}))
     if problems := verify(program):
         raise AssertionError(f"the program does not pass its own checks: {problems[0].message}")
+    if options.emit_ == "frames":
+        program = _with_frames(program, report)
     report.count("instructions", len(program.instructions))
     report.count("tensors", len(program.tensors))
     return program
+
+
+def _with_frames(program: Program, report: Report) -> Program:
+    """The program with its link stream, which is decoded again."""
+    from dlc_backend_s2train.checks.frames import frame_problems  # few builds ask for frames
+    from dlc_backend_s2train.frames.stored import stored_frames
+
+    found = replace(program, frames=stored_frames(program, report))
+    if problems := list(frame_problems(found)):
+        raise AssertionError(f"the frames do not pass their own checks: {problems[0].message}")
+    return found
 
 
 def _costs(program: Program, entry: Entry, report: Report) -> dict[str, int | str]:
@@ -107,7 +120,8 @@ def memory_of(program: Program) -> dict[str, int]:
     planned = [s for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
     extent = max((s.address + s.size for s in planned), default=0) - min((s.address for s in planned), default=0)
     weights = sum(s.size for s in program.storages if s.arena is Arena.WEIGHTS)
-    return {"arena_bytes": -(-extent // ALIGN) * ALIGN, "weights_bytes": weights}
+    frames = {"frames_bytes": len(program.frames)} if program.frames else {}
+    return {"arena_bytes": -(-extent // ALIGN) * ALIGN, "weights_bytes": weights, **frames}
 
 
 def signature_of(program: Program, entry: Entry) -> Signature:

@@ -26,6 +26,9 @@ class S2Train(Backend):
     tolerance: ClassVar[tuple[float, float] | None] = (5e-3, 5e-3)
     """About ten times the rounding of fp16, in which every layer stores its results."""
     prefix: str = option("", "name of the file without .s2t; by default from the model's name")
+    emit_: Literal["program", "frames"] = option(
+        "program", "frames: the file holds the link stream too, of weights in full, of a run's values with open frames"
+    )
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
     )
@@ -78,7 +81,9 @@ class S2Train(Backend):
 
         program = check(source)
         what = f"{len(program.instructions):,} instructions, {len(program.tensors):,} tensors"
-        return f"{what}: structure, operands, bounds and lifetimes are right, nothing is read before it is written"
+        frames = "; frames decoded again are the tensors" if program.frames else ""
+        right = "structure, operands, bounds and lifetimes are right, nothing is read before it is written"
+        return f"{what}: {right}{frames}"
 
     def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
         """Instructions, traffic of the link, cycles under both readings."""

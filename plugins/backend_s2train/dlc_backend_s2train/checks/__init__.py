@@ -20,7 +20,8 @@ def verify(program: Program) -> list[Diagnostic]:
     exist, have the elements and shapes of the instruction's geometry, and live; every read follows a write of the entry
     unless the host or the weights give the value; no weight is read behind its update; no instruction writes over what
     it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written; a loss scale
-    that the host may change is everywhere the same.
+    that the host may change is everywhere the same; frames, where there are some, are those of the instructions, and
+    decoded again they are the tensors.
     """
     from dlc_backend_s2train.checks.flow import entry_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
@@ -33,4 +34,8 @@ def verify(program: Program) -> list[Diagnostic]:
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):
         found += islice(scale_problems(program), MOST - len(found))
+    if program.frames and not found:
+        from dlc_backend_s2train.checks.frames import frame_problems  # few programs have frames
+
+        found += frame_problems(program)
     return found

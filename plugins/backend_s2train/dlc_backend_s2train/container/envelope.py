@@ -163,6 +163,8 @@ def _count(file: str, entry: dict[str, Any], at: int) -> None:
         least, limit, exact = size, 1, count == 1
         if not exact:
             raise refusal(file, at, f"{title} has the count {count}; it should be 1")
+        if size > known.limit > 1:
+            raise refusal(file, at, f"{title} has {size} bytes; {known.limit} are the most")
     if count > limit:
         raise refusal(file, at, f"{title} has {count} records; {limit} are the most")
     if size < least or (exact and size != least):

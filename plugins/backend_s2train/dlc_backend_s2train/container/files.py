@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from dlc.diagnostics import DlcError, Location
+from dlc.diagnostics import Diagnostic, DlcError, Location
 from dlc.interfaces import Description, Source
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.checks.problems import instruction_of
@@ -36,12 +37,15 @@ def check(source: Source) -> Program:
     content = source.view()
     program = read(content, source.name)
     if problems := verify(program):
-        words = open_envelope(content, source.name).sections["INS2"].offset
-        raise DlcError(*(replace(p, location=_place(source, words, p.message)) for p in problems))
+        sections = open_envelope(content, source.name).sections
+        begin = {fourcc: span.offset for fourcc, span in sections.items()}
+        raise DlcError(*(replace(p, location=_place(source, begin, p)) for p in problems))
     return program
 
 
-def _place(source: Source, words: int, message: str) -> Location:
-    """The instruction's word, where a message is about one; else the file."""
-    number = instruction_of(message)
-    return Location(source.name, byte=-1 if number is None else words + number * WORD_2)
+def _place(source: Source, begin: Mapping[str, int], problem: Diagnostic) -> Location:
+    """The frame or the instruction's word, where a message is about one; else the file."""
+    if problem.code == "bad-frame" and problem.location is not None:
+        return Location(source.name, byte=begin["FRAM"] + problem.location.byte)
+    number = instruction_of(problem.message)
+    return Location(source.name, byte=-1 if number is None else begin["INS2"] + number * WORD_2)

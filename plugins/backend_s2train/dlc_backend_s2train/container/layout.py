@@ -26,6 +26,8 @@ ALIGN: Final = 64
 MUST_UNDERSTAND: Final = 1
 """Bit 0 of a section's flags: a reader that does not know the section refuses the file."""
 SECTION_VERSION: Final = 1
+FRAMES: Final = 1 << 28
+"""Bytes of frames in a file."""
 RANK: Final = 8
 """Dimensions of a tensor at most."""
 WORD_1: Final = 16
@@ -191,7 +193,7 @@ class Section:
     word: int = 1
     """Bytes of one word, where the section holds words; 1: plain bytes, `count` 1."""
     limit: int = 1
-    """Words at most."""
+    """Words at most; of plain bytes, bytes, where there is a limit."""
     needed: bool = True
     """Every file has it."""
     must: bool = True
@@ -207,7 +209,7 @@ SECTIONS: Final = (
     Section("INS2", "instructions, words of version 2", None, WORD_2, 1 << 18),
     Section("ENTR", "entries: functions of the program", ENTR),
     Section("BIND", "what the host gives to entries and gets from them", BIND),
-    Section("FRAM", "the link stream", needed=False),
+    Section("FRAM", "the link stream, as far as it is known before a run", limit=FRAMES, needed=False),
     Section("WGHT", "what storages hold at first: records, then the bytes", WGHT),
     Section("META", "provenance", META),
     Section("PERF", "figures of traffic and cycles; readers may skip it", needed=False, must=False),

@@ -8,6 +8,7 @@ from typing import Any
 from dlc.diagnostics import escape, quote
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts
+from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.text import print_v2
 from dlc_backend_s2train.program import Arena, Entry, Instruction, Program, Slot, Storage, Tensor
@@ -17,6 +18,8 @@ def show(program: Program, name: str) -> str:
     """Summary, table of tensors and disassembly; every name is escaped, so that it may go to a terminal."""
     parts = [summary(program, name), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
     parts += [f"entry {escape(entry.name)}\n{disassembly(program, entry)}" for entry in program.entries]
+    if frames := frame_rows(program):
+        parts.append(f"frames\n{_aligned(frames, right=RIGHT)}")
     return "\n\n".join(parts)
 
 
@@ -56,6 +59,7 @@ def show_data(program: Program, name: str) -> dict[str, Any]:
         },
         "weights_bytes": sum(map(len, program.weights.values())),
         "frames_bytes": len(program.frames),
+        "frames": frames_data(program),
         "instructions": [print_v2(i) for i in program.instructions],
         "tensors": [
             {

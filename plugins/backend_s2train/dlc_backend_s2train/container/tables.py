@@ -34,7 +34,9 @@ def _content(section: Section) -> str:
         names = ", then the records' names" if section.record.texts else ""
         data = ", then the bytes" if section.fourcc == "WGHT" else ""
         return f"at most {section.record.limit:,} records of {section.record.size} bytes{names}{data}"
-    return "bytes" if section.word == 1 else f"at most {section.limit:,} words of {section.word} bytes"
+    if section.word == 1:
+        return "bytes" if section.limit == 1 else f"at most {section.limit:,} bytes"
+    return f"at most {section.limit:,} words of {section.word} bytes"
 
 
 def _presence(section: Section) -> str:

@@ -11,17 +11,19 @@ _MEGA: Final = 1_000_000
 
 
 def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
-    """The figures in three lines; nothing where there are none."""
+    """The figures in a few lines; nothing where there are none."""
     if "cost_of" not in facts:
         return ()
     number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
     cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in READINGS]
+    frames = (f"frames: {number['frames_bytes']} B in the file",) if "frames_bytes" in number else ()
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
         f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
         f"cycles: {', '.join(cycles)}; "
         f"of {number['steps']} broadcast steps, mosaics of images would leave {number['packed_steps']}",
         f"traffic of operands: {fusion_line(facts)}",
+        *frames,
     )
 
 

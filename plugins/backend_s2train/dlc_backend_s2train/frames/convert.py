@@ -9,13 +9,14 @@ A split is a part of the kernel (row, then column) and a run of channels. The po
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
 import numpy as np
 
+from dlc.diagnostics import DlcError, Location
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Frame, FrameFlag, Head, Memory, check_size, encode_frame
 from dlc_backend_s2train.frames.lad import Bits, refusal
@@ -93,13 +94,14 @@ def pieces(lay: Layout) -> Iterator[Piece]:
             yield from inner
 
 
-def send(con: Conversion, features: Bits, kernels: Bits, first: int = 0) -> Iterator[bytes]:
+def send(con: Conversion, features: Bits | None, kernels: Bits | None, first: int = 0) -> Iterator[bytes]:
     """The frames of both operands.
 
     Args:
         con: How.
-        features: x forward and for a weight gradient, dy backward; fp16 bits of `shape_of`'s shape.
-        kernels: w, or dy for a weight gradient.
+        features: x forward and for a weight gradient, dy backward; fp16 bits of `shape_of`'s shape. None: not known,
+            its frames are open.
+        kernels: w, or dy for a weight gradient; the same.
         first: Running number of the first frame.
 
     Raises:
@@ -107,32 +109,34 @@ def send(con: Conversion, features: Bits, kernels: Bits, first: int = 0) -> Iter
     """
     linear = con.opcode is Opcode.LINEAR
     arranged = {
-        memory: arrange(con.view(memory), memory, tensor, con.geometry, linear)
+        memory: None if tensor is None else arrange(con.view(memory), memory, tensor, con.geometry, linear)
         for memory, tensor in ((Memory.FM, features), (Memory.WM, kernels))
     }
     for number, piece in enumerate(pieces(con.layout), first):
         yield encode_piece(con, piece, arranged[piece.memory], number)
 
 
-def encode_piece(con: Conversion, piece: Piece, arranged: Bits, number: int) -> bytes:
-    """The frame of a piece of an operand that `arrange` gave."""
-    lay = con.layout
+def encode_piece(con: Conversion, piece: Piece, arranged: Bits | None, number: int) -> bytes:
+    """The frame of a piece of an operand that `arrange` gave; None: an open one."""
+    lay, bare = con.layout, arranged is None
     (low, high), (begin, end) = piece.channels, piece.units
-    part = arranged[piece.group, begin:end, low:high]
-    if piece.memory is Memory.FM:
-        bulk = plane_bulk(lay, piece.row.plane.count, piece.column.plane.count, high - low)
-        check_size(bulk.rows, bulk.body)
-        body = encode_plane(gather(part[0], piece.row.plane, piece.column.plane), lay)
+    features = piece.memory is Memory.FM
+    rows, columns = (part.plane if features else part.kernel for part in (piece.row, piece.column))
+    shape = rows.count, columns.count
+    bulk = plane_bulk(lay, *shape, high - low) if features else kernel_bulk(end - begin, *shape, high - low)
+    check_size(bulk.rows, bulk.body)
+    if arranged is None:
+        part = np.broadcast_to(np.uint16(0), (end - begin, high - low, *shape))
     else:
-        bulk = kernel_bulk(end - begin, piece.row.kernel.count, piece.column.kernel.count, high - low)
-        check_size(bulk.rows, bulk.body)
-        body = encode_kernels(gather(part, piece.row.kernel, piece.column.kernel), lay, con.addresses)
-    return encode_frame(_head(con, piece, number), bulk.rows, body)
+        part = gather(arranged[piece.group, begin:end, low:high], rows, columns)
+    body = encode_plane(part[0], lay, bare) if features else encode_kernels(part, lay, con.addresses, bare)
+    return encode_frame(_head(con, piece, number, bare), bulk.rows, body)
 
 
-def _head(con: Conversion, piece: Piece, number: int) -> Head:
+def _head(con: Conversion, piece: Piece, number: int, bare: bool) -> Head:
     lay = con.layout
     flags = FrameFlag.PAIRED if lay.paired else FrameFlag(0)
+    flags |= FrameFlag.OPEN if bare else FrameFlag(0)
     flags |= FrameFlag.LAST if piece.last else FrameFlag(0)
     if piece.memory is Memory.WM:
         return Head(number & 0xFFFFFFFF, con.stage, piece.memory, 0, flags)
@@ -140,42 +144,55 @@ def _head(con: Conversion, piece: Piece, number: int) -> Head:
     return Head(number & 0xFFFFFFFF, con.stage, piece.memory, lay.tile, flags)
 
 
-def receive(con: Conversion, frames: Iterable[Frame]) -> Mapping[Memory, Bits]:
+def receive(con: Conversion, frames: Iterable[Frame], bare: Collection[Memory] = ()) -> Mapping[Memory, Bits]:
     """The operands whose frames are given, which must be all of an instruction's, in order: the inverse of `send`.
 
-    Elements that no frame holds, as no result needs them, are zeros.
+    Elements that no frame holds, as no result needs them, are zeros; so are all of the memories `bare`, whose frames
+    are open.
 
     Raises:
         DlcError: "bad-frame": other frames, or zeros of the layout that are not zeros.
     """
     lay, linear = con.layout, con.opcode is Opcode.LINEAR
     frames = list(frames)
-    size, want = sum(frame.size for frame in frames), sizes_of(lay).total.bytes
+    bulks = zip(Memory, sizes_of(lay).sent, strict=True)
+    size, want = sum(f.size for f in frames), sum(b.bare if memory in bare else b.bytes for memory, b in bulks)
     if size != want:
         raise refusal(f"frames of {size} bytes for an instruction that sends {want}")
     found = {memory: np.zeros_like(_arranged(con, memory)) for memory in Memory}
-    left = iter(frames)
+    left, seen = iter(frames), set[Piece]()
     for piece in pieces(lay):
         frame = next(left, None)
         if frame is None:
             raise refusal(f"{piece.memory.name} frames of {con.stage.name.lower()} are missing")
-        if frame.head != _head(con, piece, frame.head.number):
-            raise refusal(f"frame {frame.head.number} is {frame.head}, expected {_head(con, piece, frame.head.number)}")
-        (low, high), (begin, end) = piece.channels, piece.units
-        place = found[piece.memory][piece.group, begin:end, low:high]
-        if piece.memory is Memory.FM:
-            shape = high - low, piece.row.plane.count, piece.column.plane.count
-            values = decode_plane(frame.rows, lay, shape)
-            fits = scatter(place[0], values, piece.row.plane, piece.column.plane)
-        else:
-            taps = piece.row.kernel.count, piece.column.kernel.count
-            values = decode_kernels(frame.rows, lay, (end - begin, high - low, *taps), con.addresses)
-            fits = scatter(place, values, piece.row.kernel, piece.column.kernel)
-        if not fits:
-            raise refusal(f"frame {frame.head.number} holds elements where its layout has zeros")
+        place = Location(byte=frame.offset)
+        if frame.head != (head := _head(con, piece, frame.head.number, piece.memory in bare)):
+            raise refusal(f"frame {frame.head.number} is {frame.head}, expected {head}", place)
+        try:
+            _put(con, piece, frame, found[piece.memory], piece in seen)
+        except DlcError as problem:
+            raise DlcError(*(replace(each, location=place) for each in problem.diagnostics)) from None
+        seen.add(piece)
     if (frame := next(left, None)) is not None:
-        raise refusal(f"frame {frame.head.number} is one too many")
+        raise refusal(f"frame {frame.head.number} is one too many", Location(byte=frame.offset))
     return {memory: restore(con.view(memory), memory, found[memory], con.geometry, linear) for memory in Memory}
+
+
+def _put(con: Conversion, piece: Piece, frame: Frame, found: Bits, again: bool) -> None:
+    """What a frame holds, into the arranged operand; `again`: it is there, and has to be the same."""
+    (low, high), (begin, end) = piece.channels, piece.units
+    place = found[piece.group, begin:end, low:high]
+    if piece.memory is Memory.FM:
+        rows, columns = piece.row.plane, piece.column.plane
+        values = decode_plane(frame.rows, con.layout, (high - low, rows.count, columns.count))[None]
+    else:
+        rows, columns = piece.row.kernel, piece.column.kernel
+        shape = end - begin, high - low, rows.count, columns.count
+        values = decode_kernels(frame.rows, con.layout, shape, con.addresses)
+    if again and not np.array_equal(gather(place, rows, columns), values):
+        raise refusal(f"frame {frame.head.number} holds other elements than when it was sent before")
+    if not scatter(place, values, rows, columns):
+        raise refusal(f"frame {frame.head.number} holds elements where its layout has zeros")
 
 
 def _arranged(con: Conversion, memory: Memory) -> Bits:

@@ -23,15 +23,15 @@ _USED: Final = np.tri(LANES + 1, LANES, -1, np.int64)
 """Per number of lanes that are used, a 1 for each of them."""
 
 
-def encode_plane(plane: Bits, lay: Layout) -> bytes:
-    """The body of the frame of `plane` [c, h, w]; stride 2 needs an even h."""
-    _, height, width = plane.shape
-    return b"".join(block for begin, end in lay.tiles(width) for block in _tile(plane[:, :, begin:end], height, lay))
+def encode_plane(plane: Bits, lay: Layout, bare: bool = False) -> bytes:
+    """The body of the frame of `plane` [c, h, w]; stride 2 needs an even h. `bare`: without data."""
+    width = plane.shape[2]
+    return b"".join(block for begin, end in lay.tiles(width) for block in _tile(plane[:, :, begin:end], lay, bare))
 
 
-def _tile(tile: Bits, height: int, lay: Layout) -> Iterator[bytes]:
+def _tile(tile: Bits, lay: Layout, bare: bool) -> Iterator[bytes]:
     """LAD rows of one tile column [c, h, t]."""
-    count = height // (1 + lay.paired)
+    count = tile.shape[1] // (1 + lay.paired)
     entries = np.ascontiguousarray(tile.swapaxes(0, 1)).reshape(count, -1)
     length = entries.shape[1]
     full, left = lay.lad_rows(count, length)
@@ -40,18 +40,18 @@ def _tile(tile: Bits, height: int, lay: Layout) -> Iterator[bytes]:
         if not rows:
             continue
         part = entries[at : at + rows * groups * LANES].reshape(rows, groups, LANES, length)
-        yield _encode(part.swapaxes(1, 2).reshape(rows, LANES, groups * length), LANES)
+        yield _encode(part.swapaxes(1, 2).reshape(rows, LANES, groups * length), LANES, bare)
         at += rows * groups * LANES
     if left:
         last = np.zeros((1, LANES, length), np.uint16)
         last[0, :left] = entries[at:]
-        yield _encode(last, left)
+        yield _encode(last, left, bare)
 
 
-def _encode(data: Bits, lanes: int) -> bytes:
+def _encode(data: Bits, lanes: int, bare: bool) -> bytes:
     """LAD rows whose first `lanes` lanes are used."""
     used = _USED[lanes]
-    return encode(used * data.shape[2], used * _GROUPS, data)
+    return encode(used * data.shape[2], used * _GROUPS, data, bare)
 
 
 def decode_plane(rows: Sequence[LadRow], lay: Layout, shape: tuple[int, int, int]) -> Bits:

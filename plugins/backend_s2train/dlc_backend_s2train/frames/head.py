@@ -7,7 +7,7 @@
     trailer  CRC-64/XZ of the body
 
 Everything in head and trailer is big-endian, as in the heads of LADs. The published material shows the three beats and
-defines nothing in them: this is the proposal of section 6.3.
+defines nothing in them: what they hold is dlc's proposal.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class FrameFlag(IntFlag):
     """Stride 2: two rows to an entry, rows 1 and 2 of kernels exchanged."""
     LAST = 1 << 2
     """The last split of a sum."""
+    OPEN = 1 << 3
+    """LADs have no data, only lengths and addresses: who feeds the link puts in what a tensor holds by then."""
 
 
 NO_FRAME_FLAGS: Final = FrameFlag(0)
@@ -141,7 +143,8 @@ def decode_frame(view: memoryview, at: int = 0, source: str = "") -> Frame:
     for name, value, most in known:
         if value > most:
             raise refusal(f"{name} of a frame is {value}, and at most {int(most)}", place)
-    lads, size = decode(view[at + HEAD : len(view) - TRAILER], rows, source, at + HEAD)
+    bare = bool(flags & FrameFlag.OPEN)
+    lads, size = decode(view[at + HEAD : len(view) - TRAILER], rows, source, at + HEAD, bare)
     if size // BEAT >> 16 != high:
         raise refusal(f"the body has {size // BEAT} beats, its head says {high} times 65536 and a rest", place)
     body = view[at + HEAD : at + HEAD + size]

@@ -4,8 +4,9 @@
     beats 1, 2  high, then low halves of the addresses, big-endian
     L beats     element i of lanes 0 to 3, fp16 little-endian; L is the longest length
 
-An idle lane has length and address 0. Shorter lanes are filled up with zeros. The byte orders differ in the published
-frames too. Source: load channel of the S2Train compiler, section 3.2.
+An idle lane has length and address 0. Of an open frame the data, L beats, are left out: they are values of a run.
+Shorter lanes are filled up with zeros. The byte orders differ in the published frames too. Source: load channel of the
+S2Train compiler, section 3.2.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ class LadRow:
     addresses: tuple[int, ...]
     """32 bits each."""
     data: Bits
-    """[4, L]."""
+    """[4, L]; zeros where the frame is open."""
 
 
-def encode(lengths: NDArray[np.int64], addresses: NDArray[np.int64], data: Bits) -> bytes:
+def encode(lengths: NDArray[np.int64], addresses: NDArray[np.int64], data: Bits, bare: bool = False) -> bytes:
     """Bytes of n LAD rows of equally many beats.
 
     Args:
         lengths: [n, 4], or [4] for all rows.
         addresses: The same.
         data: [n, 4, L], what lies beyond a lane's length included.
+        bare: Leave the data out.
     """
+    data = data[:, :, :0] if bare else data
     n, _, beats = data.shape
     row = np.empty((n, LAD_HEAD // 2 + LANES * beats), _LITTLE)
     big = row.view(_BIG)
@@ -65,7 +68,7 @@ def encode_rows(rows: Iterable[LadRow]) -> bytes:
 
 
 def decode(
-    body: bytes | memoryview, count: int | None = None, source: str = "", base: int = 0
+    body: bytes | memoryview, count: int | None = None, source: str = "", base: int = 0, bare: bool = False
 ) -> tuple[list[LadRow], int]:
     """LAD rows from `body`, and the bytes that they take.
 
@@ -74,6 +77,7 @@ def decode(
         count: How many rows; None: all that `body` holds.
         source: What to call the bytes in messages.
         base: Offset of `body` in it.
+        bare: The data are left out.
 
     Raises:
         DlcError: "bad-frame": it ends too early, a lane is longer than a LAD may be, or what is idle is not zero.
@@ -81,13 +85,13 @@ def decode(
     rows: list[LadRow] = []
     view, at = memoryview(body), 0
     while at < len(view) if count is None else len(rows) < count:
-        row = _decode_row(view, at, Location(source, byte=base + at))
+        row = _decode_row(view, at, Location(source, byte=base + at), bare)
         rows.append(row)
-        at += LAD_HEAD + BEAT * row.data.shape[1]
+        at += LAD_HEAD + (0 if bare else BEAT * row.data.shape[1])
     return rows, at
 
 
-def _decode_row(view: memoryview, at: int, place: Location) -> LadRow:
+def _decode_row(view: memoryview, at: int, place: Location, bare: bool) -> LadRow:
     if len(view) - at < LAD_HEAD:
         raise refusal(f"{len(view) - at} bytes are left, but a LAD row begins with {LAD_HEAD}", place)
     head = np.frombuffer(view, _BIG, LAD_HEAD // 2, at).astype(np.int64)
@@ -96,10 +100,13 @@ def _decode_row(view: memoryview, at: int, place: Location) -> LadRow:
     beats = max(lengths)
     if beats > LAD_LIMIT:
         raise refusal(f"a LAD of {beats} elements, but the longest has {LAD_LIMIT}", place)
-    if len(view) - at - LAD_HEAD < BEAT * beats:
+    if bare:
+        data = np.broadcast_to(np.uint16(0), (LANES, beats))
+    elif len(view) - at - LAD_HEAD < BEAT * beats:
         left = len(view) - at - LAD_HEAD
         raise refusal(f"{left} bytes are left, but a LAD row of {beats} beats needs {BEAT * beats}", place)
-    data = np.frombuffer(view, _LITTLE, LANES * beats, at + LAD_HEAD).reshape(beats, LANES).T
+    else:
+        data = np.frombuffer(view, _LITTLE, LANES * beats, at + LAD_HEAD).reshape(beats, LANES).T
     for lane, (length, address) in enumerate(zip(lengths, addresses, strict=True)):
         if not length and address:
             raise refusal(f"lane {lane} is idle, but its address is {address:#010x}", place)

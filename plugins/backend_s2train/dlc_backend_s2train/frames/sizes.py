@@ -49,6 +49,11 @@ class Bulk:
         return self.bytes // BEAT
 
     @property
+    def bare(self) -> int:
+        """All bytes on the link if the frames are open: without data."""
+        return self.rows * LAD_HEAD + self.frames * (HEAD + TRAILER)
+
+    @property
     def published(self) -> int:
         """Bytes as published tables count them: with heads, without trailers."""
         return self.body + self.frames * HEAD
@@ -100,9 +105,17 @@ class Sizes:
         return "feature-stationary" if self.resident and less else "weight-stationary"
 
     @property
+    def sent(self) -> tuple[Bulk, Bulk]:
+        """All frames of features, and all of weights, under `policy`."""
+        if self.policy == "feature-stationary":
+            return self.features * self.units, self.weights * self.units
+        return self.features * (self.units * self.passes), self.weights
+
+    @property
     def total(self) -> Bulk:
         """All traffic in under `policy`."""
-        return self.feature_stationary if self.policy == "feature-stationary" else self.weight_stationary
+        features, weights = self.sent
+        return features + weights
 
 
 def sizes(

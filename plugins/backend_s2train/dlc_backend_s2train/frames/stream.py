@@ -6,23 +6,27 @@ pointers, norms, addends) are registers and FIFOs without a frame; other opcodes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.diagnostics import error
-from dlc_backend_s2train.frames.convert import conversion, send
+from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits
 from dlc_backend_s2train.frames.layout import Form
 from dlc_backend_s2train.frames.operands import View
 from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Stage
 
-Read = Callable[[int], NDArray[Any]]
-"""The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16."""
+if TYPE_CHECKING:
+    from dlc_backend_s2train.simulate import Machine
+
+Read = Callable[[int], NDArray[Any] | None]
+"""The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16. None:
+not known, so that its frames are open."""
 
 
 def stream(program: Program, number: int, read: Read, form: Form | None = None, first: int = 0) -> bytes:
@@ -42,6 +46,25 @@ def program_frames(program: Program, read: Read, form: Form | None = None) -> It
             first += 1
 
 
+def run_frames(
+    machine: Machine, entry: str, inputs: Mapping[str, NDArray[Any]], write: Callable[[bytes], object]
+) -> dict[str, NDArray[Any]]:
+    """One run of an entry whose link stream goes to `write`, frame by frame, all of them with data; gives the outputs.
+
+    Products overwrite nothing that they send, so their operands are read when they are done. Errors are those of
+    `Machine.run` and `frames`.
+    """
+    first = 0
+
+    def watch(number: int) -> None:
+        nonlocal first
+        for frame in frames(machine.program, number, machine.read, first=first):
+            write(frame)
+            first += 1
+
+    return machine.run(entry, inputs, watch)
+
+
 def frames(program: Program, number: int, read: Read, form: Form | None = None, first: int = 0) -> Iterator[bytes]:
     """The frames that instruction `number` sends, in the order of the link.
 
@@ -58,25 +81,44 @@ def frames(program: Program, number: int, read: Read, form: Form | None = None, 
     instruction = program.instructions[number]
     if not sends(instruction) or instruction.geometry is None:
         return
-    whole = program.geometries[instruction.geometry]
-    # What a gradient that is applied at once needs besides (weights, velocity) has no frames.
-    stage = instruction.product
-    ones = "src1" not in instruction.operands and stage is Stage.WEIGHT_GRADIENT
-    geometry = of_ones(whole) if ones else whole
-    con = conversion(instruction.opcode, stage, geometry, form, program.target, instruction.cores)
-
-    def operand(memory: Memory) -> Bits:
-        view = con.view(memory)
-        if ones and memory is Memory.FM:
-            return np.full((con.geometry.n, 1, con.geometry.ho, con.geometry.wo), 0x3C00, np.uint16)
-        if view.slot not in instruction.operands:
-            message = f"instruction {number}: operand {view.slot} is missing"
-            raise error("bad-operand", message, help="verify the program with dlc show")
-        return _bits(_part(read(instruction.operands[view.slot]), view, geometry, stage))
-
+    con = conversion_of(program, instruction, form)
     # First what is read: its size bounds that of the ones.
-    kernels = operand(Memory.WM)
-    yield from send(con, operand(Memory.FM), kernels, first)
+    kernels = operand(program, number, con, Memory.WM, read)
+    yield from send(con, operand(program, number, con, Memory.FM, read), kernels, first)
+
+
+def operand(program: Program, number: int, con: Conversion, memory: Memory, read: Read) -> Bits | None:
+    """What an instruction sends to a memory, as the conversion sees it; None where `read` does not know.
+
+    What a gradient that is applied at once needs besides (the weight, its velocity) has no frames.
+    """
+    instruction, view = program.instructions[number], con.view(memory)
+    if has_ones(instruction) and memory is Memory.FM:
+        return np.full((con.geometry.n, 1, con.geometry.ho, con.geometry.wo), 0x3C00, np.uint16)
+    if view.slot not in instruction.operands:
+        message = f"instruction {number}: operand {view.slot} is missing"
+        raise error("bad-operand", message, help="verify the program with dlc show")
+    held = read(instruction.operands[view.slot])
+    if held is None:
+        return None
+    return _bits(_part(held, view, _geometry(program, instruction), instruction.product))
+
+
+def conversion_of(program: Program, instruction: Instruction, form: Form | None = None) -> Conversion:
+    """How the operands of an instruction that `sends` become frames. Raises DlcError as `layout` does."""
+    geometry = _geometry(program, instruction)
+    return conversion(instruction.opcode, instruction.product, geometry, form, program.target, instruction.cores)
+
+
+def has_ones(instruction: Instruction) -> bool:
+    """Whether an instruction is the gradient of a bias, whose features are ones that no tensor holds."""
+    return "src1" not in instruction.operands and instruction.product is Stage.WEIGHT_GRADIENT
+
+
+def _geometry(program: Program, instruction: Instruction) -> Geometry:
+    assert instruction.geometry is not None, "what sends frames has a geometry"
+    geometry = program.geometries[instruction.geometry]
+    return of_ones(geometry) if has_ones(instruction) else geometry
 
 
 def sends(instruction: Instruction) -> bool:

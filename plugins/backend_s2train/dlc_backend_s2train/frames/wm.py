@@ -20,10 +20,10 @@ _PAIRED_ROWS = (0, 2, 1)
 """Rows of a kernel in the order in which a PE row uses them: its own, its neighbour's, its own again."""
 
 
-def encode_kernels(kernels: Bits, lay: Layout, addresses: Sequence[int]) -> bytes:
+def encode_kernels(kernels: Bits, lay: Layout, addresses: Sequence[int], bare: bool = False) -> bytes:
     """The body of the frame of `kernels` [k, c, r, s], kernel i for the column at `addresses`[i].
 
-    There are addresses for at least k, rounded up to a multiple of four.
+    There are addresses for at least k, rounded up to a multiple of four. `bare`: without data.
     """
     ordered = kernels[:, :, _PAIRED_ROWS] if lay.paired else kernels
     count = kernels.shape[0]
@@ -32,7 +32,7 @@ def encode_kernels(kernels: Bits, lay: Layout, addresses: Sequence[int]) -> byte
     data[:count] = ordered.swapaxes(1, 2).reshape(count, -1)
     lengths = np.full((rows, LANES), data.shape[1])
     places = np.array(addresses[: rows * LANES], np.int64).reshape(rows, LANES)
-    return encode(lengths, places, data.reshape(rows, LANES, -1))
+    return encode(lengths, places, data.reshape(rows, LANES, -1), bare)
 
 
 def decode_kernels(
