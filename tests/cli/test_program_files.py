@@ -82,7 +82,7 @@ def test_show(dlc: Dlc) -> None:
         "entry     predict: ",
         "entry     step: ",
         '"w1.momentum"',
-        "weight_gradient",
+        "weight_update",
         "input   x: fp16[4, 8]",
     ):
         assert text in ran.out
@@ -97,7 +97,7 @@ def test_show_of_the_directory(dlc: Dlc, files: Path) -> None:
     ran = dlc("show", "out")
     for text in ("net.s2t", "as built", "entry     step: ", "memory    weights: "):
         assert text in ran.out
-    assert "weight_gradient" not in ran.out  # the file itself shows its instructions
+    assert "weight_update" not in ran.out  # the file itself shows its instructions
     assert len(dlc("show", "out", "--json").document["program"]["entries"]) == 3
 
 
