@@ -74,14 +74,14 @@ def test_pictures_show_what_is_placed(name: str) -> None:
     numbers = planned(program)
     assert {program.storages[n].arena for n in numbers}.isdisjoint({Arena.HOST, Arena.WEIGHTS})
     drawn = picture(program)
-    assert (drawn.peak, drawn.bound) == peak_and_bound([program.storages[n] for n in numbers])
+    assert (drawn.arena, drawn.bound) == peak_and_bound([program.storages[n] for n in numbers])
     assert len(drawn.rectangles) == len(numbers)
     for r in drawn.rectangles:
         assert min(r.x, r.y, r.width, r.height) >= -1e-6
         assert r.x + r.width <= 1000.001
         assert r.y + r.height <= 420.001
     # What is live when most bytes are, is as much as the bound says.
-    assert sum(size for _, size, _ in drawn.most) == drawn.bound
+    assert sum(size for _, size, _ in drawn.peak) == drawn.bound
     reader = read(memory_html(program, name))
     assert reader.tags.count("rect") == len(numbers)
 

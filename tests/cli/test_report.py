@@ -37,7 +37,7 @@ def test_memory_is_drawn_inside_the_frame(name: str) -> None:
         assert r.y >= -0.01
         assert r.y + r.height <= HEIGHT + 0.01
     points = [tuple(map(float, p.split(","))) for p in drawn.curve.split()]
-    assert len(points) == 2 * len(plan.steps)
+    assert (points[0][0], points[-1][0]) == (0, WIDTH)
     assert all(0 <= x <= WIDTH and -0.1 <= y <= HEIGHT for x, y in points)
     assert drawn.arena == plan.regions["arena"]
     assert 0 <= drawn.bound_y <= HEIGHT

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from dlc.diagnostics import escape
+from dlc.memory_html import render_text
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.packing import gains
-from dlc_backend_s2train.cost.picture import render
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.program import Entry, Program
 
@@ -152,8 +153,9 @@ def timeline_html(program: Program, title: str, assumptions: Assumptions | None 
         ("buffers", "double" if assumptions.overlapped else "single"),
         ("partial sums", f"{assumptions.partial_bytes} B each"),
     )
-    return render(
-        "timeline.html.j2",
+    template = files("dlc_backend_s2train") / "cost" / "templates" / "timeline.html.j2"
+    return render_text(
+        template.read_text(encoding="utf-8"),
         title=escape(title),
         assumptions=said,
         lines=[_line(program, entry, assumptions) for entry in sections_of(program)],
