@@ -48,6 +48,10 @@ class Backend(Configurable, ABC):
         """
         return True
 
+    def own_pipeline(self) -> str:
+        """The default pipeline with these options: `pipeline`, unless one of them wants another."""
+        return self.pipeline
+
     def regions(self) -> Mapping[str, Region]:
         """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
         return {"arena": Region()}

@@ -269,7 +269,8 @@ def _chosen(config: Config, pipeline: str | None, target_name: str, backend: Bac
     if setting := config.settings.get(f"target.{target_name}.pipeline"):
         return Spec.print_pipeline(setting.value), setting.origin, setting.value
     origin = _own(backend)
-    return backend.pipeline, origin, Spec.parse_pipeline(backend.pipeline, origin)
+    text = backend.own_pipeline()
+    return text, origin, Spec.parse_pipeline(text, origin)
 
 
 def _own(backend: Backend) -> str:

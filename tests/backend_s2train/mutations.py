@@ -14,6 +14,7 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.crc import crc16, crc32c, crc64
 from dlc_backend_s2train.frames.stored import stored_frames
+from dlc_backend_s2train.isa.legalize import to_v1
 from dlc_backend_s2train.program import Element, Program
 from dlc_backend_s2train.simulate import Machine
 
@@ -35,8 +36,10 @@ Mutation = Callable[[random.Random, bytearray], bytearray]
 def seeds() -> tuple[bytes, ...]:
     """Files that are right: the programs made by hand, one of them with every kind of section."""
     plain = [write(make()) for make in PROGRAMS.values()]
-    step = PROGRAMS["linear_step"]()
-    full = replace(step, frames=stored_frames(step, Report()), legacy=(bytes(16), bytes(range(16))))
+    step = PROGRAMS["conv_step"]()
+    words = to_v1(step)
+    full = replace(step, legacy=tuple(words.words.values()), numbering=words.numbering)
+    full = replace(full, frames=stored_frames(step, Report()))
     return (*plain, write(full, {"PERF": b"figures", "ABCD": b"of a newer version"}))
 
 

@@ -72,6 +72,18 @@ class ResNet50(nn.Module):
         return self.head(F.avg_pool2d(self.blocks(x), 2).flatten(1))
 
 
+class ResNet101(ResNet50):
+    """ResNet-101 with the stem of CIFAR: for 3 x 32 x 32 images the last maps are 4 x 4, pooled by their maximum."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__(width, (3, 4, 23, 3))
+        self.conv = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks(torch.relu(self.norm(self.conv(x))))
+        return self.head(F.max_pool2d(x, 4).flatten(1))
+
+
 def alexnet(width: int = 96, dense: int = 2048) -> nn.Module:
     """AlexNet (Krizhevsky et al. 2012) for 3 x 32 x 32 images as the published compiler has it, without dropout."""
     layers: list[nn.Module] = []

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from dlc_backend_s2train.container import layout, optional_sections, read, write
 from dlc_backend_s2train.crc import crc64
+from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.program import (
     Arena,
     Element,
@@ -17,6 +18,7 @@ from dlc_backend_s2train.program import (
     Geometry,
     Hyper,
     Instruction,
+    Numbered,
     Opcode,
     Program,
     Role,
@@ -28,6 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError, render
+from tests.backend_s2train.isa_words import v1_words
 from tests.backend_s2train.mutations import COUNT, ENTRY, HEADER, repaired, sections
 from tests.backend_s2train.programs import PROGRAMS, forward_conv, linear_step
 
@@ -70,6 +73,9 @@ def programs(draw: st.DrawFn) -> Program:
     )
     names = draw(st.lists(text, max_size=3, unique=True))
     entries = tuple(Entry(n, 0, count, draw(pairs), draw(pairs), draw(pairs)) for n in names)
+    numbered = st.builds(
+        Numbered, st.integers(0, max(len(tensors) - 1, 0)), st.integers(0, v1.TENSORS - 1), st.just(0), st.just(count)
+    )
     held = draw(st.sets(st.integers(0, len(storages) - 1))) if storages else set[int]()
     return Program(
         tuple(tensors),
@@ -82,7 +88,8 @@ def programs(draw: st.DrawFn) -> Program:
         draw(st.binary(max_size=99)),
         Target(*(draw(st.integers(1, 255)) for _ in range(4)), weight_bytes=draw(st.integers(1, 1 << 20))),
         draw(st.dictionaries(text, text, max_size=3)),
-        tuple(draw(st.lists(st.binary(min_size=16, max_size=16), max_size=2))),
+        tuple(draw(st.lists(v1_words().map(v1.encode), max_size=2))),
+        tuple(draw(st.lists(numbered, max_size=2))) if tensors else (),
     )
 
 

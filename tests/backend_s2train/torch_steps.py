@@ -81,13 +81,18 @@ def pipeline(optimizer: str = SGD, select: str = "", schedule: str = "", by_batc
 
 @functools.cache
 def step_of(
-    network: Network, optimizer: str = SGD, select: str = "", schedule: str = "", by_batch: bool = False
+    network: Network,
+    optimizer: str = SGD,
+    select: str = "",
+    schedule: str = "",
+    by_batch: bool = False,
+    target: str = "s2train",
 ) -> Program:
     """What `dlc build` makes of a network's training step; the module is `network.module()`."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "model.onnx", Path(folder) / "out"
         source.write_bytes(network.onnx(network.module()))
-        line = ["build", str(source), "--target", "s2train", "-o", str(out)]
+        line = ["build", str(source), "--target", target, "-o", str(out)]
         with contextlib.redirect_stdout(io.StringIO()):
             code = run([*line, "-p", pipeline(optimizer, select, schedule, by_batch), "-q", "--cache", "off"])
         assert code == 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from dlc import Lazy, hookimpl
-from dlc_backend_s2train.defaults import PLACED, STEP
+from dlc_backend_s2train.defaults import PLACED, REST, STEP, WORDED
 
 __version__ = "0.1.0"
 
@@ -31,5 +31,5 @@ def dlc_passes() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_pipelines() -> Mapping[str, str]:
-    """Selection with what follows it; and one training step as the whole program."""
-    return {"s2train": PLACED, "s2train-step": f"{STEP},{PLACED}"}
+    """Selection with what follows it, also for words of version 1; and one training step as the whole program."""
+    return {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}", "s2train-step": f"{STEP},{PLACED}"}

@@ -21,6 +21,7 @@ from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.defaults import SUFFIX
 from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.instruction import S2Instruction
+from dlc_backend_s2train.legacy_words import with_words, word_facts
 from dlc_backend_s2train.program import Arena, Element, Entry, Program
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _program(
     for plan in plans.values():
         _check(plan)
     made = program_of(plans)
+    made = with_words(made) if options.isa == "v1" else made
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}
     program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | dict(told or {}))
     if problems := verify(program):
@@ -107,12 +109,13 @@ def _with_frames(program: Program, report: Report) -> Program:
 
 
 def _costs(program: Program, entry: Entry, report: Report) -> dict[str, int | str]:
-    """The cost of an entry as far as it can be told: the program does not depend on it."""
+    """Words of version 1, and the cost of an entry as far as it can be told: the program does not depend on it."""
+    words = word_facts(program)
     try:
-        return cost_facts(program, entry)
+        return {**cost_facts(program, entry), **words}
     except DlcError as problem:
         report.note(f"no cost is told: {problem.diagnostics[0].message}")
-        return {}
+        return words
 
 
 def memory_of(program: Program) -> dict[str, int]:

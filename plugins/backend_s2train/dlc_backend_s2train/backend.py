@@ -33,6 +33,14 @@ class S2Train(Backend):
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
     )
 
+    isa: Literal["v1", "v2"] = option(
+        "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
+    )
+
+    def own_pipeline(self) -> str:
+        """One that selects what words of version 1 say, where those are wanted."""
+        return "s2train-v1" if self.isa == "v1" else self.pipeline
+
     def for_model(self, title: str) -> "S2Train":
         """The backend with its prefix taken from a model's title, unless the user chose one."""
         from dlc_backend_s2train.artifact import file_title
@@ -88,8 +96,9 @@ class S2Train(Backend):
     def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
         """Instructions, traffic of the link, cycles under both readings."""
         from dlc_backend_s2train.cost.lines import cost_lines
+        from dlc_backend_s2train.legacy_words import word_lines
 
-        return cost_lines(facts)
+        return (*cost_lines(facts), *word_lines(facts))
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """The costs over time, and memory over time."""

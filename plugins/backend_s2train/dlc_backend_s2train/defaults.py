@@ -7,8 +7,11 @@ NAMED: Final = (
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""
-PLACED: Final = "s2-select,s2-decompose,schedule,plan-memory"
+REST: Final = "s2-decompose,schedule,plan-memory"
+PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""
+WORDED: Final = "s2-select{update=apart masks=yes}"
+"""Selection of what words of version 1 say."""
 _OPTIONS: Final = ("optimizer=sgd{lr=0.01 momentum=0.9}", "wrt=!norms", "stored-norms=yes")
 TRAINING: Final = ",".join((*_OPTIONS, "updates=immediate", f"named={','.join(NAMED)}"))
 """Norms stay as they are, as on the device; each gradient is used as soon as it is known."""

@@ -290,6 +290,16 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Numbered:
+    """In words of version 1, `number` stands for `tensor` from instruction `begin` to before `end`."""
+
+    tensor: int
+    number: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Program:
     """A whole binary."""
 
@@ -307,4 +317,6 @@ class Program:
     meta: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     """Provenance: model, versions, spec texts, figures of the planner."""
     legacy: tuple[bytes, ...] = ()
-    """The same instructions as words of version 1, where that can say them; empty otherwise."""
+    """Words of version 1: one for each instruction that version 1 has (`isa.words`), in order; or none at all."""
+    numbering: tuple[Numbered, ...] = ()
+    """What the words' numbers of tensors stand for, by begin."""

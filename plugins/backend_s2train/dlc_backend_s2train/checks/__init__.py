@@ -20,11 +20,12 @@ def verify(program: Program) -> list[Diagnostic]:
     exist, have the elements and shapes of the instruction's geometry, and live; every read follows a write of the entry
     unless the host or the weights give the value; no weight is read behind its update; no instruction writes over what
     it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written; a loss scale
-    that the host may change is everywhere the same; frames, where there are some, are those of the instructions, and
-    decoded again they are the tensors.
+    that the host may change is everywhere the same; words of version 1, where there are some, say what the instructions
+    say; frames, where there are some, are those of the instructions, and decoded again they are the tensors.
     """
     from dlc_backend_s2train.checks.flow import entry_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
+    from dlc_backend_s2train.checks.legacy import word_problems
     from dlc_backend_s2train.checks.memory import storage_problems, tensor_problems
     from dlc_backend_s2train.checks.scales import scale_problems
 
@@ -34,6 +35,8 @@ def verify(program: Program) -> list[Diagnostic]:
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):
         found += islice(scale_problems(program), MOST - len(found))
+    if not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
+        found += islice(word_problems(program), MOST - len(found))
     if program.frames and not found:
         from dlc_backend_s2train.checks.frames import frame_problems  # few programs have frames
 

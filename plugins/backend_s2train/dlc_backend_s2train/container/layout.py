@@ -182,6 +182,17 @@ META: Final = Record(
 )
 
 
+NUM1: Final = Record(
+    (
+        Field("number", "u32", "number of a tensor in words of INS1, below 512"),
+        Field("tensor", "u32", "number in TENS"),
+        Field("begin", "u32", "first instruction (of INS2) at which the number stands for the tensor"),
+        Field("end", "u32", "the one behind the last"),
+    ),
+    limit=_IDS,
+)
+
+
 @dataclass(frozen=True)
 class Section:
     """A kind of section."""
@@ -205,7 +216,8 @@ SECTIONS: Final = (
     Section("STOR", "storages", STOR),
     Section("GEOM", "geometries", GEOM),
     Section("HYPR", "hyper-parameters", HYPR),
-    Section("INS1", "the instructions as words of version 1, where those can say them", None, WORD_1, 1 << 18, False),
+    Section("INS1", "words of version 1, for the instructions that it has", None, WORD_1, 1 << 18, needed=False),
+    Section("NUM1", "what numbers of tensors in INS1 stand for", NUM1, needed=False),
     Section("INS2", "instructions, words of version 2", None, WORD_2, 1 << 18),
     Section("ENTR", "entries: functions of the program", ENTR),
     Section("BIND", "what the host gives to entries and gets from them", BIND),

@@ -15,6 +15,7 @@ from dlc_backend_s2train.container.layout import (
     HYPR,
     KINDS,
     META,
+    NUM1,
     SECTION_OF,
     STOR,
     TENS,
@@ -24,6 +25,7 @@ from dlc_backend_s2train.container.layout import (
     aligned,
 )
 from dlc_backend_s2train.container.record import Record, unpack
+from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
     Arena,
@@ -32,6 +34,7 @@ from dlc_backend_s2train.program import (
     Geometry,
     Hyper,
     Instruction,
+    Numbered,
     Program,
     Role,
     Storage,
@@ -77,7 +80,8 @@ def read(data: memoryview, name: str) -> Program:
         bytes(span["FRAM"].data) if "FRAM" in span else b"",
         envelope.target,
         _meta(span["META"]),
-        _words(span["INS1"], WORD_1) if "INS1" in span else (),
+        _legacy(span["INS1"]) if "INS1" in span else (),
+        _numbering(span["NUM1"], len(tensors), len(instructions)) if "NUM1" in span else (),
     )
 
 
@@ -192,6 +196,31 @@ def _instructions(span: Span, tensors: int, geometries: int, hypers: int) -> tup
             if chosen is not None:
                 _exists(span, at, chosen, count, f"instruction {number}: {what}")
         found.append(instruction)
+    return tuple(found)
+
+
+def _legacy(span: Span) -> tuple[bytes, ...]:
+    """Words of version 1, each of which is one."""
+    found = _words(span, WORD_1)
+    for number, word in enumerate(found):
+        try:
+            v1.decode(word, Location(span.file, byte=span.offset + number * WORD_1))
+        except DlcError as problem:
+            first = problem.diagnostics[0]
+            byte = first.location.byte - span.offset if first.location else number * WORD_1
+            raise span.refuse(byte, f"word {number}: {first.message}", first.help) from None
+    return found
+
+
+def _numbering(span: Span, tensors: int, instructions: int) -> tuple[Numbered, ...]:
+    found: list[Numbered] = []
+    for number, at, v, _ in _rows(span, NUM1):
+        _exists(span, at + NUM1.offsets["number"], v["number"], v1.TENSORS, f"record {number}: number")
+        _exists(span, at + NUM1.offsets["tensor"], v["tensor"], tensors, f"record {number}: tensor")
+        if not v["begin"] <= v["end"] <= instructions:
+            message = f"record {number} holds from instruction {v['begin']} to {v['end']} of {instructions}"
+            raise span.refuse(at + NUM1.offsets["begin"], message)
+        found.append(Numbered(**v))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlc.diagnostics import escape, quote
+from dlc_backend_s2train.container.show_words import number_rows, shown_words, words_data, words_summary
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
@@ -18,6 +19,10 @@ def show(program: Program, name: str) -> str:
     """Summary, table of tensors and disassembly; every name is escaped, so that it may go to a terminal."""
     parts = [summary(program, name), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
     parts += [f"entry {escape(entry.name)}\n{disassembly(program, entry)}" for entry in program.entries]
+    if program.legacy:
+        parts.append(f"words of version 1\n{shown_words(program)}")
+    if rows := number_rows(program):
+        parts.append(f"numbers of version 1\n{_aligned(rows, right=(0, 1))}")
     if frames := frame_rows(program):
         parts.append(f"frames\n{_aligned(frames, right=RIGHT)}")
     return "\n\n".join(parts)
@@ -61,6 +66,7 @@ def show_data(program: Program, name: str) -> dict[str, Any]:
         "frames_bytes": len(program.frames),
         "frames": frames_data(program),
         "instructions": [print_v2(i) for i in program.instructions],
+        **({"version_1": words_data(program)} if program.legacy else {}),
         "tensors": [
             {
                 "name": t.name,
@@ -119,7 +125,7 @@ def _summary(program: Program, name: str) -> list[tuple[str, str]]:
     if program.frames:
         rows.append(("frames", f"{len(program.frames):,} B"))
     if program.legacy:
-        rows.append(("legacy", f"{len(program.legacy)} words of version 1"))
+        rows.append(("words", f"of version 1: {words_summary(program)}"))
     rows += [("meta", f"{escape(key)}: {escape(value)}") for key, value in sorted(program.meta.items())]
     return rows
 

@@ -23,6 +23,7 @@ from dlc_backend_s2train.container.layout import (
     META,
     MINOR,
     MUST_UNDERSTAND,
+    NUM1,
     RANK,
     SECTION_OF,
     SECTION_VERSION,
@@ -139,6 +140,8 @@ def _contents(p: Program) -> Iterator[_Content]:
     yield _records("META", META, ({} for _ in meta), meta)
     if p.legacy:
         yield _words("INS1", p.legacy)
+    if p.numbering:
+        yield _records("NUM1", NUM1, map(_plain, p.numbering))
     if p.frames:
         yield _Content("FRAM", 1, [p.frames])
 

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from dlc_backend_s2train.program import Arena, Program
+from dlc_backend_s2train.program import Arena, Numbered, Program
 
 _LASTING: Final = (Arena.HOST, Arena.WEIGHTS)
 """What the host, or the next run, finds under its number."""
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """`number` stands for `tensor` from instruction `begin` to before `end`."""
-
-    tensor: int
-    number: int
-    begin: int
-    end: int
 
 
 def number_tensors(program: Program, uses: Sequence[tuple[int, Sequence[int]]], limit: int) -> tuple[Numbered, ...]:

@@ -11,6 +11,7 @@ from dlc_backend_s2train.isa.bits import Field, Layout
 from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
 from dlc_backend_s2train.isa.ppu import CONTROL
 from dlc_backend_s2train.isa.transfer import TRANSFER
+from dlc_backend_s2train.isa.words import SLOTS
 from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Stage
 
 _OPCODES: Final = {
@@ -99,10 +100,13 @@ def form_table() -> str:
 
 
 def operand_table() -> str:
-    """Operands of version 1 words in the order of their bits."""
+    """Operands of version 1 words in the order of their bits, each with the slot of an instruction that it is."""
     rows: list[tuple[str, ...]] = []
     for word in v1.WORDS:
-        operands = [_operand(name, condition, values) for name, condition, values in v1.operands(word)]
+        slots = SLOTS[word.stage]
+        operands = [
+            _operand(f"`{name}` = `{slots[name]}`", condition, values) for name, condition, values in v1.operands(word)
+        ]
         fields = ", ".join(f"`{field.name}`" for field in v1.header_fields(word))
         most = v1.HEADER.width + v1.TENSOR_BITS * len(operands)
         rows.append((f"`{spelled(word.stage)}`", fields, ", ".join(operands), str(most)))
@@ -149,11 +153,11 @@ def _use(use: Use) -> str:
 
 
 def _operand(name: str, condition: str, values: Iterable[object]) -> str:
-    """`bn_use` (bn 1 or 2)."""
+    """`bn_use` = `bn0` (bn 1 or 2)."""
     if not condition:
-        return f"`{name}`"
+        return name
     held = " or ".join(str(value) for value in values if value is not True)
-    return f"`{name}` (`{condition}`{f' {held}' if held else ''})"
+    return f"{name} (`{condition}`{f' {held}' if held else ''})"
 
 
 def _tables_of(form: Form) -> str:

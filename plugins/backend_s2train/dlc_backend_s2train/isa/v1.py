@@ -238,6 +238,12 @@ def decode_program(data: bytes, source: str = "") -> tuple[Word, ...]:
     return tuple(decode(word, place) for word, place in words_of(data, BYTES, source, "version 1 words"))
 
 
+def tensors_of(word: Word) -> dict[str, int]:
+    """The operands that a word has."""
+    found = {name: getattr(word, name) for name, _, _ in operands(type(word))}
+    return {name: number for name, number in found.items() if number is not None}
+
+
 def used_bits(word: Word) -> int:
     """Bits of header and operands; those behind them are zero."""
     return HEADER.width + TENSOR_BITS * len(_present(type(word), _values(word)))

@@ -103,7 +103,7 @@ def forward(work: Selection, op: Op) -> None:
         group.writes["dst0"] = Made(op.digest, Element.FP16, (g.n, g.co, g.ho, g.wo), Role.ACTIVATION)
         work.groups.append(group)
     # Without pointers a POOL instruction is a mean.
-    if found.greatest and (found.unit is None or work.readers[pointers(op)]):
+    if found.greatest and (found.unit is None or work.kept(pointers(op))):
         group.flags |= Flag.POINTER_WRITE
         group.writes["ptr"] = Made(pointers(op), found.pointer, (g.n, g.co, g.ho, g.wo), Role.POINTER)
 

@@ -34,7 +34,7 @@ def visit(work: Selection, op: Op) -> None:
             batches.forward(work, op)
         case Relu(x=x):
             group = work.stage(op, x, Forward.RELU, Flag.RELU)
-            if work.readers[mask(op)]:
+            if work.kept(mask(op)):
                 group.flags |= Flag.MASK_WRITE
                 group.writes["mask"] = Made(mask(op), Element.BIT, op.shape, Role.MASK)
         case Dropout():

@@ -61,6 +61,10 @@ class S2Select(Pass[Graph, Graph]):
     )
     fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
 
+    masks: bool = option(
+        False, "write masks of relu and pointers of pools even where nothing reads them, as words of version 1 do"
+    )
+
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of instructions.
 
@@ -72,7 +76,7 @@ class S2Select(Pass[Graph, Graph]):
         state = state.rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
-        settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth)
+        settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks)
         work = Selection(state, report, settings)
         ends = ends_of(state, work)
         work.running = ends.running

@@ -41,6 +41,8 @@ class Settings:
     """Whether gradients of weights go to memory before they are applied, though nothing else reads them."""
     growth: int = 0
     """Steps without overflow after which the loss scale is doubled; 0: it is fixed."""
+    masks: bool = False
+    """Whether masks and pointers are written that nothing reads."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class Selection:
     def given(self, op: Op, shape: tuple[int, ...] = ()) -> Given:
         """A value of the graph as an operand."""
         return Given(key(op), shape or op.shape, offset(op))
+
+    def kept(self, value: Key) -> bool:
+        """Whether a mask or pointers are written."""
+        return self.settings.masks or self.readers[value] > 0
 
     # ---- opening and absorbing ----
     def begin(self, group: Group) -> Group:
