@@ -90,11 +90,16 @@ def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> t
 
 def overwritten_inputs(graph: Graph, steps: Sequence[Op]) -> tuple[Input, ...]:
     """Inputs that a step reads when an output that may be written over them is, at least in part, already there."""
+    writers: dict[str, int] = {}
+    readers: dict[str, int] = {}
+    for k, step in enumerate(steps):
+        writers.setdefault(step.digest, k)
+        readers.update((x.digest, k) for x in step.operands)
     found: list[Input] = []
     for i, j in graph.aliases:
         value, source = graph.outputs[i], graph.inputs[j]
-        writer = next((k for k, step in enumerate(steps) if any(v == value for v in results_of(step))), len(steps))
-        late = any(source in step.operands for step in steps[writer + 1 :])
+        writer = writers.get((value.of if isinstance(value, Item) else value).digest, len(steps))
+        late = readers.get(source.digest, -1) > writer
         if late or not all(_survives(step, source, value) for step in steps[writer : writer + 1]):
             found.append(source)
     return tuple(dict.fromkeys(found))

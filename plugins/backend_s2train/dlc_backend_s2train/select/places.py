@@ -39,22 +39,31 @@ class Place:
         return 0 if self.row is None else self.row * self.held.shape[1] * _HALF
 
 
-def place_of(ops: Iterable[Op], weight: Input) -> Place | str:
+def readers_of(ops: Iterable[Op]) -> dict[str, list[Op]]:
+    """Digest of an input → those of the ops that read it forward, in order."""
+    found: dict[str, list[Op]] = {}
+    for op in ops:
+        if not isinstance(op, Cotangent):
+            for digest in dict.fromkeys(x.digest for x in op.operands if isinstance(x, Input)):
+                found.setdefault(digest, []).append(op)
+    return found
+
+
+def place_of(readers: Iterable[Op], weight: Input) -> Place | str:
     """Where a weight lies; or why it lies nowhere.
 
     Args:
-        ops: Those that instructions are for.
+        readers: Those of the ops that instructions are for that read it forward.
         weight: An input that begins with something.
     """
     values = parameters.known_value(weight)
     if values is None:
         return "nobody knows what it begins with"
     found: dict[tuple[str, int | None], Place] = {}
-    for op in ops:
-        if weight in op.operands and not isinstance(op, Cotangent):
-            if (place := _read_by(op, weight, values.astype(np.float32))) is None:
-                return f"{op.text_name} reads it, which takes no weights"
-            found[place.held.digest, place.row] = place
+    for op in readers:
+        if (place := _read_by(op, weight, values.astype(np.float32))) is None:
+            return f"{op.text_name} reads it, which takes no weights"
+        found[place.held.digest, place.row] = place
     if len(found) != 1:
         return f"it would have to lie in {len(found)} ways" if found else "no product and no norm reads it"
     (place,) = found.values()

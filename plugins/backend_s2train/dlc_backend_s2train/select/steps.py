@@ -22,7 +22,7 @@ from dlc_backend_s2train.program import Element, Hyper, Opcode, Role, Stage
 from dlc_backend_s2train.select.effects import Key, key, offset
 from dlc_backend_s2train.select.ends import Trained
 from dlc_backend_s2train.select.group import Given, Group, Made
-from dlc_backend_s2train.select.places import Place, place_of
+from dlc_backend_s2train.select.places import Place, place_of, readers_of
 from dlc_backend_s2train.select.selection import Selection
 
 New = dict[Input, tuple[str, Key]]
@@ -58,8 +58,9 @@ def add_updates(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) 
 def _parts(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) -> list[_Part]:
     parts: list[_Part] = []
     rows: dict[Input, int] = {}
+    readers = readers_of(ops)
     for one in trained:
-        place = place_of(ops, one.weight)
+        place = place_of(readers.get(one.weight.digest, ()), one.weight)
         if isinstance(place, str):
             work.refuse(one.weight, f"{one.name}: {place}")
         elif place.held not in rows:
