@@ -176,16 +176,19 @@ def after_backward(o: Operation, g: Array) -> dict[str, Array]:
 # ---- loss, update, pools, random numbers ----
 def loss(o: Operation, logits: Array) -> dict[str, Array]:
     labels = o.given["aux"].reshape(-1)
+    counts, labels = labels >= 0, np.maximum(labels, 0)
     z = logits.reshape(len(labels), -1)
     z = z - z.max(1, keepdims=True)
     n, p, total, mean = len(z), exponential(z), np.zeros((len(z), 1), single), single(0)
     for k in range(z.shape[1]):
         total[:, 0] += p[:, k]
-    for each in logarithm(total[:, 0]) - z[np.arange(n), labels]:
+    for each in (logarithm(total[:, 0]) - z[np.arange(n), labels])[counts]:
         mean += each
     d = p / total
     d[np.arange(n), labels] -= single(1)
-    return {"dst0": d * single(o.numbers.scale / n), "dst1": np.array([mean / single(n)])}
+    some = counts.sum()
+    d = np.where(counts[:, None], d * single(o.numbers.scale / max(some, 1)), single(0))
+    return {"dst0": d, "dst1": np.array([mean / single(some)])}
 
 
 def softmax(logits: Array) -> dict[str, Array]:

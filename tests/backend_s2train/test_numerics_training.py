@@ -85,7 +85,26 @@ def test_large_logits_do_not_overflow() -> None:
     assert found["dst1"].item() == 120000.0 and found["dst0"].tolist() == [[1.0, -1.0]]
 
 
-@pytest.mark.parametrize("label", [-1, 3, 1 << 30])
+@pytest.mark.parametrize("left", [(2,), (0, 1, 4), (0, 1, 2, 3, 4)])
+def test_samples_of_negative_labels_do_not_count(left: tuple[int, ...]) -> None:
+    z, labels = halves(0, 5, 7, scale=4), np.array([0, 6, 3, 3, 1], np.int32)
+    labels[list(left)] = [-1, -100, -(1 << 31), -7, -2][: len(left)]
+    z[left[0], 2] = np.inf
+    given: Any = {"flags": Flag.SOFTMAX_CE, "hyper": Hyper(scale=8.0), "also": ("dst1",), "src0": z, "aux": labels}
+    found = do(Opcode.LOSS, Stage.FORWARD, **given)
+    t = torch.tensor(np.nan_to_num(z).astype(np.float64), requires_grad=True)
+    loss = F.cross_entropy(t, torch.tensor(np.maximum(labels, -1).astype(np.int64)), ignore_index=-1)
+    if len(left) == 5:
+        assert np.isnan(found["dst1"]).all() and torch.isnan(loss) and same_bits(found["dst0"], np.zeros_like(z))
+        return
+    loss.backward()
+    assert t.grad is not None
+    assert found["dst1"].item() == pytest.approx(loss.item(), rel=1e-6)
+    np.testing.assert_allclose(found["dst0"] / 8, t.grad.numpy(), rtol=1e-5, atol=1e-7)
+    assert same_bits(found["dst0"][list(left)], np.zeros((len(left), 7), np.float32))
+
+
+@pytest.mark.parametrize("label", [3, 1 << 30])
 def test_a_label_that_is_no_class_is_refused(label: int) -> None:
     with pytest.raises(OperandError, match=f"label {label} of sample 1 is no class of 3"):
         do(Opcode.LOSS, Stage.FORWARD, flags=Flag.SOFTMAX_CE, src0=halves(0, 2, 3), aux=np.array([0, label], np.int32))

@@ -179,7 +179,7 @@ def _program(case: Case) -> bytes:
 def _values(slot: str, shape: tuple[int, ...], element: Element, rng: np.random.Generator, odd: bool) -> Any:
     match element:
         case Element.INT32:
-            return rng.integers(0, 5, shape, np.int32)
+            return rng.integers(-1, 5, shape, np.int32)
         case Element.BIT:
             return rng.integers(0, 2, shape).astype(np.bool_)
         case Element.PTR2 | Element.PTR4:

@@ -155,3 +155,37 @@ def test_options_out_of_range_are_refused(text: str) -> None:
     with pytest.raises(DlcError) as caught:
         S2Select.from_spec(Spec.parse(text, "test"))
     assert caught.value.exit_code == 2
+
+
+# ---- losses ----
+@pytest.mark.parametrize("ignore", [-1, -100])
+def test_labels_that_are_left_out(ignore: int) -> None:
+    """Steps of batches with other counts of samples, against PyTorch."""
+    m, graph = linear()
+    machine = Machine(program(select(training(graph, "sgd{lr=0.25}", loss=f"cross-entropy{{ignore={ignore}}}"))))
+    w, b = (torch.tensor(m.weights[f"linear1.{k}"].astype(np.float64), requires_grad=True) for k in "wb")
+    for count in (8, 3, 1):
+        x, y = halves(count, 8, 12), np.where(np.arange(8) < count, np.arange(8) % 4, ignore)
+        loss = F.cross_entropy(F.linear(torch.tensor(x.astype(np.float64)), w, b), torch.tensor(y), ignore_index=ignore)
+        gradients = torch.autograd.grad(loss, (w, b))
+        assert machine.run("step", {"x": x, "y": y})["loss"].item() == pytest.approx(float(loss.detach()), rel=2e-3)
+        w, b = ((v - 0.25 * g).detach().requires_grad_() for v, g in zip((w, b), gradients, strict=True))
+        np.testing.assert_allclose(machine.read("linear1.w"), w.detach().numpy(), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        ("cross-entropy{ignore=2}", "those of negative labels are"),
+        ("cross-entropy{smoothing=0.1}", "label smoothing by 0.1"),
+        ("mse", "sub: it has no instruction"),
+        ("cross-entropy{reduction=sum}", "reduce_sum: it has no instruction"),
+        ("cross-entropy{weights=1,2,3,4}", "has no instruction"),
+    ],
+)
+def test_losses_that_the_device_does_not_have(loss: str, why: str) -> None:
+    _, graph = linear()
+    with pytest.raises(DlcError, match=why) as caught:
+        select(training(graph, "sgd{lr=0.25}", loss=loss))
+    # Whatever it is, somewhere it is said which ones there are.
+    assert "the accelerator trains by loss=cross-entropy" in str(caught.value)

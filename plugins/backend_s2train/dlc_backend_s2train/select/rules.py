@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.graph import Cotangent, Op
+from dlc.graph import Cotangent, Input, Op
 from dlc.ops.elementwise import Add, Relu
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
@@ -61,7 +61,13 @@ def _visit_elements(work: Selection, op: Op) -> None:
         case _ if is_sum(op):
             _sum(work, op)
         case _:
-            work.refuse(op, "it has no instruction", "compile it for another target, such as c, or train without it")
+            help = "compile it for another target, such as c, or train without it"
+            work.refuse(op, "it has no instruction", losses.TRAINS if _is_of_loss(op) else help)
+
+
+def _is_of_loss(op: Op) -> bool:
+    """Whether an op is a part of another loss than the device's."""
+    return any(isinstance(x, LabelCrossEntropy) or (isinstance(x, Input) and x.role == "label") for x in op.operands)
 
 
 def _visit_gradient(work: Selection, op: Cotangent) -> None:
