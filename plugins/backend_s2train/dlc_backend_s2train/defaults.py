@@ -7,9 +7,12 @@ NAMED: Final = (
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""
-REST: Final = "s2-decompose,schedule,plan-memory"
+_PLACES: Final = "schedule,plan-memory"
+REST: Final = f"s2-decompose,{_PLACES}"
 PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""
+PACKED: Final = f"s2-select,s2-decompose,s2-pack,{_PLACES}"
+"""The same with mosaics of images: fewer steps under one reading of the array, under the other perhaps more."""
 WORDED: Final = "s2-select{update=apart masks=yes}"
 """Selection of what words of version 1 say."""
 _OPTIONS: Final = ("optimizer=sgd{lr=0.01 momentum=0.9}", "wrt=!norms", "stored-norms=yes")

@@ -201,6 +201,8 @@ class Geometry:
     """First input channel and the one behind the last that this instruction reads; (0, 0): all."""
     samples: tuple[int, int] = (0, 0)
     """The same of samples."""
+    mosaic: tuple[int, int] = (1, 1)
+    """Images of the batch that the array takes as one: across, down. Results do not depend on it."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError
+from dlc_backend_s2train.checks.mosaics import mosaic_problems
 from dlc_backend_s2train.checks.numbers import number_problems
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
@@ -62,6 +63,7 @@ def understood(program: Program, instruction: Instruction) -> Reading:
         for message in _operand(program, operand, expected.get(slot))
     ]
     wrong += [("bad-geometry", message) for message in sample_problems(program, instruction, expected)]
+    wrong += [("bad-geometry", message) for message in mosaic_problems(program, instruction)]
     wrong += [("bad-number", message) for message in number_problems(program, instruction)]
     if wrong:
         return Reading({}, {}, wrong)

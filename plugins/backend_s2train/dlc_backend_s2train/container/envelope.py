@@ -17,7 +17,6 @@ from dlc_backend_s2train.container.layout import (
     MAJOR,
     MUST_UNDERSTAND,
     SECTION_OF,
-    SECTION_VERSION,
     SECTIONS,
 )
 from dlc_backend_s2train.container.record import unpack
@@ -139,8 +138,8 @@ def _section(data: memoryview, file: str, entry: dict[str, Any], at: int) -> Spa
     newer = "the file was made by a newer dlc; use that"
     if entry["flags"] & MUST_UNDERSTAND and not known:
         raise refusal(file, where["fourcc"], f"{title} has to be understood, and is unknown", newer)
-    if known and entry["version"] != SECTION_VERSION:
-        message = f"{title} has version {entry['version']}; this dlc reads {SECTION_VERSION}"
+    if known and entry["version"] != known.version:
+        message = f"{title} has version {entry['version']}; this dlc reads {known.version}"
         raise refusal(file, where["version"], message, newer)
     if entry["alignment"] != ALIGN or entry["offset"] % ALIGN:
         message = f"{title} begins at {entry['offset']} and is aligned to {entry['alignment']}; it should be to {ALIGN}"

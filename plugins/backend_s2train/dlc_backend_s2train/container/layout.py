@@ -25,7 +25,6 @@ ALIGN: Final = 64
 """Bytes that every section's offset, and what holds weights, are multiples of."""
 MUST_UNDERSTAND: Final = 1
 """Bit 0 of a section's flags: a reader that does not know the section refuses the file."""
-SECTION_VERSION: Final = 1
 FRAMES: Final = 1 << 28
 """Bytes of frames in a file."""
 RANK: Final = 8
@@ -62,7 +61,7 @@ HEADER_CHECKED: Final = HEADER.size - 4
 ENTRY: Final = Record(
     (
         Field("fourcc", "char", "name", 4),
-        Field("version", "u16", "of the section: 1"),
+        Field("version", "u16", "of the section: 2 of GEOM, 1 of the others"),
         Field("flags", "u16", "bit 0: must be understood; the others 0"),
         Field("offset", "u64", "in the file, a multiple of `alignment`"),
         Field("size", "u64", "bytes"),
@@ -125,6 +124,7 @@ GEOM: Final = Record(
         Field("pool", "u32", "window, stride, padding; zeros: none", 3),
         Field("channels", "u32", "first input channel and the one behind the last; zeros: all", 2),
         Field("samples", "u32", "the same of samples", 2),
+        Field("mosaic", "u32", "images that the array takes as one: across, down", 2),
     ),
     limit=_IDS,
 )
@@ -209,12 +209,14 @@ class Section:
     """Every file has it."""
     must: bool = True
     """Readers have to understand it."""
+    version: int = 1
+    """Readers refuse others."""
 
 
 SECTIONS: Final = (
     Section("TENS", "tensors", TENS),
     Section("STOR", "storages", STOR),
-    Section("GEOM", "geometries", GEOM),
+    Section("GEOM", "geometries", GEOM, version=2),
     Section("HYPR", "hyper-parameters", HYPR),
     Section("INS1", "words of version 1, for the instructions that it has", None, WORD_1, 1 << 18, needed=False),
     Section("NUM1", "what numbers of tensors in INS1 stand for", NUM1, needed=False),

@@ -26,7 +26,6 @@ from dlc_backend_s2train.container.layout import (
     NUM1,
     RANK,
     SECTION_OF,
-    SECTION_VERSION,
     SECTIONS,
     STOR,
     TENS,
@@ -83,7 +82,7 @@ def _entry(content: _Content, at: int, data: bytes) -> bytes:
     known = SECTION_OF.get(content.fourcc)
     values: Values = {
         "fourcc": content.fourcc.encode("ascii"),
-        "version": SECTION_VERSION,
+        "version": known.version if known else 1,
         "flags": MUST_UNDERSTAND if known and known.must else 0,
         "offset": at,
         "size": len(data),

@@ -10,7 +10,7 @@ from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.lines import READINGS
-from dlc_backend_s2train.cost.packing import gains
+from dlc_backend_s2train.cost.packing import gains, saved_steps
 from dlc_backend_s2train.cost.picture import memory_html
 from dlc_backend_s2train.cost.report import timeline_html
 from dlc_backend_s2train.cost.unfused import fusion_facts
@@ -20,19 +20,22 @@ from dlc_backend_s2train.program import Entry, Program
 def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
     """What one run of an entry costs: instructions, MACs, bytes over the link, cycles under both readings.
 
-    `steps` are those that broadcast an element, `packed_steps` what batches laid out as mosaics would leave. `use` is,
+    `steps` are those that broadcast an element, `unpacked_steps` what they would be if the program had no mosaics of
+    images, `packed_steps` if it had all that help. `use` is,
     per reading, the part of all cycles that would do if every PE worked in each of them, in percent.
 
     Raises:
         DlcError: as `estimate` does.
     """
     target = program.target
-    saved = sum(gain.before - gain.after for _, gain in gains(program, entry.begin, entry.end))
+    saved = saved_steps(program, entry.begin, entry.end)
+    possible = sum(gain.before - gain.after for _, gain in gains(program, entry.begin, entry.end))
     facts: dict[str, int | str] = {"cost_of": entry.name, "instructions": entry.end - entry.begin}
     for reading in READINGS:
         found = total(estimate(program, Assumptions(reading), entry.begin, entry.end), target)
         facts |= {"macs": found.macs, "link_in_bytes": found.inward, "link_out_bytes": found.outward}
-        facts |= {"steps": found.steps, "packed_steps": found.steps - saved}
+        unpacked = found.steps + saved
+        facts |= {"steps": found.steps, "unpacked_steps": unpacked, "packed_steps": unpacked - possible}
         width = target.lanes if reading == "parallel" else 1
         products = target.cores * target.columns * target.rows * width * found.cycles
         use = float(100 * Fraction(found.macs, products)) if products else 0.0

@@ -20,11 +20,17 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
         f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
-        f"cycles: {', '.join(cycles)}; "
-        f"of {number['steps']} broadcast steps, mosaics of images would leave {number['packed_steps']}",
+        f"cycles: {', '.join(cycles)}; {_steps(facts)}",
         f"traffic of operands: {fusion_line(facts)}",
         *frames,
     )
+
+
+def _steps(facts: Mapping[str, int | str]) -> str:
+    steps, packed, unpacked = (int(facts[key]) for key in ("steps", "packed_steps", "unpacked_steps"))
+    told = f"{steps:,} broadcast steps"
+    told += f", {unpacked:,} without mosaics of images" if unpacked != steps else ""
+    return told + (f", {packed:,} with mosaics of images" if packed != steps else "")
 
 
 def fusion_line(facts: Mapping[str, int | str]) -> str:

@@ -12,7 +12,7 @@ from dlc.memory_html import render_text
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.lines import fusion_line
-from dlc_backend_s2train.cost.packing import gains
+from dlc_backend_s2train.cost.packing import gains, saved_steps
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.program import Entry, Program
 
@@ -102,11 +102,11 @@ def packing_table(program: Program) -> str:
     sections: list[str] = []
     for entry in sections_of(program):
         costs = estimate(program, None, entry.begin, entry.end)
-        before, saved = sum(c.steps for c in costs), 0
+        before, saved = sum(c.steps for c in costs) + saved_steps(program, entry.begin, entry.end), 0
         lines = [("#", "images across x down", "steps", "packed", "gain", "tile passes", "packed")]
         for number, gain in gains(program, entry.begin, entry.end):
             saved += gain.before - gain.after
-            cells = (str(number), f"{gain.mosaic.across} x {gain.mosaic.down}", f"{gain.before:,}", f"{gain.after:,}")
+            cells = (str(number), f"{gain.mosaic[0]} x {gain.mosaic[1]}", f"{gain.before:,}", f"{gain.after:,}")
             share = f"{100 * (gain.before - gain.after) / gain.before:.1f} %"
             lines.append((*cells, share, f"{gain.passes_before:,}", f"{gain.passes_after:,}"))
         text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that packing would help"

@@ -91,7 +91,7 @@ def shape_of(program: Program, instruction: Instruction) -> Geometry:
     assert instruction.geometry is not None, "the array's instructions have one"
     g = program.geometries[instruction.geometry]
     if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
-        one = replace(g, ci=1, groups=1, hi=g.ho, wi=g.wo, kh=1, kw=1, channels=(0, 0))
+        one = replace(g, ci=1, groups=1, hi=g.ho, wi=g.wo, kh=1, kw=1, channels=(0, 0), mosaic=(1, 1))
         return replace(one, stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1))
     return g
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dlc_backend_s2train.frames.mosaic import mosaic_of
 from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, refuse, strips
 from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
 
@@ -172,6 +173,15 @@ def layout(
 
 
 def reduced(geometry: Geometry, stage: Stage) -> Geometry:
+    """The geometry of what the array sees of an instruction: `parted`, and of several images in one, where they are.
+
+    Raises:
+        DlcError: "bad-geometry": a mosaic that the batch does not fill.
+    """
+    return mosaic_of(parted(geometry, stage))
+
+
+def parted(geometry: Geometry, stage: Stage) -> Geometry:
     """The geometry of the samples and channels that one instruction reads; backward, channels are those of dy."""
     g = replace(geometry, channels=(0, 0), samples=(0, 0))
     if geometry.samples != (0, 0):

@@ -17,7 +17,8 @@ from dlc.diagnostics import error
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits
-from dlc_backend_s2train.frames.layout import Form
+from dlc_backend_s2train.frames.layout import Form, parted
+from dlc_backend_s2train.frames.mosaic import ALONE, spread
 from dlc_backend_s2train.frames.operands import View
 from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Stage
 
@@ -101,7 +102,11 @@ def operand(program: Program, number: int, con: Conversion, memory: Memory, read
     held = read(instruction.operands[view.slot])
     if held is None:
         return None
-    return _bits(_part(held, view, _geometry(program, instruction), instruction.product))
+    geometry, stage = _geometry(program, instruction), instruction.product
+    bits = _bits(_part(held, view, geometry, stage))
+    if geometry.mosaic == ALONE or view.what == "w":
+        return bits
+    return spread(bits, parted(geometry, stage), view.what == "x")
 
 
 def conversion_of(program: Program, instruction: Instruction, form: Form | None = None) -> Conversion:
@@ -140,6 +145,7 @@ def of_ones(geometry: Geometry) -> Geometry:
         dilation=(1, 1),
         groups=1,
         channels=(0, 0),
+        mosaic=ALONE,
     )
 
 

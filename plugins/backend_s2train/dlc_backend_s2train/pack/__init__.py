@@ -1,0 +1,1 @@
+"""Several images of a batch taken as one: a pass over instructions."""
