@@ -124,7 +124,12 @@ class Apply(Expr):
     # Once, from the parts: expressions are trees with much sharing, which the default would walk at every look-up, and
     # chains of hundreds, on which it would recurse.
     def __post_init__(self) -> None:
-        found = any(isinstance(a, Load) or (isinstance(a, Apply) and a.has_load) for a in self.args)
+        found = False
+        for a in self.args:
+            if isinstance(a, Apply):
+                found = found or a.has_load
+            elif isinstance(a, Load):
+                found = True
         object.__setattr__(self, "has_load", found)
         object.__setattr__(self, "_hash", hash((self.fn, self.args)))
 
@@ -164,7 +169,7 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
 
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
-    args = tuple(lift(a) for a in arguments)
+    args = tuple([a if isinstance(a, Expr) else Const(a) for a in arguments])
     match args:
         case (a, b):
             return _binary(fn, a, b)
@@ -178,6 +183,8 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
 
 def _binary(fn: str, a: Expr, b: Expr) -> Expr:
     x, y = _int(a), _int(b)
+    if x is None and y is None and fn != "and":
+        return Apply(fn, (a, b))
     if x is not None and y is not None:
         if fn in _INTEGER_FOLDS:
             return Const(_INTEGER_FOLDS[fn](x, y))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, both, children
 from dlc.kernel.nest import Nest
@@ -105,6 +106,7 @@ class Linear:
         return total + self.constant
 
 
+@lru_cache(maxsize=1 << 14)
 def linear(e: Expr) -> Linear | None:
     """An index expression as a linear form over axes and non-linear atoms; None when it is not index arithmetic."""
     if not is_index(e):
@@ -209,6 +211,7 @@ def _divide(fn: str, x: Expr, c: int) -> Expr:
     return q.expr() + apply("floordiv", rest, c)
 
 
+@lru_cache(maxsize=1 << 14)
 def simplify(e: Expr) -> Expr:
     """An equal expression, simpler by the rules of this module."""
     if (form := linear(e)) is not None:
