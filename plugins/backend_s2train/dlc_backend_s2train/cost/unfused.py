@@ -101,13 +101,20 @@ class _Fused:
         return found
 
     def weights(self) -> Touched:
-        """A product that is not counted reads its weights once, whatever its stages' batches are cut in."""
+        """A product that is not counted reads its weights once, whatever its stages' batches are cut in.
+
+        Without fusion gradients before norms are stored, so that no sum reads the parameters of one.
+        """
+        found = Touched()
+        if Flag.ADD_SINGLE in self.of.flags:
+            count, size = amount(self.program, self.of, "bn1")
+            found += Touched(read=-count, read_bytes=-size)
         number = self.of.geometry
         if number is None or self.of.opcode not in _PRODUCTS or not self.of.flags & _COUNTED or self._biased:
-            return Touched()
+            return found
         count, size = amount(self.program, self.of, "src1")
         again = self.program.geometries[number].samples[0] > 0
-        return Touched(read=-count, read_bytes=-size) if again else Touched()
+        return found + Touched(read=-count, read_bytes=-size) if again else found
 
     def _stages(self) -> list[Flag]:
         """The instructions that it would be, by their flags; none: a product."""

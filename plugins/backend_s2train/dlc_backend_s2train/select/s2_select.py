@@ -23,6 +23,7 @@ from dlc_backend_s2train.select.build import built
 from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner
 from dlc_backend_s2train.select.ends import ends_of
 from dlc_backend_s2train.select.group import Group, Made
+from dlc_backend_s2train.select.residuals import on_single_lines
 from dlc_backend_s2train.select.rules import visit
 from dlc_backend_s2train.select.selection import Selection, Settings
 from dlc_backend_s2train.select.steps import add_updates
@@ -59,6 +60,11 @@ class S2Select(Pass[Graph, Graph]):
         "apply the gradient of a weight while it is computed, in fp32 and without storing it; apart, and with fuse=no: "
         "store it as fp16 first",
     )
+    residual: Literal["double", "single"] = option(
+        "double",
+        "write the gradient around a residual block beside the one behind the block's last norm; single: divide that "
+        "one by scale/std where they meet again, which saves memory and traffic for one rounding more",
+    )
     fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
 
     masks: bool = option(
@@ -76,7 +82,8 @@ class S2Select(Pass[Graph, Graph]):
         state = state.rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
-        settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks)
+        single = self.residual == "single"
+        settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks, single)
         work = Selection(state, report, settings)
         ends = ends_of(state, work)
         work.running = ends.running
@@ -86,6 +93,8 @@ class S2Select(Pass[Graph, Graph]):
             visit(work, op)
         plain = [(name, _whole(work, op)) for name, op in ends.plain]
         work.close()
+        if settings.single:
+            report.count("gradients on single lines", on_single_lines(work))
         new = {**add_updates(work, ends.trained, order), **ends.moved}
         if work.problems:
             raise DlcError(*work.problems)

@@ -43,6 +43,8 @@ class Settings:
     """Steps without overflow after which the loss scale is doubled; 0: it is fixed."""
     masks: bool = False
     """Whether masks and pointers are written that nothing reads."""
+    single: bool = False
+    """Whether gradients before norms are taken out of those behind them, see `residuals`."""
 
 
 @dataclass(frozen=True)
