@@ -74,4 +74,5 @@ def instructions(draw: DrawFn) -> Instruction:
         wait=draw(st.integers(0, 15)),
         signal=draw(st.integers(0, 15)),
         cores=draw(st.integers(1, 255)),
+        function=draw(_NUMBERS_2) if form.function else None,
     )

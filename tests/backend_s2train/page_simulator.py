@@ -5,6 +5,7 @@ It reads files, checks their sums and executes them, with sums in the order that
 
 import binascii
 import struct
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -22,14 +23,17 @@ RECORDS = {
     "ENTR": "<III",
     "BIND": "<IIII",
     "WGHT": "<I4xQQ",
+    "HOST": "<I",
+    "HARG": "<III",
     "META": "<II",
     "INS2": "<32s",
 }
-NAMES = {"TENS": (0,), "ENTR": (0,), "BIND": (0,), "META": (0, 1)}
+NAMES = {"TENS": (0,), "ENTR": (0,), "BIND": (0,), "META": (0, 1), "HOST": (0,)}
 SLOTS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
 SAMPLED = {0: {"src0", "dst0", "dst1", "mask", "ptr", "res", "aux"}, 2: {"src0", "src1"}}
 SAMPLED[1], SAMPLED[3] = SAMPLED[0], SAMPLED[2]
 NONE = 0xFFFF
+HOST = 0x83
 SILENT = (0x00, 0x80, 0x81, 0x82, 0xFF)
 FP16, FP32, BIT, PTR2, PTR4, INT32 = range(6)
 WIDTH = {BIT: 1, PTR2: 2, PTR4: 4}
@@ -90,10 +94,11 @@ def records(name: str, section: bytes, count: int) -> list[Record]:
 
 
 class Simulator:
-    """Memory, and how often each entry ran."""
+    """Memory, and how often each entry ran; `host` computes texts of functions, which are dlc's own form."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, host: Callable[[str, list[Array]], list[Array]] | None = None) -> None:
         self.file = File(data)
+        self.host = host
         self.storages = self.file.records["STOR"]
         self.memory = np.zeros(max(address + size for address, size, *_ in self.storages), np.uint8)
         for number, content in self.file.weights.items():
@@ -154,11 +159,22 @@ class Simulator:
             data = np.bitwise_or.reduce(rows << np.arange(0, 8, WIDTH[element], dtype=np.uint8), axis=1)
         self.memory[at : at + data.nbytes] = data.view(np.uint8)
 
+    def call(self, number: int) -> None:
+        """A function of the host."""
+        (text,) = self.file.records["HOST"][number]
+        reads, writes = ([t for f, k, t in self.file.records["HARG"] if (f, k) == (number, way)] for way in (0, 1))
+        assert self.host is not None, "a program with host functions"
+        for tensor, values in zip(writes, self.host(text, [self.read(t) for t in reads]), strict=True):
+            self.write(tensor, values)
+
     def execute(self, word: bytes, run: int) -> None:
         """One instruction: all operands are read before any is written."""
         assert binascii.crc_hqx(word[:30], 0xFFFF) == int.from_bytes(word[30:], "little")
         opcode, second, flags, geometry, hyper, *numbers = struct.unpack_from("<BB13H", word)
         if opcode in SILENT:
+            return
+        if opcode == HOST:
+            self.call(geometry)
             return
         used = {slot: number for slot, number in zip(SLOTS, numbers, strict=True) if number != NONE}
         stage = second & 3

@@ -133,3 +133,13 @@ def test_pools_of_sequences_are_refused() -> None:
     m = Model()
     with pytest.raises(DlcError, match="rows, columns"):
         select(m.graph(MaxPool(m.x(2, 3, 8), (2,), (2,))))
+
+
+@pytest.mark.parametrize(("size", "top"), [((6, 6), 0), ((5, 5), 1), ((5, 6), 1)], ids=str)
+def test_windows_that_reach_behind_the_map(size: tuple[int, int], top: int) -> None:
+    """Pads behind the map only, as Inception's last pool has them on small images: their elements do not count."""
+    model = Model()
+    pool = AveragePool(model.x(2, 3, *size), (8, 8), (1, 1), (top, top, *(8 - extent - top for extent in size)))
+    values = halves(0, 2, 3, *size)
+    found = simulated(select(model.graph(pool)), {"x": values})["scores"]
+    np.testing.assert_allclose(found[:, :, 0, 0], values.mean((2, 3)), rtol=2e-3, atol=1e-4)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from dlc import Lazy, hookimpl
-from dlc_backend_s2train.defaults import PACKED, PLACED, REST, STEP, WORDED
+from dlc_backend_s2train.defaults import HOSTED, PACKED, PLACED, REST, STEP, WORDED
 
 __version__ = "0.1.0"
 
@@ -16,8 +16,11 @@ def dlc_backends() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_ops() -> Iterable[Lazy]:
-    """An instruction, as an op of a graph."""
-    return [Lazy("s2_instruction", "dlc_backend_s2train.instruction:S2Instruction")]
+    """An instruction, and a call of a host function, as ops of a graph."""
+    return [
+        Lazy("s2_instruction", "dlc_backend_s2train.instruction:S2Instruction"),
+        Lazy("s2_host", "dlc_backend_s2train.host.op:S2Host"),
+    ]
 
 
 @hookimpl
@@ -32,6 +35,8 @@ def dlc_passes() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_pipelines() -> Mapping[str, str]:
-    """Selection with what follows it, also for words of version 1; and one training step as the whole program."""
+    """Selection with what follows it, also for words of version 1, or with the host as the fallback; and one training
+    step as the whole program."""
     found = {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}", "s2train-packed": PACKED}
+    found["s2train-host"] = f"{HOSTED},{REST}"
     return {**found, "s2train-step": f"{STEP},{PLACED}"}

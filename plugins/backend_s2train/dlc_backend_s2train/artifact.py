@@ -20,7 +20,10 @@ from dlc_backend_s2train.container import write
 from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.defaults import SUFFIX
 from dlc_backend_s2train.emit import ALIGN, program_of
+from dlc_backend_s2train.host.coverage import coverage_facts
+from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import S2Instruction
+from dlc_backend_s2train.legacy_plan import published_facts
 from dlc_backend_s2train.legacy_words import with_words, word_facts
 from dlc_backend_s2train.program import Arena, Element, Entry, Program
 
@@ -42,10 +45,11 @@ def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
         DlcError: (USAGE) the plan has steps that are no instructions, or no places for its values.
     """
     trains = any(i.role == "label" for i in plan.graph.inputs)
-    program = _program({"step" if trains else "predict": plan}, options, report, plan.facts)
+    told = {**plan.facts, **_coverage(plan)}
+    program = _program({"step" if trains else "predict": plan}, options, report, told)
     name = f"{options.prefix or 'model'}{SUFFIX}"
     signature = signature_of(program, program.entries[0])
-    facts = {**plan.facts, **memory_of(program), **_costs(program, program.entries[0], report)}
+    facts = {**told, **memory_of(program), **_costs(program, program.entries[0], options, report)}
     return Artifact(str(options), {name: write(program)}, name, signature, facts)
 
 
@@ -64,14 +68,26 @@ def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artif
         told |= {"classes": str(bundle.classes.count)}
         told |= {} if bundle.classes.ignore is None else {"ignore": str(bundle.classes.ignore)}
     told |= {key: str(value) for key, value in bundle.facts.items()}
-    program = _program(plans, options, report, bundle.functions["step"].plan.facts, told)
+    known = {**plans["step"].facts, **_coverage(plans["step"])}
+    program = _program(plans, options, report, known, told)
     files: dict[str, bytes] = {f"{prefix}{SUFFIX}": write(program)}
     if template:
         files[told["template"]] = template
     entry = next(e for e in program.entries if e.name == "predict")
     step = next(e for e in program.entries if e.name == "step")
-    facts = {**bundle.functions["step"].plan.facts, **memory_of(program), **_costs(program, step, report)}
+    facts = {**known, **memory_of(program), **_costs(program, step, options, report)}
     return Artifact(str(options), files, f"{prefix}{SUFFIX}", signature_of(program, entry), facts)
+
+
+def published_of(plans: Mapping[str, Plan]) -> dict[str, int | str]:
+    """Memory of plans by the names of their functions, in the published count.
+
+    Raises:
+        DlcError: (USAGE) as `artifact_of`.
+    """
+    for plan in plans.values():
+        _check(plan)
+    return published_facts(program_of(plans))
 
 
 def _program(
@@ -108,14 +124,21 @@ def _with_frames(program: Program, report: Report) -> Program:
     return found
 
 
-def _costs(program: Program, entry: Entry, report: Report) -> dict[str, int | str]:
-    """Words of version 1, and the cost of an entry as far as it can be told: the program does not depend on it."""
-    words = word_facts(program)
+def _coverage(plan: Plan) -> dict[str, int | str]:
+    """What the accelerator does of a plan; nothing of one that is refused."""
+    _check(plan)
+    return coverage_facts(plan)
+
+
+def _costs(program: Program, entry: Entry, options: S2Train, report: Report) -> dict[str, int | str]:
+    """Words of version 1, memory in the published count if that is asked for, and the cost of an entry as far as it can
+    be told: the program does not depend on it."""
+    told = {**word_facts(program), **(published_facts(program) if options.lifetimes == "published" else {})}
     try:
-        return {**cost_facts(program, entry), **words}
+        return {**cost_facts(program, entry), **told}
     except DlcError as problem:
         report.note(f"no cost is told: {problem.diagnostics[0].message}")
-        return words
+        return told
 
 
 def memory_of(program: Program) -> dict[str, int]:
@@ -140,7 +163,7 @@ def signature_of(program: Program, entry: Entry) -> Signature:
 
 
 def _check(plan: Plan) -> None:
-    if any(not isinstance(step, S2Instruction) for step in plan.steps) or not plan.steps:
+    if any(not isinstance(step, S2Instruction | S2Host) for step in plan.steps) or not plan.steps:
         raise _refused("the pipeline leaves steps that are no instructions", "put s2-select before schedule")
     if any(digest not in plan.slots and digest not in plan.outputs for digest in plan.values):
         raise _refused("the plan has no places for its values", "end the pipeline with plan-memory")

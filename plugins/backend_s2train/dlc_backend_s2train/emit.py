@@ -14,6 +14,7 @@ from dlc.plan import Plan, results_of
 from dlc.types import Array
 from dlc_backend_s2train.decompose.runs import copied_runs
 from dlc_backend_s2train.decompose.samples import parts
+from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (
     S2Instruction,
     element_of,
@@ -29,9 +30,11 @@ from dlc_backend_s2train.program import (
     Arena,
     Element,
     Entry,
+    Function,
     Geometry,
     Hyper,
     Instruction,
+    Opcode,
     Program,
     Role,
     Slot,
@@ -59,6 +62,7 @@ class _Emitter:
     geometries: list[Geometry] = field(default_factory=list[Geometry])
     hypers: list[Hyper] = field(default_factory=list[Hyper])
     instructions: list[Instruction] = field(default_factory=list[Instruction])
+    functions: list[Function] = field(default_factory=list[Function])
     weights: dict[int, bytes] = field(default_factory=dict[int, bytes])
     _views: dict[View, int] = field(default_factory=dict[View, int])
     _fixed: dict[str, int] = field(default_factory=dict[str, int])
@@ -78,7 +82,8 @@ class _Emitter:
             address = self._results(name, plan, address, count)
         entries = [self._entry(name, plan, address) for name, plan in plans.items()]
         tables = tuple(self.tensors), tuple(self.storages), tuple(self.geometries), tuple(self.hypers)
-        return Program(*tables, tuple(self.instructions), tuple(entries), self.weights)
+        functions = tuple(self.functions)
+        return Program(*tables, tuple(self.instructions), tuple(entries), self.weights, functions=functions)
 
     # ---- what stays ----
     def _inputs(self, plan: Plan, address: int, count: int, stays: bool) -> int:
@@ -131,8 +136,14 @@ class _Emitter:
         return Entry(name, begin, len(self.instructions), tuple(data), tuple(labels), tuple(ends))
 
     def _know(self, plan: Plan, step: Op, number: int, names: Mapping[str, str]) -> None:
-        assert isinstance(step, S2Instruction), "the pass s2-select makes nothing else"
-        origin = ", ".join(plan.graph.origin(step)) or f"{step.opcode} {number}"
+        assert isinstance(step, S2Instruction | S2Host), "the pass s2-select makes nothing else"
+        origin = ", ".join(plan.graph.origin(step))
+        if isinstance(step, S2Host):
+            for k, value in enumerate(results_of(step)):
+                name = names.get(value.digest) or f"{origin or f'host {number}'}{f' {k}' if k else ''}"
+                self._kinds[value.digest] = _ELEMENTS[value.dtype.name], Role.ACTIVATION, name
+            return
+        origin = origin or f"{step.opcode} {number}"
         for value, (slot, element, _, role, _) in zip(results_of(step), step.writes, strict=True):
             name = names.get(value.digest) or (origin if slot == "dst0" else f"{origin} {slot}")
             self._kinds[value.digest] = element_of(element), role_of(role), name
@@ -160,6 +171,8 @@ class _Emitter:
                 self.storages.append(Storage(arena, base + slot.offset, slot.size, firsts[k], end))
 
     def _several(self, step: Op) -> list[Instruction]:
+        if isinstance(step, S2Host):
+            return [self._call(step)]
         assert isinstance(step, S2Instruction)
         if runs := copied_runs(step):
             return [self._copy(step, *run) for run in runs]
@@ -183,6 +196,12 @@ class _Emitter:
             for geometry in _parts(step)
         ]
 
+    def _call(self, step: S2Host) -> Instruction:
+        """The call of a host function, which is this step's own."""
+        reads = (self._view(arg, shape, offset) for arg, (shape, offset) in zip(step.args, step.reads, strict=True))
+        self.functions.append(Function(step.text, tuple(reads), tuple(map(self._whole, results_of(step)))))
+        return Instruction(Opcode.HOST, function=len(self.functions) - 1)
+
     def _copy(self, step: S2Instruction, arg: Op, shape: tuple[int, ...], offset: int, into: int) -> Instruction:
         """The copy of one run of several, to byte `into` of the result."""
         (value,) = results_of(step)
@@ -203,6 +222,8 @@ class _Emitter:
 
 def _parts(step: Op) -> tuple[Geometry | None, ...]:
     """The geometries of the instructions that a step becomes."""
+    if isinstance(step, S2Host):
+        return (None,)
     assert isinstance(step, S2Instruction)
     if runs := copied_runs(step):
         return (None,) * len(runs)

@@ -43,8 +43,8 @@ class Span:
 class Memory:
     """The bytes of all storages; weights are filled in, everything else begins as zeros."""
 
-    def __init__(self, program: Program, limit: int = LIMIT, checked: bool = False) -> None:
-        """Take the memory of a program.
+    def __init__(self, program: Program, limit: int = LIMIT, checked: bool = False, host: int = 0) -> None:
+        """Take the memory of a program; its host functions need `host` bytes besides.
 
         Raises:
             DlcError: "too-large" before memory is taken; "bad-program" for a tensor or weights outside their storage.
@@ -52,7 +52,7 @@ class Memory:
         self._program = program
         size = _size(program)
         # A shadow keeps two i32 for each byte.
-        total = size * (9 if checked else 1)
+        total = size * (9 if checked else 1) + host
         if total > limit:
             raise _error("too-large", f"the program needs {total:,} bytes of memory, the limit is {limit:,}")
         self._bytes: Array = np.zeros(size, np.uint8)

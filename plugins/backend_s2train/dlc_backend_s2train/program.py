@@ -125,6 +125,8 @@ class Opcode(IntEnum):
     FRAME = 0x80
     STORE = 0x81
     BARRIER = 0x82
+    HOST = 0x83
+    """The host computes one of `Program.functions` while the device waits."""
     END = 0xFF
 
 
@@ -223,7 +225,6 @@ class Hyper:
     """Of a batch normalisation in training mode; running statistics move by `momentum`."""
     seed: int = 0
     nesterov: bool = False
-
     growth: int = 0
     """Runs without overflow after which the host doubles the loss scale; 0: the scale is fixed."""
 
@@ -251,6 +252,8 @@ class Instruction:
     signal: int = 0
     cores: int = 0xFF
     """One bit per core that takes part."""
+    function: int | None = None
+    """Number in `Program.functions`, of a HOST instruction."""
 
     @property
     def product(self) -> Stage:
@@ -262,6 +265,17 @@ class Instruction:
     def updates(self) -> bool:
         """Whether it moves weights, `dst0`: by a gradient in memory, or by one that it computes."""
         return self.opcode is Opcode.UPDATE or self.product is not self.stage
+
+
+@dataclass(frozen=True)
+class Function:
+    """What the host computes for the device: a graph of ops, on tensors of the device's memory."""
+
+    text: str
+    """The graph as `.dlc` text; its inputs and outputs are those tensors, in order."""
+    reads: tuple[int, ...] = ()
+    """Numbers in `Program.tensors`."""
+    writes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -322,3 +336,5 @@ class Program:
     """Words of version 1: one for each instruction that version 1 has (`isa.words`), in order; or none at all."""
     numbering: tuple[Numbered, ...] = ()
     """What the words' numbers of tensors stand for, by begin."""
+    functions: tuple[Function, ...] = ()
+    """What HOST instructions compute."""

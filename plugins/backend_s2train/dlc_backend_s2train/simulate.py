@@ -17,7 +17,7 @@ from dlc_backend_s2train.lookup import tensor_called
 from dlc_backend_s2train.memory import LIMIT, Memory, title
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
-from dlc_backend_s2train.program import Entry, Flag, Hyper, Instruction, Opcode, Program, Slot, Stage
+from dlc_backend_s2train.program import Entry, Flag, Function, Hyper, Instruction, Opcode, Program, Slot, Stage
 
 if TYPE_CHECKING:
     from dlc.diagnostics import DlcError
@@ -60,7 +60,7 @@ class Machine:
                 told = f"instructions {entry.begin} to {entry.end} of {len(program.instructions)}"
                 raise _error("bad-program", f"entry {entry.name} has {told}")
         self._ways = [access(instruction) for instruction in program.instructions]
-        self._memory = Memory(program, limit, checked)
+        self._memory = Memory(program, limit, checked, _room(program))
         self._runs = {entry.name: 0 for entry in program.entries}
         self._hypers = program.hypers
         self.overflow = False
@@ -143,6 +143,9 @@ class Machine:
         if instruction.opcode in (Opcode.FRAME, Opcode.STORE):
             return
         try:
+            if instruction.function is not None:
+                self._call(number, self.program.functions[instruction.function])
+                return
             rows = {slot: _rows(self.program, instruction, slot) for slot in ways}
             spans = {slot: self._memory.span(instruction.operands[slot], rows[slot]) for slot in ways}
             if instruction.opcode is Opcode.FILL:
@@ -157,6 +160,14 @@ class Machine:
                 self._memory.write(spans[slot], value, number)
         except OperandError as problem:
             raise _error("bad-operands", f"{title(self.program, number)}: {problem}") from None
+
+    def _call(self, number: int, function: Function) -> None:
+        """A function of the host, on what lies in memory."""
+        from dlc_backend_s2train.host.function import compiled  # imports all ops; few programs have functions
+
+        values = [self._memory.read(self._memory.span(tensor), number) for tensor in function.reads]
+        for tensor, value in zip(function.writes, compiled(function.text).run(values), strict=True):
+            self._memory.write(self._memory.span(tensor), value, number)
 
     def _operands(self, instruction: Instruction, values: Mapping[Slot, Array], run: int) -> Operands:
         program, number = self.program, instruction.geometry
@@ -196,6 +207,19 @@ class Machine:
         return tensor if isinstance(tensor, int) else tensor_called(self.program, tensor, entry)
 
 
+def _room(program: Program) -> int:
+    """Bytes that host functions need, which have to be what their tensors are."""
+    if not program.functions:
+        return 0
+    from dlc_backend_s2train.host.function import problem_of, room  # imports all ops; few programs have functions
+
+    for number, function in enumerate(program.functions):
+        absent = [t for t in (*function.reads, *function.writes) if not 0 <= t < len(program.tensors)]
+        if problem := f"there is no tensor {absent[0]}" if absent else problem_of(function, program.tensors):
+            raise _error("bad-program", f"function {number}: {problem}")
+    return room(program)
+
+
 def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int] | None:
     """Which samples of an operand an instruction touches; None: all there is."""
     if instruction.geometry is None or (samples := program.geometries[instruction.geometry].samples) == (0, 0):
@@ -225,6 +249,7 @@ _SAMPLED: Final[Mapping[Stage, frozenset[Slot]]] = {
 def _check_numbers(program: Program, number: int, instruction: Instruction) -> None:
     """Refuse an instruction that names what its tables do not have."""
     tables = [("geometry", instruction.geometry, program.geometries), ("hyper", instruction.hyper, program.hypers)]
+    tables += [("function", instruction.function, program.functions)]
     tables += [(slot, operand, program.tensors) for slot, operand in instruction.operands.items()]
     for what, index, table in tables:
         if index is not None and not 0 <= index < len(table):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Problems that are told; a hostile program could have billions."""
+_BASIC = ("no-such-number", "bad-tensor", "bad-function")
 
 
 def verify(program: Program) -> list[Diagnostic]:
@@ -18,19 +19,22 @@ def verify(program: Program) -> list[Diagnostic]:
 
     Storages do not share bytes while both live; tensors lie inside their storages, aligned to their elements; operands
     exist, have the elements and shapes of the instruction's geometry, and live; every read follows a write of the entry
-    unless the host or the weights give the value; no weight is read behind its update; no instruction writes over what
-    it still reads; tokens are paired; entries lie inside the instructions, and their outputs are written; a loss scale
-    that the host may change is everywhere the same; words of version 1, where there are some, say what the instructions
-    say; frames, where there are some, are those of the instructions, and decoded again they are the tensors.
+    unless the host or the weights give the value; host functions are understood, and on tensors of their types; no
+    weight is read behind its update; no instruction writes over what it still reads; tokens are paired; entries lie
+    inside the instructions, and their outputs are written; a loss scale that the host may change is everywhere the
+    same; words of version 1, where there are some, say what the instructions say; frames, where there are some, are
+    those of the instructions, and decoded again they are the tensors.
     """
     from dlc_backend_s2train.checks.flow import entry_problems
+    from dlc_backend_s2train.checks.functions import function_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
     from dlc_backend_s2train.checks.legacy import word_problems
     from dlc_backend_s2train.checks.memory import storage_problems, tensor_problems
     from dlc_backend_s2train.checks.scales import scale_problems
 
-    found = list(islice(chain(storage_problems(program), tensor_problems(program)), MOST))
-    if any(problem.code in ("no-such-number", "bad-tensor") for problem in found) or len(found) == MOST:
+    first = chain(storage_problems(program), tensor_problems(program), function_problems(program))
+    found = list(islice(first, MOST))
+    if any(problem.code in _BASIC for problem in found) or len(found) == MOST:
         return found  # what follows looks tensors' storages and rows up
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):

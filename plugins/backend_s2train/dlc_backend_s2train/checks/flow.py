@@ -10,7 +10,7 @@ from dlc.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.checks.instructions import understood
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.spans import Bytes
-from dlc_backend_s2train.program import Arena, Element, Entry, Instruction, Program, Slot
+from dlc_backend_s2train.program import Arena, Element, Entry, Instruction, Program
 
 
 def entry_problems(program: Program) -> Iterator[Diagnostic]:
@@ -90,13 +90,17 @@ class _Run:
     def _operands(self, number: int, instruction: Instruction) -> Iterator[Diagnostic]:
         program, reading = self.program, understood(self.program, instruction)
         ways, spans = reading.ways, reading.spans
+
+        def place(slot: str) -> str:
+            return f"{title(number, instruction)}: {slot}, {tensor_title(program, reading.tensors[slot])}"
+
         for slot, span in spans.items():
             s = program.storages[span.storage]
             if not s.begin <= number < s.end:
                 message = f"storage {span.storage}, which lives from instruction {s.begin} to {s.end}"
-                yield problem("dead-operand", f"{self._place(number, instruction, slot)}, lies in {message}")
+                yield problem("dead-operand", f"{place(slot)}, lies in {message}")
             if ways[slot] != "write":
-                yield from self._read(number, instruction, slot, span)
+                yield from self._read(place(slot), span)
         for slot, span in spans.items():
             if ways[slot] != "read":
                 self._write(span)
@@ -104,15 +108,14 @@ class _Run:
             weight = spans["dst0"]
             self.updated.setdefault(weight.storage, []).append((weight, number))
 
-    def _read(self, number: int, instruction: Instruction, slot: Slot, span: Bytes) -> Iterator[Diagnostic]:
+    def _read(self, place: str, span: Bytes) -> Iterator[Diagnostic]:
         missing = self._missing(span)
         if missing:
-            message = f"{self._place(number, instruction, slot)}, is read, but nothing has written {_bytes(*missing)}"
+            message = f"{place}, is read, but nothing has written {_bytes(*missing)}"
             yield problem("read-before-write", f"{message} in {_title(self.entry)}")
         for weight, update in self.updated.get(span.storage, ()):
             if weight.meets(span):
-                message = f"{self._place(number, instruction, slot)}, is read after instruction {update} updated it"
-                yield problem("stale-weight", message)
+                yield problem("stale-weight", f"{place}, is read after instruction {update} updated it")
                 return
 
     def _missing(self, span: Bytes) -> tuple[int, int] | None:
@@ -148,9 +151,6 @@ class _Run:
                 message = f"gives token {instruction.signal}, which instruction {giver} gave and nothing waited for"
                 yield problem("token", f"{head} {message}")
             self.tokens[instruction.signal] = number
-
-    def _place(self, number: int, instruction: Instruction, slot: Slot) -> str:
-        return f"{title(number, instruction)}: {slot}, {tensor_title(self.program, instruction.operands[slot])}"
 
 
 def _bytes(begin: int, end: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
@@ -12,13 +12,13 @@ from dlc_backend_s2train.checks.mosaics import mosaic_problems
 from dlc_backend_s2train.checks.numbers import number_problems
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
-from dlc_backend_s2train.checks.spans import Bytes, sample_problems, touched
-from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.program import Element, Instruction, Opcode, Program, Slot
+from dlc_backend_s2train.checks.spans import Bytes, sample_problems, touched, whole
+from dlc_backend_s2train.host.operands import operands_of
+from dlc_backend_s2train.program import Instruction, Opcode, Program
 
 _POINTWISE: Final = frozenset((Opcode.ELTWISE, Opcode.COPY, Opcode.UPDATE, Opcode.LOSS))
 """Opcodes that write an element when they have read what it depends on, so that results may replace operands."""
-_STREAMED: Final[frozenset[Slot]] = frozenset(("res", "aux"))
+_STREAMED: Final[frozenset[str]] = frozenset(("res", "aux"))
 """Operands that a result may replace in every opcode: each element is read just before its own is written."""
 
 
@@ -37,12 +37,14 @@ def instruction_problems(program: Program) -> Iterator[Diagnostic]:
 class Reading:
     """What an instruction means."""
 
-    ways: Mapping[Slot, str]
-    """Slot → read, write or update; empty where the instruction is wrong."""
-    spans: Mapping[Slot, Bytes]
+    ways: Mapping[str, str]
+    """Operand → read, write or update; empty where the instruction is wrong."""
+    spans: Mapping[str, Bytes]
     """The bytes behind it."""
     wrong: Sequence[tuple[str, str]] = ()
     """(code, message) of all that is wrong with it."""
+    tensors: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The tensor behind it."""
 
 
 def understood(program: Program, instruction: Instruction) -> Reading:
@@ -50,7 +52,7 @@ def understood(program: Program, instruction: Instruction) -> Reading:
     if absent := list(_absent(program, instruction)):
         return Reading({}, {}, [("no-such-number", message) for message in absent])
     try:
-        ways = access(instruction)
+        operands = operands_of(program, instruction)
         expected = wanted(program, instruction)
     except DlcError as refused:
         first = refused.diagnostics[0]
@@ -67,8 +69,12 @@ def understood(program: Program, instruction: Instruction) -> Reading:
     wrong += [("bad-number", message) for message in number_problems(program, instruction)]
     if wrong:
         return Reading({}, {}, wrong)
-    spans: dict[Slot, Bytes] = {slot: touched(program, instruction, slot, expected) for slot in ways}
-    return Reading(ways, spans)
+    if instruction.function is None:
+        spans: dict[str, Bytes] = {slot: touched(program, instruction, slot, expected) for slot in instruction.operands}
+    else:
+        spans = {name: whole(program, tensor) for name, (_, tensor) in operands.items()}
+    ways = {name: way for name, (way, _) in operands.items()}
+    return Reading(ways, {name: spans[name] for name in ways}, (), {name: t for name, (_, t) in operands.items()})
 
 
 def _absent(program: Program, instruction: Instruction) -> Iterator[str]:
@@ -76,6 +82,7 @@ def _absent(program: Program, instruction: Instruction) -> Iterator[str]:
     tables = [
         ("geometry", instruction.geometry, len(program.geometries)),
         ("hyper-parameters", instruction.hyper, len(program.hypers)),
+        ("function", instruction.function, len(program.functions)),
         *((f"{slot} is tensor", n, len(program.tensors)) for slot, n in instruction.operands.items()),
     ]
     for what, number, count in tables:
@@ -105,22 +112,17 @@ def _collisions(program: Program, instruction: Instruction, reading: Reading) ->
         written = [slot for slot in (one, other) if ways[slot] != "read"]
         if not written or not spans[one].meets(spans[other]):
             continue
-        first, second = (_place(program, instruction, slot, spans[slot]) for slot in (one, other))
+        first, second = (_place(program, reading, slot) for slot in (one, other))
         if len(written) > 1:
             yield f"{first} and {second}, share bytes, and both are written"
             continue
         read = other if written == [one] else one
-        alike = spans[one] == spans[other] and _element(program, instruction, one) is _element(
-            program, instruction, other
-        )
+        elements = {program.tensors[reading.tensors[slot]].element for slot in (one, other)}
+        alike = spans[one] == spans[other] and len(elements) == 1
         if not (alike and (instruction.opcode in _POINTWISE or read in _STREAMED)):
             yield f"{first} and {second}, share bytes, and {written[0]} is written while {read} is read"
 
 
-def _element(program: Program, instruction: Instruction, slot: Slot) -> Element:
-    return program.tensors[instruction.operands[slot]].element
-
-
-def _place(program: Program, instruction: Instruction, slot: Slot, span: Bytes) -> str:
-    tensor = tensor_title(program, instruction.operands[slot])
+def _place(program: Program, reading: Reading, slot: str) -> str:
+    tensor, span = tensor_title(program, reading.tensors[slot]), reading.spans[slot]
     return f"{slot}, {tensor}, bytes {span.begin} to {span.end} of storage {span.storage}"

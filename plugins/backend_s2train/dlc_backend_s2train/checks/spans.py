@@ -26,6 +26,12 @@ class Bytes:
         return self.storage == other.storage and self.begin < other.end and other.begin < self.end
 
 
+def whole(program: Program, number: int) -> Bytes:
+    """All bytes of a tensor."""
+    tensor = program.tensors[number]
+    return Bytes(tensor.storage, tensor.offset, tensor.offset + tensor.nbytes)
+
+
 def samples_of(program: Program, instruction: Instruction) -> tuple[int, int] | None:
     """The samples that an instruction works on; None: all."""
     if instruction.geometry is None:

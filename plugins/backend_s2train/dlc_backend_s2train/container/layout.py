@@ -144,6 +144,19 @@ HYPR: Final = Record(
     ),
     limit=_IDS,
 )
+HOST: Final = Record(
+    (Field("text:text", "u32", "bytes of the function's text"),),
+    limit=4096,
+    texts_limit=1 << 20,
+)
+HARG: Final = Record(
+    (
+        Field("function", "u32", "number in HOST; ascending"),
+        Field("kind", "u32", "0 it reads, 1 it writes; ascending within a function"),
+        Field("tensor", "u32", "number in TENS"),
+    ),
+    limit=_IDS,
+)
 ENTR: Final = Record(
     (
         Field("text:name", "u32", "bytes of the name: `step`, `predict`, `evaluate`"),
@@ -226,11 +239,16 @@ SECTIONS: Final = (
     Section("FRAM", "the link stream, as far as it is known before a run", limit=FRAMES, needed=False),
     Section("WGHT", "what storages hold at first: records, then the bytes", WGHT),
     Section("META", "provenance", META),
+    Section("HOST", "functions of the host, as text", HOST, needed=False),
+    Section("HARG", "tensors that host functions read and write", HARG, needed=False),
     Section("PERF", "figures of traffic and cycles; readers may skip it", needed=False, must=False),
 )
 SECTION_OF: Final = {s.fourcc: s for s in SECTIONS}
 KINDS: Final = ("inputs", "labels", "outputs")
 """Fields of an entry by `BIND.kind`."""
+
+SIDES: Final = ("reads", "writes")
+"""Fields of a host function by `HARG.kind`."""
 
 
 def aligned(at: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dlc.diagnostics import DlcError, Location, quote
@@ -12,11 +12,14 @@ from dlc_backend_s2train.container.layout import (
     BIND,
     ENTR,
     GEOM,
+    HARG,
+    HOST,
     HYPR,
     KINDS,
     META,
     NUM1,
     SECTION_OF,
+    SIDES,
     STOR,
     TENS,
     WGHT,
@@ -31,6 +34,7 @@ from dlc_backend_s2train.program import (
     Arena,
     Element,
     Entry,
+    Function,
     Geometry,
     Hyper,
     Instruction,
@@ -68,7 +72,8 @@ def read(data: memoryview, name: str) -> Program:
     tensors = _tensors(span["TENS"], storages)
     geometries = tuple(Geometry(**values) for _, _, values, _ in _rows(span["GEOM"], GEOM))
     hypers = tuple(_hyper(span["HYPR"], row) for row in _rows(span["HYPR"], HYPR))
-    instructions = _instructions(span["INS2"], len(tensors), len(geometries), len(hypers))
+    functions = _functions(span.get("HOST"), span.get("HARG"), tensors)
+    instructions = _instructions(span["INS2"], len(tensors), len(geometries), len(hypers), len(functions))
     return Program(
         tensors,
         storages,
@@ -82,6 +87,7 @@ def read(data: memoryview, name: str) -> Program:
         _meta(span["META"]),
         _legacy(span["INS1"]) if "INS1" in span else (),
         _numbering(span["NUM1"], len(tensors), len(instructions)) if "NUM1" in span else (),
+        functions=functions,
     )
 
 
@@ -179,7 +185,34 @@ def _hyper(span: Span, row: Row) -> Hyper:
     return Hyper(**{k: bool(x) if k == "nesterov" else x for k, x in v.items() if k != "reserved"})
 
 
-def _instructions(span: Span, tensors: int, geometries: int, hypers: int) -> tuple[Instruction, ...]:
+def _functions(span: Span | None, operands: Span | None, tensors: Sequence[Tensor]) -> tuple[Function, ...]:
+    """Host functions that make sense, on tensors that are what their texts say."""
+    rows = [] if span is None else [*_rows(span, HOST)]
+    used: dict[tuple[int, int], list[int]] = {}
+    last = (0, 0)
+    for number, at, v, _ in () if operands is None else _rows(operands, HARG):
+        assert operands is not None
+        title = f"operand {number}"
+        _exists(operands, at + HARG.offsets["function"], v["function"], len(rows), f"{title}: function")
+        _exists(operands, at + HARG.offsets["kind"], v["kind"], len(SIDES), f"{title}: kind")
+        _exists(operands, at + HARG.offsets["tensor"], v["tensor"], len(tensors), f"{title}: tensor")
+        if (v["function"], v["kind"]) < last:
+            raise operands.refuse(at, f"{title} belongs before the one that it follows: functions and kinds ascend")
+        last = v["function"], v["kind"]
+        used.setdefault(last, []).append(v["tensor"])
+    found: list[Function] = []
+    for number, at, _, (text,) in rows:
+        from dlc_backend_s2train.host.function import problem_of  # imports all ops; few programs have functions
+
+        assert span is not None
+        reads, writes = (tuple(used.get((number, kind), ())) for kind in range(len(SIDES)))
+        found.append(Function(text, reads, writes))
+        if problem := problem_of(found[-1], tensors):
+            raise span.refuse(at, f"function {number}: {problem}")
+    return tuple(found)
+
+
+def _instructions(span: Span, tensors: int, geometries: int, hypers: int, functions: int) -> tuple[Instruction, ...]:
     found: list[Instruction] = []
     for number, word in enumerate(_words(span, WORD_2)):
         at = number * WORD_2
@@ -191,6 +224,7 @@ def _instructions(span: Span, tensors: int, geometries: int, hypers: int) -> tup
             byte = first.location.byte - span.offset if first.location else at
             raise span.refuse(byte, f"instruction {number}: {message}", first.help) from None
         counts = [("geometry", instruction.geometry, geometries), ("hyper-parameters", instruction.hyper, hypers)]
+        counts += [("function", instruction.function, functions)]
         counts += [(slot, tensor, tensors) for slot, tensor in instruction.operands.items()]
         for what, chosen, count in counts:
             if chosen is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlc.diagnostics import escape, quote
@@ -10,15 +10,16 @@ from dlc_backend_s2train.container.show_words import number_rows, shown_words, w
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
-from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.host.operands import operands_of
 from dlc_backend_s2train.isa.text import print_v2
-from dlc_backend_s2train.program import Arena, Entry, Instruction, Program, Slot, Storage, Tensor
+from dlc_backend_s2train.program import Arena, Entry, Function, Instruction, Program, Storage, Tensor
 
 
 def show(program: Program, name: str) -> str:
     """Summary, table of tensors and disassembly; every name is escaped, so that it may go to a terminal."""
     parts = [summary(program, name), f"tensors\n{_aligned(_tensor_rows(program), right=(0, 6, 7))}"]
     parts += [f"entry {escape(entry.name)}\n{disassembly(program, entry)}" for entry in program.entries]
+    parts += [f"function {number}\n{_function(function)}" for number, function in enumerate(program.functions)]
     if program.legacy:
         parts.append(f"words of version 1\n{shown_words(program)}")
     if rows := number_rows(program):
@@ -65,6 +66,7 @@ def show_data(program: Program, name: str) -> dict[str, Any]:
         "weights_bytes": sum(map(len, program.weights.values())),
         "frames_bytes": len(program.frames),
         "frames": frames_data(program),
+        "functions": [{"text": f.text, "reads": list(f.reads), "writes": list(f.writes)} for f in program.functions],
         "instructions": [print_v2(i) for i in program.instructions],
         **({"version_1": words_data(program)} if program.legacy else {}),
         "tensors": [
@@ -122,6 +124,8 @@ def _summary(program: Program, name: str) -> list[tuple[str, str]]:
     planned = [s for s in program.storages if s.arena not in (Arena.HOST, Arena.WEIGHTS)]
     rows.append(("memory", f"all that is planned: {_peak(planned):,} B at once"))
     rows.append(("weights", f"{sum(map(len, program.weights.values())):,} B"))
+    if program.functions:
+        rows.append(("host", f"{len(program.functions)} functions, {sum(len(f.text) for f in program.functions):,} B"))
     if program.frames:
         rows.append(("frames", f"{len(program.frames):,} B"))
     if program.legacy:
@@ -142,14 +146,20 @@ def _tensor_rows(program: Program) -> list[tuple[str, ...]]:
 
 def _comment(program: Program, instruction: Instruction) -> str:
     """`: "x", "w" → "y"`: operands that are read, then those that are written."""
-    ways: Mapping[Slot, str] = access(instruction)
-    read = [_named(program, instruction, s) for s, way in ways.items() if way != "write"]
-    written = [_named(program, instruction, s) for s, way in ways.items() if way != "read"]
-    return f": {', '.join(read)} → {', '.join(written)}" if ways else ""
+    operands = operands_of(program, instruction).values()
+    read = [_named(program, number) for way, number in operands if way != "write"]
+    written = [_named(program, number) for way, number in operands if way != "read"]
+    return f": {', '.join(read)} → {', '.join(written)}" if operands else ""
 
 
-def _named(program: Program, instruction: Instruction, slot: Slot) -> str:
-    return quote(program.tensors[instruction.operands[slot]].name)
+def _function(function: Function) -> str:
+    """Which tensors a host function is on, and its text; that comes from the file, so it is escaped."""
+    sides = (", ".join(f"%{number}" for number in side) for side in (function.reads, function.writes))
+    return "\n".join([f"({') → ('.join(sides)})", *map(escape, function.text.splitlines())])
+
+
+def _named(program: Program, number: int) -> str:
+    return quote(program.tensors[number].name)
 
 
 def _bindings(entry: Entry) -> Iterator[tuple[str, tuple[tuple[str, int], ...]]]:

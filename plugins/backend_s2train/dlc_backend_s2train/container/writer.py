@@ -14,8 +14,10 @@ from dlc_backend_s2train.container.layout import (
     ENTR,
     ENTRY,
     GEOM,
+    HARG,
     HEADER,
     HEADER_CHECKED,
+    HOST,
     HYPR,
     KINDS,
     MAGIC,
@@ -27,6 +29,7 @@ from dlc_backend_s2train.container.layout import (
     RANK,
     SECTION_OF,
     SECTIONS,
+    SIDES,
     STOR,
     TENS,
     WGHT,
@@ -137,6 +140,10 @@ def _contents(p: Program) -> Iterator[_Content]:
     yield _weights(p)
     meta = sorted(p.meta.items())
     yield _records("META", META, ({} for _ in meta), meta)
+    if p.functions:
+        yield _records("HOST", HOST, ({} for _ in p.functions), [(f.text,) for f in p.functions])
+        used = [(n, k, t) for n, f in enumerate(p.functions) for k, side in enumerate(SIDES) for t in getattr(f, side)]
+        yield _records("HARG", HARG, ({"function": n, "kind": k, "tensor": t} for n, k, t in used))
     if p.legacy:
         yield _words("INS1", p.legacy)
     if p.numbering:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.host.operands import operands_of
 from dlc_backend_s2train.isa.forms import Way
 from dlc_backend_s2train.program import Instruction, Program, Role, Slot, Stage
 
@@ -66,9 +66,9 @@ class Touched:
 def touched(program: Program, instruction: Instruction, without: Collection[Slot] = ()) -> Touched:
     """What one instruction of `program` reads and writes, operands `without` left out. Raises DlcError."""
     total = Touched()
-    for slot, way in access(instruction).items():
+    for slot, (way, number) in operands_of(program, instruction).items():
         if slot not in without:
-            count, size = amount(program, instruction, slot)
+            count, size = _amount(program, instruction, slot, number)
             total += _touch(way, count, size)
     return total
 
@@ -77,9 +77,9 @@ def by_kind(program: Program, begin: int = 0, end: int | None = None) -> dict[Ki
     """What instructions `begin` to before `end` read and write, by what it is. Raises DlcError."""
     found = dict.fromkeys(Kind, Touched())
     for instruction in program.instructions[begin:end]:
-        for slot, way in access(instruction).items():
-            kind = KIND_OF[program.tensors[instruction.operands[slot]].role]
-            found[kind] += _touch(way, *amount(program, instruction, slot))
+        for slot, (way, number) in operands_of(program, instruction).items():
+            kind = KIND_OF[program.tensors[number].role]
+            found[kind] += _touch(way, *_amount(program, instruction, slot, number))
     return found
 
 
@@ -95,7 +95,11 @@ def _touch(way: Way, count: int, size: int) -> Touched:
 
 def amount(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int]:
     """(elements, bytes) of the samples and channels of an operand that the instruction touches."""
-    tensor = program.tensors[instruction.operands[slot]]
+    return _amount(program, instruction, slot, instruction.operands[slot])
+
+
+def _amount(program: Program, instruction: Instruction, slot: str, number: int) -> tuple[int, int]:
+    tensor = program.tensors[number]
     count = tensor.count
     if instruction.geometry is not None:
         g = program.geometries[instruction.geometry]
@@ -107,7 +111,7 @@ def amount(program: Program, instruction: Instruction, slot: Slot) -> tuple[int,
     return count, (count * tensor.element.bits + 7) // 8
 
 
-_SAMPLED: frozenset[Slot] = frozenset(("src0", "dst0", "dst1", "mask", "ptr", "res", "aux"))
+_SAMPLED: frozenset[str] = frozenset(("src0", "dst0", "dst1", "mask", "ptr", "res", "aux"))
 """Operands whose first dimension counts samples, but for weight gradients."""
 
 

@@ -99,7 +99,7 @@ class Rewriting:
             case S2Instruction():
                 self._instruction(op)
             case _:
-                self._new[op.digest] = op.with_operands([self._new[x.digest] for x in op.operands])
+                self._keep(op, op.with_operands([self._new[x.digest] for x in op.operands]))
 
     def _instruction(self, op: S2Instruction) -> None:
         g = product(op)

@@ -103,10 +103,13 @@ def _table_faults(instruction: Instruction, form: Form) -> Iterator[str]:
         yield "it needs hyper-parameters" + (f" ({_words(wants)})" if wants else "")
     if instruction.hyper is not None and form.geometry == "none":
         yield "it has no hyper-parameters"
+    if (instruction.function is None) is form.function:
+        yield "it needs a host function" if form.function else "it has no host function"
 
 
 def _range_faults(instruction: Instruction) -> Iterator[str]:
     numbers = [("geometry", instruction.geometry, _IDS), ("hyper", instruction.hyper, _IDS)]
+    numbers += [("function", instruction.function, _IDS)]
     numbers += [(slot, number, _IDS) for slot, number in instruction.operands.items()]
     numbers += [("wait", instruction.wait, _WAITS), ("signal", instruction.signal, _WAITS)]
     numbers += [("cores", instruction.cores, _CORES)]

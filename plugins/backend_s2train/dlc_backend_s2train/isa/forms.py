@@ -60,6 +60,8 @@ class Form:
     hyper: Flag = NO_FLAGS
     """Flags that take numbers from the hyper-parameters."""
     hyper_always: bool = False
+    function: bool = False
+    """Whether a host function takes the place of geometry and operands."""
 
 
 _EVERY_STAGE: Final = tuple(Stage)
@@ -106,6 +108,8 @@ _PPU_BACKWARD: Final = (
 
 FORMS: Final = (
     Form((Opcode.NOP, Opcode.BARRIER, Opcode.END), (Stage.FORWARD,)),
+    # Its operands are those of its function, of any number.
+    Form((Opcode.HOST,), (Stage.FORWARD,), function=True),
     Form(
         (Opcode.CONV,),
         (Stage.FORWARD,),

@@ -27,6 +27,7 @@ _OPCODES: Final = {
     Opcode.FRAME: "frames of a tensor go to the device",
     Opcode.STORE: "results come from the device",
     Opcode.BARRIER: "what follows waits for all before",
+    Opcode.HOST: "a function of the host, while the device waits",
     Opcode.END: "the program ends",
 }
 _FLAGS: Final = {
@@ -104,9 +105,7 @@ def operand_table() -> str:
     rows: list[tuple[str, ...]] = []
     for word in v1.WORDS:
         slots = SLOTS[word.stage]
-        operands = [
-            _operand(f"`{name}` = `{slots[name]}`", condition, values) for name, condition, values in v1.operands(word)
-        ]
+        operands = [_operand(f"`{name}` = `{slots[name]}`", condition, values) for name, condition, values in v1.operands(word)]
         fields = ", ".join(f"`{field.name}`" for field in v1.header_fields(word))
         most = v1.HEADER.width + v1.TENSOR_BITS * len(operands)
         rows.append((f"`{spelled(word.stage)}`", fields, ", ".join(operands), str(most)))
@@ -162,6 +161,8 @@ def _operand(name: str, condition: str, values: Iterable[object]) -> str:
 
 def _tables_of(form: Form) -> str:
     """Which tables the instruction points into."""
+    if form.function:
+        return "none; the number of a host function"
     geometry = "none" if form.geometry == "none" else f"geometry {form.geometry}"
     if form.hyper_always:
         return f"{geometry}; hyper-parameters required"

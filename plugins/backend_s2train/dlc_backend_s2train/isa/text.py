@@ -29,7 +29,7 @@ _FLAGS: Final = {spelled(flag): flag for flag in Flag}
 _SPLITTINGS: Final = {spelled(bit): bit for bit in Splitting}
 _STAGES_OF: Final = {opcode: [stage for o, stage in FORM_OF if o is opcode] for opcode in Opcode}
 _DEFAULTS: Final = Instruction(Opcode.NOP)
-_NUMBERS: Final = ("geometry", "hyper", "wait", "signal", "cores")
+_NUMBERS: Final = ("geometry", "hyper", "function", "wait", "signal", "cores")
 """Fields of version 2 that are numbers."""
 _MOST_DIGITS: Final = 9
 

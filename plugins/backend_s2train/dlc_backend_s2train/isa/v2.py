@@ -30,7 +30,7 @@ WORD: Final = Layout(
         Field("splitting", 4, note=", ".join(f"bit {n} {spelled(bit)}" for n, bit in enumerate(Splitting))),
         Field("dtype", 2, ("fp16", None, None, None)),
         Field("flags", 16, note="one bit per stage of the post-processing unit"),
-        Field("geometry", 16, note="number of the geometry; 0xFFFF: none"),
+        Field("geometry", 16, note="number of the geometry, of `host` that of the function; 0xFFFF: none"),
         Field("hyper", 16, note="number of the hyper-parameters; 0xFFFF: none"),
         *(Field(slot, 16, note="number of the tensor; 0xFFFF: none") for slot in OPERANDS),
         Field("wait", 4, note="token that the instruction waits for; 0: none"),
@@ -61,7 +61,7 @@ def encode(instruction: Instruction, location: Location | None = None) -> bytes:
         "splitting": int(instruction.splitting),
         "dtype": "fp16",
         "flags": int(instruction.flags),
-        "geometry": NONE if instruction.geometry is None else instruction.geometry,
+        "geometry": NONE if (number := _numbered(instruction)) is None else number,
         "hyper": NONE if instruction.hyper is None else instruction.hyper,
         **{slot: instruction.operands.get(slot, NONE) for slot in OPERANDS},
         "wait": instruction.wait,
@@ -70,6 +70,11 @@ def encode(instruction: Instruction, location: Location | None = None) -> bytes:
     }
     body = WORD.to_bytes(values)[:_CRC_AT]
     return body + crc16(body).to_bytes(2, "little")
+
+
+def _numbered(instruction: Instruction) -> int | None:
+    """What bytes 4 and 5 hold: a host function has no geometry beside it."""
+    return instruction.geometry if instruction.function is None else instruction.function
 
 
 def decode(data: bytes, location: Location = NOWHERE) -> Instruction:
@@ -90,17 +95,19 @@ def decode(data: bytes, location: Location = NOWHERE) -> Instruction:
         raise error("checksum", message, location=place, help="the file was changed or damaged; compile again")
     values = WORD.from_bytes(data, location)
     operands: dict[Slot, int] = {slot: values[slot] for slot in OPERANDS if values[slot] != NONE}
+    host = values["opcode"] is Opcode.HOST
     instruction = Instruction(
         values["opcode"],
         values["stage"],
         Flag(values["flags"]),
         Splitting(values["splitting"]),
-        geometry=None if values["geometry"] == NONE else values["geometry"],
+        geometry=None if host or values["geometry"] == NONE else values["geometry"],
         hyper=None if values["hyper"] == NONE else values["hyper"],
         operands=operands,
         wait=values["wait"],
         signal=values["signal"],
         cores=values["cores"],
+        function=values["geometry"] if host and values["geometry"] != NONE else None,
     )
     access(instruction, location)
     return instruction

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dlc.graph import Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
 from dlc.types import Type, f16, i32
+from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (
     Read,
     S2Instruction,
@@ -17,7 +18,7 @@ from dlc_backend_s2train.instruction import (
     names_of,
     packed_type,
 )
-from dlc_backend_s2train.program import OPERANDS
+from dlc_backend_s2train.program import OPERANDS, Opcode
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import Key
 from dlc_backend_s2train.select.group import Group, Made
@@ -31,7 +32,7 @@ class Builder:
     """The graph of ops that the groups were selected from."""
     groups: Sequence[Group]
     _made: dict[Key, tuple[Group, int]] = field(default_factory=dict[Key, tuple[Group, int]])
-    _done: dict[int, S2Instruction] = field(default_factory=dict[int, S2Instruction])
+    _done: dict[int, S2Instruction | S2Host] = field(default_factory=dict[int, S2Instruction | S2Host])
     _ops: dict[str, Op] = field(default_factory=dict[str, Op])
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
@@ -60,7 +61,7 @@ class Builder:
         assert values is not None
         return parameters.held(op, parameters.half(values))
 
-    def _instruction(self, group: Group) -> S2Instruction:
+    def _instruction(self, group: Group) -> S2Instruction | S2Host:
         """The op of a group. Never recurses: chains are as deep as networks."""
         stack = [group]
         while stack:
@@ -72,7 +73,9 @@ class Builder:
             if missing:
                 stack += missing
                 continue
-            self._done[id(now)] = self._emitted(now)
+            self._done[id(now)] = op = self._called(now) if now.opcode is Opcode.HOST else self._emitted(now)
+            names = dict.fromkeys(name for part in now.origin for name in self.graph.origin(part))
+            self.origins[op.digest] = tuple(names)
             stack.pop()
         return self._done[id(group)]
 
@@ -88,7 +91,7 @@ class Builder:
         gives: list[Write] = [
             (slot, m.element.name.lower(), m.shape, m.role.name.lower(), m.offset) for slot, m in writes
         ]
-        op = S2Instruction(
+        return S2Instruction(
             tuple(self.value(given.value) for _, given in reads),
             opcode=group.opcode.name.lower(),
             stage=group.stage.name.lower(),
@@ -99,13 +102,18 @@ class Builder:
             writes=tuple(gives),
             results=tuple(packed_type(m.element, m.whole or m.shape) for _, m in writes),
         )
-        names = dict.fromkeys(name for part in group.origin for name in self.graph.origin(part))
-        self.origins[op.digest] = tuple(names)
-        return op
+
+    def _called(self, group: Group) -> S2Host:
+        return S2Host(
+            tuple(self.value(given.value) for given in group.sources),
+            group.text,
+            tuple((given.shape, given.offset) for given in group.sources),
+            tuple(packed_type(made.element, made.shape) for made in group.results),
+        )
 
     @staticmethod
     def _writes(group: Group) -> list[Made]:
-        return [group.writes[slot] for slot in OPERANDS if slot in group.writes]
+        return group.results or [group.writes[slot] for slot in OPERANDS if slot in group.writes]
 
 
 def built(

@@ -6,7 +6,7 @@ of relu its mask, that of a convolution weights or data. `needs` tells which val
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from dlc.graph import Call, Cotangent, Op
@@ -133,9 +133,14 @@ def is_gradient(op: Op) -> bool:
     return True
 
 
-def needs(op: Op) -> Iterator[Key]:
-    """Keys of the values that the instruction of an op reads, apart from weights and parameters of norms."""
+def needs(op: Op, hosted: Set[str] = frozenset()) -> Iterator[Key]:
+    """Keys of the values that the instruction of an op reads, apart from weights and parameters of norms.
+
+    Of `hosted`, digests of what the host computes, all operands.
+    """
     match op:
+        case _ if op.digest in hosted:
+            yield from (key(x) for x in op.operands)
         case Cotangent(of=Relu() as of, seed=seed):
             yield from (key(seed), mask(of))
         case Cotangent(of=Dropout() as of, seed=seed):

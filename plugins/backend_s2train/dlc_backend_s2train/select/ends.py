@@ -9,7 +9,7 @@ from dlc.ops.linear import Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc_backend_s2train.select import batches
-from dlc_backend_s2train.select.effects import Key, source
+from dlc_backend_s2train.select.effects import Key, key, source
 from dlc_backend_s2train.select.losses import mean_loss
 from dlc_backend_s2train.select.products import product_of
 from dlc_backend_s2train.select.selection import Running, Selection
@@ -75,6 +75,8 @@ def _plain(work: Selection, found: Ends, name: str, op: Op) -> None:
     root = mean_loss(op) or source(op)
     found.roots.append(root)
     found.plain.append((name, root))
+    if root == source(op):
+        work.shown.setdefault(key(root), op.shape)
     if isinstance(source(op), LabelCrossEntropy) and op.type.size > 1:
         work.refuse(root, f"{name} is the loss of each sample: the accelerator gives their mean", "reduction=mean")
     if isinstance(root, Cotangent) and isinstance(root.of, Gemm | MatMul) and root.operand == 1:

@@ -55,7 +55,7 @@ class Made:
     role: Role
     offset: int = 0
     whole: tuple[int, ...] = ()
-    """The shape of all that lies there, where the instruction writes a part of it."""
+    """The shape of all that lies there, where the instruction writes a part of it, or sees it in another shape."""
 
 
 @dataclass
@@ -76,7 +76,11 @@ class Group:
     reads: dict[Slot, Given] = field(default_factory=dict[Slot, Given])
     writes: dict[Slot, Made] = field(default_factory=dict[Slot, Made])
     sources: list[Given] = field(default_factory=list[Given])
-    """What is read beyond slots, in order: the runs that copies put behind each other."""
+    """What is read beyond slots, in order: the runs that copies put behind each other, what a host function reads."""
+    results: list[Made] = field(default_factory=list[Made])
+    """What a host function stores."""
+    text: str = ""
+    """A host function's graph."""
     origin: list[Op] = field(default_factory=list[Op])
     """The ops that went into it, for names and messages."""
 

@@ -12,7 +12,7 @@ from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Concat, Slice
 from dlc_backend_s2train.program import Element, Flag, Role
-from dlc_backend_s2train.select import affine, batches, biases, copies, dropout, losses, norms, pools, products
+from dlc_backend_s2train.select import affine, batches, biases, copies, dropout, hosting, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made
 from dlc_backend_s2train.select.selection import Selection
@@ -24,6 +24,8 @@ Array = Conv | Gemm | MatMul
 def visit(work: Selection, op: Op) -> None:
     """Place an op: in the group of what it reads, or in a new one. What has no instruction is refused."""
     match op:
+        case _ if op.digest in work.hosted:
+            hosting.place(work, op)
         case Cotangent():
             _visit_gradient(work, op)
         case Conv() | Gemm() | MatMul():
@@ -61,8 +63,7 @@ def _visit_elements(work: Selection, op: Op) -> None:
         case _ if is_sum(op):
             _sum(work, op)
         case _:
-            help = "compile it for another target, such as c, or train without it"
-            work.refuse(op, "it has no instruction", losses.TRAINS if _is_of_loss(op) else help)
+            work.refuse(op, "it has no instruction", losses.TRAINS if _is_of_loss(op) else "")
 
 
 def _is_of_loss(op: Op) -> bool:
@@ -72,6 +73,8 @@ def _is_of_loss(op: Op) -> bool:
 
 def _visit_gradient(work: Selection, op: Cotangent) -> None:
     match op.of:
+        case of if of.digest in work.hosted:
+            work.refuse(op, f"{of.text_name} is computed by the host, and so is its gradient")
         case Conv() | Gemm() | MatMul():
             products.backward(work, op)
         case BatchNorm() as of:

@@ -8,12 +8,13 @@ stages an instruction absorbs. What cannot be placed is reported all at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from dlc.diagnostics import DlcError
 from dlc.graph import Graph, Input, Op
-from dlc.ops.loss import CrossEntropy
+from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import option
@@ -23,6 +24,7 @@ from dlc_backend_s2train.select.build import built
 from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner
 from dlc_backend_s2train.select.ends import ends_of
 from dlc_backend_s2train.select.group import Group, Made
+from dlc_backend_s2train.select.hosting import Left, hosted_graph, joined
 from dlc_backend_s2train.select.residuals import on_single_lines
 from dlc_backend_s2train.select.rules import visit
 from dlc_backend_s2train.select.selection import Selection, Settings
@@ -66,6 +68,9 @@ class S2Select(Pass[Graph, Graph]):
         "one by scale/std where they meet again, which saves memory and traffic for one rounding more",
     )
     fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
+    fallback: Literal["none", "host"] = option(
+        "none", "who computes what no instruction does: nobody (it is refused), or the host, between instructions"
+    )
 
     masks: bool = option(
         False, "write masks of relu and pointers of pools even where nothing reads them, as words of version 1 do"
@@ -84,26 +89,59 @@ class S2Select(Pass[Graph, Graph]):
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
         single = self.residual == "single"
         settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks, single)
-        work = Selection(state, report, settings)
-        ends = ends_of(state, work)
-        work.running = ends.running
-        order = _placed(state, ends.roots)
-        work.count(order, tuple(ends.roots))
-        for op in order:
-            visit(work, op)
-        plain = [(name, _whole(work, op)) for name, op in ends.plain]
-        work.close()
-        if settings.single:
-            report.count("gradients on single lines", on_single_lines(work))
-        new = {**add_updates(work, ends.trained, order), **ends.moved}
-        if work.problems:
-            raise DlcError(*work.problems)
+        left = Left()
+        while True:
+            # Told once nothing is refused any more.
+            work = Selection(hosted_graph(state, left), Report(), settings, hosted=frozenset(left.ops))
+            found = _selected(work)
+            if not work.problems:
+                break
+            if self.fallback == "none" or not left.take(work, found.trains):
+                raise DlcError(*work.problems)
+        report.misses += work.report.misses
+        for what, count in work.report.counts.items():
+            report.count(what, count)
         report.count("instructions", len(work.groups))
-        report.count("ops", len(order))
-        return built(state, work.groups, plain, new)
+        report.count("ops", found.ops)
+        if left.ops:
+            report.count("ops of the host", len(left.ops))
+        return built(work.graph, work.groups, found.plain, found.new)
 
 
-def _placed(graph: Graph, roots: list[Op]) -> tuple[Op, ...]:
+@dataclass(frozen=True)
+class _Found:
+    """What a selection is about, besides its groups."""
+
+    plain: list[tuple[str, Key]]
+    """Outputs by name."""
+    new: Mapping[Input, tuple[str, Key]]
+    """What the device holds → name and key of what is written over it."""
+    ops: int
+    trains: bool
+
+
+def _selected(work: Selection) -> _Found:
+    """Select instructions for the graph; what cannot be placed is in the selection's problems."""
+    ends = ends_of(work.graph, work)
+    work.running = ends.running
+    order = _placed(work.graph, ends.roots, work.hosted)
+    work.count(order, tuple(ends.roots))
+    for op in order:
+        visit(work, op)
+    plain = [(name, _whole(work, op)) for name, op in ends.plain]
+    work.close()
+    if work.settings.single:
+        work.report.count("gradients on single lines", on_single_lines(work))
+    new = {**add_updates(work, ends.trained, order), **ends.moved}
+    if not work.problems:
+        joined(work, (value for _, value in (*plain, *new.values())))
+    if ends.trained and work.hosted and not any(isinstance(op, LabelCrossEntropy) for op in order):
+        told = "the device scales gradients at its own loss: with ops on the host it trains by loss=cross-entropy only"
+        work.refuse(ends.trained[0].weight, told)
+    return _Found(plain, new, len(order), bool(ends.trained))
+
+
+def _placed(graph: Graph, roots: list[Op], hosted: Set[str]) -> tuple[Op, ...]:
     """The ops that instructions are for: what the roots need, through what instructions read."""
     ops = {op.digest: op for op in graph.ops}
     wanted: set[str] = set()
@@ -114,7 +152,7 @@ def _placed(graph: Graph, roots: list[Op]) -> tuple[Op, ...]:
         if digest in wanted or isinstance(op, Input) or parameters.known_value(op) is not None:
             continue
         wanted.add(digest)
-        pending += [owner(value) for value in needs(op)]
+        pending += [owner(value) for value in needs(op, hosted)]
     return tuple(op for op in graph.ops if op.digest in wanted)
 
 

@@ -10,9 +10,11 @@ which was absorbed too. So groups are convex, and no pattern is written down.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from dlc.diagnostics import Diagnostic, Location
 from dlc.graph import Cotangent, Graph, Input, Op
@@ -22,6 +24,8 @@ from dlc_backend_s2train.isa.forms import FORM_OF
 from dlc_backend_s2train.program import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.select.effects import Key, key, needs, offset, source
 from dlc_backend_s2train.select.group import Backward, Given, Group, Made, Rank
+
+HELP: Final = "let the host compute it: s2-select{fallback=host}, or -p s2train-host; or compile for target c"
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,21 @@ class Selection:
     readers: Counter[Key] = field(default_factory=Counter[Key])
     norms: Counter[Key] = field(default_factory=Counter[Key])
     """How many of the readers of a gradient are backward norms."""
+    refused: list[Op] = field(default_factory=list[Op])
+    """The ops that the problems are about."""
+    shown: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
+    """Shapes in which outputs of the graph show values."""
+    hosted: Set[str] = frozenset()
+    """Digests of ops that the host computes."""
     second: dict[Key, Group] = field(default_factory=dict[Key, Group])
     """Groups that will take a second backward norm of the same gradient."""
 
     def refuse(self, op: Op, reason: str, help: str = "") -> None:
         """One thing that cannot be placed."""
         message = f"{op.text_name}: {reason}"
-        self.problems.append(Diagnostic("not-placed", message, location=Location(node=self.name(op)), help=help))
+        self.refused.append(op)
+        place = Location(node=self.name(op))
+        self.problems.append(Diagnostic("not-placed", message, location=place, help=help or HELP))
 
     def name(self, op: Op) -> str:
         """What a user calls an op."""
@@ -95,7 +107,7 @@ class Selection:
                 if op.of.digest in batches:
                     continue
                 batches.add(op.of.digest)
-            for value in needs(op):
+            for value in needs(op, self.hosted):
                 self.readers[value] += 1
                 self.norms[value] += isinstance(op, Cotangent) and isinstance(op.of, BatchNorm)
         for op in outputs:
@@ -155,9 +167,13 @@ class Selection:
     def close(self) -> None:
         """Say where every group's result goes."""
         for group in self.groups:
-            if "dst0" not in group.writes:
+            if "dst0" not in group.writes and group.opcode is not Opcode.HOST:
                 role = Role.ACTIVATION if group.stage is Stage.FORWARD else Role.FEATURE_GRADIENT
                 group.writes["dst0"] = Made(group.tail.digest, Element.FP16, group.tail.shape, role)
+            for slot, made in group.writes.items():
+                shape = self.shown.get(made.key, made.shape)
+                if shape != made.shape and not made.whole and math.prod(shape) == math.prod(made.shape):
+                    group.writes[slot] = replace(made, whole=shape)
 
 
 def stage_of(rank: Rank) -> Stage:

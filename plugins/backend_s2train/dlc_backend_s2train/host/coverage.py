@@ -1,0 +1,56 @@
+"""How much of a model the accelerator does: nodes of the model, and products of its sums of products."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from dlc.graph import Op
+from dlc.plan import Plan
+from dlc_backend_s2train.decompose.names import blocks_of
+from dlc_backend_s2train.host.function import compiled
+from dlc_backend_s2train.host.lines import coverage_text
+from dlc_backend_s2train.host.op import S2Host
+from dlc_backend_s2train.instruction import S2Instruction, geometry_of
+
+
+def coverage_facts(plan: Plan) -> dict[str, int | str]:
+    """What the accelerator does of a plan, and what the host.
+
+    `device_ops` and `host_ops` count nodes of the model, those that nobody named by step; one that both work for, such
+    as a node whose gradient the host computes, is the host's. MACs are products that results need, those with padding
+    among them, of the host by the definitions of its ops. `host` tells kinds of ops, `coverage` all of it in words.
+    """
+    host: set[str] = set()
+    device: set[str] = set()
+    macs = {"device_macs": 0, "host_macs": 0}
+    kinds: Counter[str] = Counter()
+    for number, step in enumerate(plan.steps):
+        names = {_node(name) for name in plan.graph.origin(step)} or {f"step {number}"}
+        if isinstance(step, S2Host):
+            host |= names
+            macs["host_macs"] += compiled(step.text).macs
+            kinds.update(op.text_name for op in compiled(step.text).graph.ops if op.operands)
+        else:
+            device |= names
+            macs["device_macs"] += macs_of(step)
+    told = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
+    facts: dict[str, int | str] = {"device_ops": len(device - host), "host_ops": len(host), **macs, "host": told}
+    return {**facts, "coverage": coverage_text(facts)}
+
+
+def macs_of(step: Op) -> int:
+    """Products that an instruction's results need; the gradient of a bias is a product with ones."""
+    g = geometry_of(step.geometry) if isinstance(step, S2Instruction) else None
+    if not isinstance(step, S2Instruction) or g is None or step.opcode not in ("conv", "linear"):
+        return 0
+    results = g.n * g.co * g.ho * g.wo
+    if all(slot != "src1" for slot, _, _ in step.reads):
+        return results
+    return results * (g.ci // g.groups) * math.prod((g.kh, g.kw))
+
+
+def _node(name: str) -> str:
+    """The node of a name; blocks of a kernel are one."""
+    found = blocks_of(name)
+    return name if found is None else found[0]
