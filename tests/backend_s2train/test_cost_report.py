@@ -19,6 +19,7 @@ from dlc_backend_s2train.cost.report import (
     table,
     timeline_html,
 )
+from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import Opcode, Program, Stage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,6 +141,10 @@ def test_a_page(assumptions: Assumptions) -> None:
     assert reader.tags.count("rect") == sum(len(spans(c.times)) for held in costs for c in held)
     for held in costs:
         assert total(held).bound_in_words in page
+        # Every instruction is listed, with its flags.
+        for cost in held:
+            flags = ", ".join(spelled(flag) for flag in program.instructions[cost.number].flags)
+            assert f'<td class="c">{cost.title}{f" [{flags}]" if flags else ""}</td>' in page
     placed = [float(value) for name, value in reader.attributes if name == "x"]
     assert 0 <= min(placed) <= max(placed) <= 1000
 

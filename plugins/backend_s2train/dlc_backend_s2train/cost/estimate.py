@@ -27,7 +27,7 @@ from dlc_backend_s2train.frames.layout import STRIP, reduced
 from dlc_backend_s2train.isa.forms import FORM_OF, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Splitting, Stage, Target
 
-_POSTED = (Opcode.ELTWISE, Opcode.LOSS, Opcode.UPDATE)
+POSTED = (Opcode.ELTWISE, Opcode.LOSS, Opcode.UPDATE)
 """Opcodes that the post-processing unit works for alone."""
 
 
@@ -164,7 +164,7 @@ def _posted(program: Program, instruction: Instruction) -> tuple[int, int]:
     tile = ppu_latency(program.target)
     columns = program.target.cores * program.target.columns
     tiles = -(-max(held, default=0) // (tile * columns))
-    return (tiles * tile if instruction.opcode in _POSTED else 0), max(tiles, 1)
+    return (tiles * tile if instruction.opcode in POSTED else 0), max(tiles, 1)
 
 
 def _columns(instruction: Instruction, g: Geometry) -> int:

@@ -14,6 +14,7 @@ from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.packing import gains, saved_steps
 from dlc_backend_s2train.cost.unfused import fusion_facts
+from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import Entry, Program
 
 HEADINGS = (
@@ -239,4 +240,14 @@ def _line(program: Program, entry: Entry, assumptions: Assumptions) -> Line:
             bars.append(Bar(at, y, (last - first) * WIDTH / end, _LANE_HEIGHT - 6, _COLOURS[lane], title))
     marks = tuple((k * WIDTH / _MARKS, f"{k * end // _MARKS:,}") for k in range(_MARKS))
     said = (*facts(total(costs, program.target)), ("operands", fusion_line(fusion_facts(program, entry))))
-    return Line(escape(entry.name), tuple(bars), marks, said, tuple(rows(program, costs)))
+    told = [(row[0], _text(program, cost), *row[2:]) for cost, row in zip(costs, rows(program, costs), strict=True)]
+    return Line(escape(entry.name), tuple(bars), marks, said, tuple(told))
+
+
+def _text(program: Program, cost: Cost) -> str:
+    """`conv forward [relu, bn_forward] 2 x 1 images`: an instruction with its flags, and its mosaic if it has one."""
+    instruction = program.instructions[cost.number]
+    flags = f" [{', '.join(spelled(flag) for flag in instruction.flags)}]" if instruction.flags else ""
+    number = instruction.geometry
+    across, down = (1, 1) if number is None else program.geometries[number].mosaic
+    return f"{cost.title}{flags}" + (f" {across} x {down} images" if across * down > 1 else "")

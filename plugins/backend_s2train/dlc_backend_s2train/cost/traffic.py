@@ -15,7 +15,7 @@ from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, 
 
 ARRAY = (Opcode.CONV, Opcode.LINEAR)
 """Opcodes that the array works for."""
-_LINK = (Opcode.FRAME, Opcode.STORE)
+UNMOVED = (Opcode.FRAME, Opcode.STORE)
 """They say when what other instructions are counted for is moved."""
 
 
@@ -65,7 +65,7 @@ def traffic(program: Program, instruction: Instruction, partial: int = 4) -> Tra
     Raises:
         DlcError: "bad-instruction", "bad-geometry", "too-large".
     """
-    if instruction.opcode in _LINK:
+    if instruction.opcode in UNMOVED:
         return Traffic()
     if instruction.opcode not in ARRAY:
         sides = touched(program, instruction)
