@@ -32,12 +32,9 @@ class S2Train(Backend):
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
     )
+
     isa: Literal["v1", "v2"] = option(
         "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
-    )
-
-    lifetimes: Literal["own", "published"] = option(
-        "own", "memory that is told too: published counts a step as the published compiler does; no program changes"
     )
 
     def own_pipeline(self) -> str:
@@ -55,14 +52,6 @@ class S2Train(Backend):
         from dlc_backend_s2train.emit import ALIGN
 
         return {"arena": Region(align=ALIGN)}
-
-    def planned(self, plans: "Mapping[str, Plan]") -> Mapping[str, int | str]:
-        """Memory in the published count, where that is asked for."""
-        if self.lifetimes == "own":
-            return {}
-        from dlc_backend_s2train.artifact import published_of
-
-        return published_of(plans)
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """The binary; raises DlcError when the plan has no places, or holds what is no instruction."""
@@ -108,10 +97,9 @@ class S2Train(Backend):
         """Instructions, traffic of the link, cycles under both readings."""
         from dlc_backend_s2train.cost.lines import cost_lines
         from dlc_backend_s2train.host.lines import coverage_lines
-        from dlc_backend_s2train.legacy_plan import published_lines
         from dlc_backend_s2train.legacy_words import word_lines
 
-        return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts), *published_lines(facts))
+        return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts))
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """The costs over time, and memory over time."""
