@@ -191,7 +191,8 @@ DAMAGED: dict[str, Damage] = {
     "short": lambda content: content[:20],
     "truncated": lambda content: content[: len(content) // 2],
     "no_program": lambda content: b"#!/bin/sh\n" + content[10:],
-    "flipped": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    # In the table of sections, whose place does not move when figures get longer.
+    "flipped": lambda content: content[:100] + bytes([content[100] ^ 1]) + content[101:],
     "longer": lambda content: content + b"\0",
 }
 COMMANDS: Sequence[Sequence[str]] = (
