@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dlc_backend_s2train.host.operands import operands_of
 from dlc_backend_s2train.program import Program
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def _users(program: Program) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for entry in program.entries:
         bound = [n for _, n in (*entry.inputs, *entry.labels, *entry.outputs)]
-        bound += [n for i in program.instructions[entry.begin : entry.end] for n in i.operands.values()]
+        for i in program.instructions[entry.begin : entry.end]:
+            bound += [tensor for _, tensor in operands_of(program, i).values()]
         for number in dict.fromkeys(bound):
             found.setdefault(number, []).append(entry.name)
     return found

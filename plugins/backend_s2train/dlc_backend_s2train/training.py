@@ -127,6 +127,8 @@ class Trained:
             raise _bad("it is damaged: its checksum is another")
         try:
             held = json.loads(body[:size])
+            if not {"runs", "scale", "clean"} <= dict(held).keys():
+                raise ValueError("its counters are others")
             runs = {str(name): int(count) for name, count in held["runs"].items()}
             scale = self.scale.check(held)
             self.machine.restore(Snapshot(body[size:], runs))

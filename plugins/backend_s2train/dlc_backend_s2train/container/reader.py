@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
 from dlc.diagnostics import DlcError, Location, quote
 from dlc_backend_s2train.container.envelope import Envelope, Span, open_envelope
@@ -27,7 +26,7 @@ from dlc_backend_s2train.container.layout import (
     WORD_2,
     aligned,
 )
-from dlc_backend_s2train.container.record import Record, unpack
+from dlc_backend_s2train.container.rows import Row, exists, known, rows_of, words
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
@@ -51,11 +50,6 @@ _ARENAS = {a.value: a for a in Arena}
 _ADDRESSES = 1 << 48
 """Behind the last byte that a storage may take."""
 
-_Code = TypeVar("_Code", Element, Role, Arena)
-
-Row = tuple[int, int, dict[str, Any], tuple[str, ...]]
-"""A record: its number, its byte in the section, its values, its names."""
-
 
 def read(data: memoryview, name: str) -> Program:
     """The program that a file holds. `name` is the file's, for messages; the program keeps no part of `data`.
@@ -70,8 +64,8 @@ def read(data: memoryview, name: str) -> Program:
     span = envelope.sections
     storages = _storages(span["STOR"], span["INS2"].count)
     tensors = _tensors(span["TENS"], storages)
-    geometries = tuple(Geometry(**values) for _, _, values, _ in _rows(span["GEOM"], GEOM))
-    hypers = tuple(_hyper(span["HYPR"], row) for row in _rows(span["HYPR"], HYPR))
+    geometries = tuple(Geometry(**values) for _, _, values, _ in rows_of(span["GEOM"], GEOM))
+    hypers = tuple(_hyper(span["HYPR"], row) for row in rows_of(span["HYPR"], HYPR))
     functions = _functions(span.get("HOST"), span.get("HARG"), tensors)
     instructions = _instructions(span["INS2"], len(tensors), len(geometries), len(hypers), len(functions))
     return Program(
@@ -101,47 +95,10 @@ def optional_sections(data: memoryview, name: str) -> Mapping[str, bytes]:
     }
 
 
-def _rows(span: Span, record: Record) -> Iterator[Row]:
-    """Records with their names, which fill the section up."""
-    names = span.data[span.count * record.size :]
-    if record is not WGHT:
-        _names_fit(span, record, len(names))
-    taken = 0
-    first, end = record.reserved
-    for number in range(span.count):
-        at = number * record.size
-        values: dict[str, Any] = unpack(record, span.data, at)
-        if any(span.data[at + first : at + end]):
-            raise span.refuse(at + first, f"record {number} has reserved bytes that are not 0")
-        texts: list[str] = []
-        for key in record.texts:
-            size = values[key]
-            texts.append(_text(span, span.count * record.size + taken, names[taken : taken + size]))
-            taken += size
-        yield number, at, values, tuple(texts)
-
-
-def _names_fit(span: Span, record: Record, size: int) -> None:
-    """Raises DlcError unless the sizes of all names are those of the bytes behind the records."""
-    starts = range(0, span.count * record.size, record.size) if record.texts else ()
-    said = sum(unpack(record, span.data, at)[key] for at in starts for key in record.texts)
-    if said != size or size > record.texts_limit:
-        most = f", and {record.texts_limit} are the most" if record.texts else ""
-        message = f"names of {said} bytes in all, but {size} stand behind the records{most}"
-        raise span.refuse(span.count * record.size, message)
-
-
-def _text(span: Span, at: int, data: memoryview) -> str:
-    try:
-        return bytes(data).decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as problem:
-        raise span.refuse(at + problem.start, f"a name is no UTF-8: {problem.reason}") from None
-
-
 def _storages(span: Span, instructions: int) -> tuple[Storage, ...]:
     found: list[Storage] = []
-    for number, at, v, _ in _rows(span, STOR):
-        arena = _known(span, at + STOR.offsets["arena"], _ARENAS, v["arena"], f"storage {number}: arena")
+    for number, at, v, _ in rows_of(span, STOR):
+        arena = known(span, at + STOR.offsets["arena"], _ARENAS, v["arena"], f"storage {number}: arena")
         if v["address"] + v["size"] > _ADDRESSES:
             message = f"storage {number} has {v['size']} bytes at {v['address']}; addresses end at {_ADDRESSES}"
             raise span.refuse(at + STOR.offsets["address"], message)
@@ -155,11 +112,11 @@ def _storages(span: Span, instructions: int) -> tuple[Storage, ...]:
 def _tensors(span: Span, storages: tuple[Storage, ...]) -> tuple[Tensor, ...]:
     found: list[Tensor] = []
     where = TENS.offsets
-    for number, at, v, (name,) in _rows(span, TENS):
+    for number, at, v, (name,) in rows_of(span, TENS):
         title = f"tensor {number} {quote(name)}"
-        element = _known(span, at + where["element"], _ELEMENTS, v["element"], f"{title}: element")
-        role = _known(span, at + where["role"], _ROLES, v["role"], f"{title}: role")
-        _exists(span, at + where["storage"], v["storage"], len(storages), f"{title}: storage")
+        element = known(span, at + where["element"], _ELEMENTS, v["element"], f"{title}: element")
+        role = known(span, at + where["role"], _ROLES, v["role"], f"{title}: role")
+        exists(span, at + where["storage"], v["storage"], len(storages), f"{title}: storage")
         rank, shape = v["rank"], v["shape"]
         if rank > len(shape) or any(shape[rank:]) or not all(shape[:rank]):
             message = (
@@ -187,15 +144,15 @@ def _hyper(span: Span, row: Row) -> Hyper:
 
 def _functions(span: Span | None, operands: Span | None, tensors: Sequence[Tensor]) -> tuple[Function, ...]:
     """Host functions that make sense, on tensors that are what their texts say."""
-    rows = [] if span is None else [*_rows(span, HOST)]
+    rows = [] if span is None else [*rows_of(span, HOST)]
     used: dict[tuple[int, int], list[int]] = {}
     last = (0, 0)
-    for number, at, v, _ in () if operands is None else _rows(operands, HARG):
+    for number, at, v, _ in () if operands is None else rows_of(operands, HARG):
         assert operands is not None
         title = f"operand {number}"
-        _exists(operands, at + HARG.offsets["function"], v["function"], len(rows), f"{title}: function")
-        _exists(operands, at + HARG.offsets["kind"], v["kind"], len(SIDES), f"{title}: kind")
-        _exists(operands, at + HARG.offsets["tensor"], v["tensor"], len(tensors), f"{title}: tensor")
+        exists(operands, at + HARG.offsets["function"], v["function"], len(rows), f"{title}: function")
+        exists(operands, at + HARG.offsets["kind"], v["kind"], len(SIDES), f"{title}: kind")
+        exists(operands, at + HARG.offsets["tensor"], v["tensor"], len(tensors), f"{title}: tensor")
         if (v["function"], v["kind"]) < last:
             raise operands.refuse(at, f"{title} belongs before the one that it follows: functions and kinds ascend")
         last = v["function"], v["kind"]
@@ -214,7 +171,7 @@ def _functions(span: Span | None, operands: Span | None, tensors: Sequence[Tenso
 
 def _instructions(span: Span, tensors: int, geometries: int, hypers: int, functions: int) -> tuple[Instruction, ...]:
     found: list[Instruction] = []
-    for number, word in enumerate(_words(span, WORD_2)):
+    for number, word in enumerate(words(span, WORD_2)):
         at = number * WORD_2
         try:
             instruction = decode(word, Location(span.file, byte=span.offset + at))
@@ -228,14 +185,14 @@ def _instructions(span: Span, tensors: int, geometries: int, hypers: int, functi
         counts += [(slot, tensor, tensors) for slot, tensor in instruction.operands.items()]
         for what, chosen, count in counts:
             if chosen is not None:
-                _exists(span, at, chosen, count, f"instruction {number}: {what}")
+                exists(span, at, chosen, count, f"instruction {number}: {what}")
         found.append(instruction)
     return tuple(found)
 
 
 def _legacy(span: Span) -> tuple[bytes, ...]:
     """Words of version 1, each of which is one."""
-    found = _words(span, WORD_1)
+    found = words(span, WORD_1)
     for number, word in enumerate(found):
         try:
             v1.decode(word, Location(span.file, byte=span.offset + number * WORD_1))
@@ -248,9 +205,9 @@ def _legacy(span: Span) -> tuple[bytes, ...]:
 
 def _numbering(span: Span, tensors: int, instructions: int) -> tuple[Numbered, ...]:
     found: list[Numbered] = []
-    for number, at, v, _ in _rows(span, NUM1):
-        _exists(span, at + NUM1.offsets["number"], v["number"], v1.TENSORS, f"record {number}: number")
-        _exists(span, at + NUM1.offsets["tensor"], v["tensor"], tensors, f"record {number}: tensor")
+    for number, at, v, _ in rows_of(span, NUM1):
+        exists(span, at + NUM1.offsets["number"], v["number"], v1.TENSORS, f"record {number}: number")
+        exists(span, at + NUM1.offsets["tensor"], v["tensor"], tensors, f"record {number}: tensor")
         if not v["begin"] <= v["end"] <= instructions:
             message = f"record {number} holds from instruction {v['begin']} to {v['end']} of {instructions}"
             raise span.refuse(at + NUM1.offsets["begin"], message)
@@ -259,14 +216,14 @@ def _numbering(span: Span, tensors: int, instructions: int) -> tuple[Numbered, .
 
 
 def _entries(span: Span, bindings: Span, instructions: int, tensors: int) -> tuple[Entry, ...]:
-    rows = [*_rows(span, ENTR)]
+    rows = [*rows_of(span, ENTR)]
     bound: dict[tuple[int, int], list[tuple[str, int]]] = {}
     last = (0, 0)
-    for number, at, v, (name,) in _rows(bindings, BIND):
+    for number, at, v, (name,) in rows_of(bindings, BIND):
         title = f"binding {number} {quote(name)}"
-        _exists(bindings, at + BIND.offsets["entry"], v["entry"], len(rows), f"{title}: entry")
-        _exists(bindings, at + BIND.offsets["kind"], v["kind"], len(KINDS), f"{title}: kind")
-        _exists(bindings, at + BIND.offsets["tensor"], v["tensor"], tensors, f"{title}: tensor")
+        exists(bindings, at + BIND.offsets["entry"], v["entry"], len(rows), f"{title}: entry")
+        exists(bindings, at + BIND.offsets["kind"], v["kind"], len(KINDS), f"{title}: kind")
+        exists(bindings, at + BIND.offsets["tensor"], v["tensor"], tensors, f"{title}: tensor")
         if (v["entry"], v["kind"]) < last:
             raise bindings.refuse(at, f"{title} belongs before the one that it follows: entries and kinds ascend")
         last = v["entry"], v["kind"]
@@ -286,10 +243,10 @@ def _entries(span: Span, bindings: Span, instructions: int, tensors: int) -> tup
 def _weights(span: Span, storages: tuple[Storage, ...]) -> dict[int, bytes]:
     end = span.count * WGHT.size
     places: list[tuple[int, int, int]] = []
-    for number, at, v, _ in _rows(span, WGHT):
+    for number, at, v, _ in rows_of(span, WGHT):
         storage: int = v["storage"]
         begin, size = aligned(end), v["size"]
-        _exists(span, at + WGHT.offsets["storage"], storage, len(storages), f"record {number}: storage")
+        exists(span, at + WGHT.offsets["storage"], storage, len(storages), f"record {number}: storage")
         if places and storage <= places[-1][0]:
             raise span.refuse(at, f"record {number}: storage {storage} comes after storage {places[-1][0]}")
         if v["offset"] != begin or begin + size > len(span.data):
@@ -309,23 +266,8 @@ def _weights(span: Span, storages: tuple[Storage, ...]) -> dict[int, bytes]:
 
 def _meta(span: Span) -> dict[str, str]:
     found: dict[str, str] = {}
-    for number, at, _, (key, value) in _rows(span, META):
+    for number, at, _, (key, value) in rows_of(span, META):
         if key in found:
             raise span.refuse(at, f"record {number}: there are two values of {quote(key)}")
         found[key] = value
     return found
-
-
-def _words(span: Span, size: int) -> tuple[bytes, ...]:
-    return tuple(bytes(span.data[at : at + size]) for at in range(0, len(span.data), size))
-
-
-def _exists(span: Span, at: int, number: int, count: int, what: str) -> None:
-    if number >= count:
-        raise span.refuse(at, f"{what} {number} does not exist; there are {count}")
-
-
-def _known(span: Span, at: int, table: Mapping[int, _Code], code: int, what: str) -> _Code:
-    if code not in table:
-        raise span.refuse(at, f"{what} {code} is unknown; known are {', '.join(map(str, sorted(table)))}")
-    return table[code]
