@@ -11,6 +11,7 @@ from dlc.spec import Configurable
 
 if TYPE_CHECKING:
     from dlc.graph import Op
+    from dlc.plan import Plan
     from dlc.report import Report
     from dlc.training.bundle import Bundle
 
@@ -71,6 +72,11 @@ class Backend(Configurable, ABC):
     def toolchain(self) -> str:
         """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
         return ""
+
+    def planned(self, plans: "Mapping[str, Plan]") -> Mapping[str, int | str]:
+        """Facts of plans by function (of a program without functions by ""), for `dlc plan`; `summary` says them."""
+        del plans
+        return {}
 
     @abstractmethod
     def emit(self, state: Any, /, report: "Report") -> Artifact:

@@ -74,7 +74,7 @@ def plan(
         from dlc.writing import write_whole
 
         write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
-    return _outcome(backend, prepared.recipe, plans, html)
+    return _outcome(prepared.recipe, plans, html)
 
 
 def _check(recipe: Recipe) -> None:
@@ -87,8 +87,10 @@ def _check(recipe: Recipe) -> None:
         )
 
 
-def _outcome(target: str, recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
+def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
     from dlc.memory_html import figures
+
+    told = recipe.backend.planned(plans)
 
     found = {name: figures(plan) for name, plan in plans.items()}
     keys = ("peak_bytes", "bound_bytes", "unshared_bytes")
@@ -99,7 +101,8 @@ def _outcome(target: str, recipe: Recipe, plans: Mapping[str, Plan], html: Path 
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
-    text = columns(rows, right) + (f"\npicture: {escape(str(html))}" if html else "")
+    more = "".join(f"\n{escape(line)}" for line in recipe.backend.summary(told)) if told else ""
+    text = columns(rows, right) + more + (f"\npicture: {escape(str(html))}" if html else "")
     functions = [{"function": name, **f} for name, f in found.items()]
-    data = {"target": target, "pipeline": recipe.text, "functions": functions, "html": str(html) if html else None}
-    return Outcome(text, data)
+    known = {"target": str(recipe.backend), "pipeline": recipe.text, "functions": functions}
+    return Outcome(text, {**known, "facts": dict(told), "html": str(html) if html else None})

@@ -1,11 +1,13 @@
 """`dlc plan`: its figures are those of the plans, and its picture those of any target."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.container import read
 
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.functions import by_function
@@ -151,3 +153,28 @@ def test_names_stay_text(name: str) -> None:
     assert not parser.names & {"script", "b", "iframe", "img"}
     assert "49" not in page.split("<style>")[0]
     assert figures(plans[""])["steps"] == 2
+
+
+def test_the_published_count_of_a_step(dlc: Dlc) -> None:
+    """An option of the target adds a count; the plan is the same."""
+    plain = dlc("plan", "net.onnx", "--target", "s2train", "-q").out
+    ran = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-q")
+    assert ran.code == ExitCode.OK
+    assert ran.out.startswith(plain.rstrip())
+    assert "\nstep in the published count: peak " in ran.out
+    assert "gap 0.00 %\nthat count: " in ran.out
+    found = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "--json").document["facts"]
+    assert found["published_peak"] == found["published_bound"] > 0
+    inference = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-p", "s2train", "-q").out
+    assert "\nthe program in the published count: " in inference
+
+
+def test_a_build_tells_the_published_count(dlc: Dlc) -> None:
+    plain, told = (
+        dlc("build", "net.onnx", "--target", target, "-o", out, "-q").out
+        for target, out in (("s2train", "a"), ("s2train{lifetimes=published}", "b"))
+    )
+    assert "published count" not in plain
+    assert "\nstep in the published count: peak " in told
+    one, other = (read(memoryview(Path(out, "net.s2t").read_bytes()), out) for out in "ab")
+    assert replace(one, meta={}) == replace(other, meta={})

@@ -23,6 +23,7 @@ from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.host.coverage import coverage_facts
 from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import S2Instruction
+from dlc_backend_s2train.legacy_plan import published_facts
 from dlc_backend_s2train.legacy_words import with_words, word_facts
 from dlc_backend_s2train.program import Arena, Element, Entry, Program
 
@@ -48,7 +49,7 @@ def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
     program = _program({"step" if trains else "predict": plan}, options, report, told)
     name = f"{options.prefix or 'model'}{SUFFIX}"
     signature = signature_of(program, program.entries[0])
-    facts = {**told, **memory_of(program), **_costs(program, program.entries[0], report)}
+    facts = {**told, **memory_of(program), **_costs(program, program.entries[0], options, report)}
     return Artifact(str(options), {name: write(program)}, name, signature, facts)
 
 
@@ -74,8 +75,19 @@ def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artif
         files[told["template"]] = template
     entry = next(e for e in program.entries if e.name == "predict")
     step = next(e for e in program.entries if e.name == "step")
-    facts = {**known, **memory_of(program), **_costs(program, step, report)}
+    facts = {**known, **memory_of(program), **_costs(program, step, options, report)}
     return Artifact(str(options), files, f"{prefix}{SUFFIX}", signature_of(program, entry), facts)
+
+
+def published_of(plans: Mapping[str, Plan]) -> dict[str, int | str]:
+    """Memory of plans by the names of their functions, in the published count.
+
+    Raises:
+        DlcError: (USAGE) as `artifact_of`.
+    """
+    for plan in plans.values():
+        _check(plan)
+    return published_facts(program_of({name or "the program": plan for name, plan in plans.items()}))
 
 
 def _program(
@@ -118,14 +130,15 @@ def _coverage(plan: Plan) -> dict[str, int | str]:
     return coverage_facts(plan)
 
 
-def _costs(program: Program, entry: Entry, report: Report) -> dict[str, int | str]:
-    """Words of version 1, and the cost of an entry as far as it can be told: the program does not depend on it."""
-    words = word_facts(program)
+def _costs(program: Program, entry: Entry, options: S2Train, report: Report) -> dict[str, int | str]:
+    """Words of version 1, memory in the published count if that is asked for, and the cost of an entry as far as it can
+    be told: the program does not depend on it."""
+    told = {**word_facts(program), **(published_facts(program) if options.lifetimes == "published" else {})}
     try:
-        return {**cost_facts(program, entry), **words}
+        return {**cost_facts(program, entry), **told}
     except DlcError as problem:
         report.note(f"no cost is told: {problem.diagnostics[0].message}")
-        return words
+        return told
 
 
 def memory_of(program: Program) -> dict[str, int]:

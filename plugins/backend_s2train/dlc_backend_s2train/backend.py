@@ -37,6 +37,10 @@ class S2Train(Backend):
         "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
     )
 
+    lifetimes: Literal["own", "published"] = option(
+        "own", "memory that is told too: published counts a step as the published compiler does; no program changes"
+    )
+
     def own_pipeline(self) -> str:
         """One that selects what words of version 1 say, where those are wanted."""
         return "s2train-v1" if self.isa == "v1" else self.pipeline
@@ -52,6 +56,14 @@ class S2Train(Backend):
         from dlc_backend_s2train.emit import ALIGN
 
         return {"arena": Region(align=ALIGN)}
+
+    def planned(self, plans: "Mapping[str, Plan]") -> Mapping[str, int | str]:
+        """Memory in the published count, where that is asked for."""
+        if self.lifetimes == "own":
+            return {}
+        from dlc_backend_s2train.artifact import published_of
+
+        return published_of(plans)
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """The binary; raises DlcError when the plan has no places, or holds what is no instruction."""
@@ -97,9 +109,10 @@ class S2Train(Backend):
         """Instructions, traffic of the link, cycles under both readings."""
         from dlc_backend_s2train.cost.lines import cost_lines
         from dlc_backend_s2train.host.lines import coverage_lines
+        from dlc_backend_s2train.legacy_plan import published_lines
         from dlc_backend_s2train.legacy_words import word_lines
 
-        return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts))
+        return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts), *published_lines(facts))
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """The costs over time, and memory over time."""

@@ -1,27 +1,30 @@
 """Memory as the published compiler counts it, placed by our planner: what compact masks and our order save.
 
 There every tensor is fp16: masks of relu have 16 bits for each element, those of a pool are as large as what it reads.
-A tensor lives from the first instruction that touches it to behind the last one; weights and norms lie elsewhere, the
-input is planned with the rest, and nothing takes the place of what it is made of. Source: memory planner of the public
-S2Train compiler, sections 5.3 and 5.4.
+A tensor lives from the first operator that touches it to behind the last one; weights and norms lie elsewhere, the
+input is planned with the rest, and nothing takes the place of what it is made of. Gradients of weights are stored.
+Source: memory planner of the public S2Train compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
-from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.program import Flag, Instruction, Program, Role, Tensor
+from dlc_backend_s2train.legacy_order import Operator, Value, breadth_first, operators_of
+from dlc_backend_s2train.program import Program, Role
 
 _ELSEWHERE = frozenset((Role.WEIGHT, Role.NORM, Role.STATE, Role.LABEL, Role.LOSS))
 """What the published plans leave out: weights lie in front of the plan, the others are not there."""
+_KINDS = {Role.FEATURE_GRADIENT: "FEATURE_GRAD", Role.WEIGHT_GRADIENT: "WEIGHT_GRAD"}
+_BYTES = 2
+"""Of an element."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """A tensor of a published plan: its kind, its bytes, and the instructions from `begin` to before `end`."""
+    """A tensor of a published plan: its kind, its bytes, and the operators from `begin` to before `end`."""
 
     kind: str
     begin: int
@@ -43,50 +46,43 @@ def legacy_plan(lives: Sequence[Life], strategy: Strategy = "greedy") -> Placeme
     return found
 
 
-def lives_of(program: Program) -> list[Life]:
-    """The tensors of one of our programs as the published compiler would have them, in the order of first use."""
-    begins: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    kinds: dict[int, str] = {}
-    for number, instruction in enumerate(program.instructions):
-        for slot in access(instruction):
-            index = instruction.operands[slot]
-            tensor = program.tensors[index]
-            if tensor.role in _ELSEWHERE:
-                continue
-            value = _value(program, index)
-            begins.setdefault(value, number)
-            ends[value] = number + 1
-            kinds[value] = _kind(tensor)
-            sizes[value] = max(sizes.get(value, 0), 2 * tensor.count * _window(instruction, tensor))
-    return [Life(kinds[value], begins[value], ends[value], sizes[value]) for value in begins]
-
-
-def _value(program: Program, index: int) -> int:
-    """The first tensor with the same bytes for the same time: views of a value are one tensor there."""
-    tensor = program.tensors[index]
-    same = (n for n, t in enumerate(program.tensors) if (t.storage, t.name) == (tensor.storage, tensor.name))
-    return next(same)
-
-
-def _kind(tensor: Tensor) -> str:
-    match tensor.role:
-        case Role.FEATURE_GRADIENT:
-            return "FEATURE_GRAD"
-        case Role.WEIGHT_GRADIENT:
-            return "WEIGHT_GRAD"
-        case _:
-            return "ACTIVATION"
-
-
-def _window(instruction: Instruction, tensor: Tensor) -> int:
-    """Elements of a full mask for each of ours: a pool's has one for each element that it reads."""
-    if tensor.role is not Role.POINTER:
-        return 1
-    return 16 if Flag.POOL_4 in instruction.flags else 4
+def lives_of(operators: Sequence[Operator], order: Iterable[int]) -> list[Life]:
+    """The tensors of operators that run in this order, as the published compiler would have them, by first use."""
+    found: dict[Value, Life] = {}
+    for at, number in enumerate(order):
+        for value, (role, elements) in operators[number].touches.items():
+            if role not in _ELSEWHERE:
+                size = _BYTES * elements
+                life = found.get(value) or Life(_KINDS.get(role, "ACTIVATION"), at, at, size)
+                found[value] = Life(life.kind, life.begin, at + 1, max(life.size, size))
+    return list(found.values())
 
 
 def lives_from(rows: Iterable[Sequence[object]]) -> list[Life]:
     """Rows of (kind, begin, end, bytes)."""
     return [Life(str(kind), *(int(str(number)) for number in numbers)) for kind, *numbers in rows]
+
+
+def published_facts(program: Program) -> dict[str, int | str]:
+    """A program's training step, or else its first entry, as the published compiler counts it, in bytes.
+
+    `published_peak` is the extent of the plan, `published_bound` the most bytes that live at once in that order.
+    """
+    entry = next((e for e in program.entries if e.name == "step"), program.entries[0])
+    operators = operators_of(program, entry.begin, entry.end)
+    found = legacy_plan(lives_of(operators, breadth_first(operators)))
+    facts = {"published_peak": found.arena, "published_bound": found.bound, "published_operators": len(operators)}
+    return {"published_of": entry.name, **facts}
+
+
+def published_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
+    """The facts in a line, and what they count in another; nothing where there are none."""
+    if "published_of" not in facts:
+        return ()
+    peak, bound = int(facts["published_peak"]), int(facts["published_bound"])
+    gap = f"{100 * (peak - bound) / bound:.2f} %" if bound else "0 %"
+    return (
+        f"{facts['published_of']} in the published count: peak {peak:,} B, lower bound {bound:,} B, gap {gap}",
+        f"that count: {facts['published_operators']:,} operators breadth first, each weight updated at once; tensors "
+        "live from first to last touch; masks of fp16; nothing in place; without weights",
+    )

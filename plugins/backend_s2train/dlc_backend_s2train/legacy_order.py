@@ -1,0 +1,90 @@
+"""Operators of a program in the order of the published compiler: breadth first, each weight updated at once.
+
+Beginning with operators that wait for none, an operator that was taken puts those of its successors that now wait for
+none behind all others, in the order update, backward, weight gradient, forward; updates that are ready are taken before
+everything else. Source: the scheduler with immediate weight updates of the public S2Train compiler.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.program import Flag, Instruction, Program, Role, Slot, Stage
+
+Value = tuple[int, str]
+"""A tensor of the published compiler: storage and name of ours, since what lies in place of another is one of its own;
+of a gradient that nothing stores, the storage of its weight and an empty name."""
+_RANK: Final = {Stage.WEIGHT_UPDATE: 0, Stage.BACKWARD: 1, Stage.WEIGHT_GRADIENT: 2, Stage.FORWARD: 3}
+
+
+@dataclass
+class Operator:
+    """What one instruction computes, or a part of it."""
+
+    stage: Stage
+    touches: dict[Value, tuple[Role, int]] = field(default_factory=dict[Value, "tuple[Role, int]"])
+    """What it reads or writes: its role, and the elements of a tensor with full masks."""
+    after: set[int] = field(default_factory=set[int])
+    """Numbers of the operators that it waits for."""
+
+
+def operators_of(program: Program, begin: int, end: int) -> list[Operator]:
+    """The operators of instructions `begin` to before `end`, in their order; a fused update is two."""
+    found: list[Operator] = []
+    writers: dict[int, list[tuple[int, int, int]]] = {}
+    readers: dict[int, list[int]] = {}
+    for instruction in program.instructions[begin:end]:
+        fused = instruction.product is not instruction.stage
+        first = len(found)
+        found.append(Operator(instruction.product))
+        if fused:
+            weight = program.tensors[instruction.operands["dst0"]]
+            gradient = {(weight.storage, ""): (Role.WEIGHT_GRADIENT, weight.count)}
+            found[first].touches |= gradient
+            found.append(Operator(Stage.WEIGHT_UPDATE, {**gradient}, {first}))
+        for slot, way in access(instruction).items():
+            tensor = program.tensors[instruction.operands[slot]]
+            number = len(found) - 1 if fused and slot in ("dst0", "dst1", "aux") else first
+            operator = found[number]
+            elements = tensor.count * _window(instruction, slot)
+            operator.touches[tensor.storage, tensor.name] = tensor.role, elements
+            low, high = tensor.offset, tensor.offset + tensor.nbytes
+            held = writers.setdefault(tensor.storage, [])
+            if way != "write":
+                operator.after |= {n for a, b, n in held if a < high and low < b and n != number}
+                readers.setdefault(tensor.storage, []).append(number)
+            if way != "read":
+                writers[tensor.storage] = [w for w in held if w[0] < low or high < w[1]] + [(low, high, number)]
+            if way == "update":
+                # A weight is updated behind its last reader.
+                operator.after |= {n for n in readers[tensor.storage] if n != number}
+    return found
+
+
+def breadth_first(operators: Sequence[Operator]) -> Iterator[int]:
+    """Numbers of operators in the published order."""
+    waiting = [len(o.after) for o in operators]
+    followers: list[list[int]] = [[] for _ in operators]
+    for number, operator in enumerate(operators):
+        for before in operator.after:
+            followers[before].append(number)
+    updates = deque[int]()
+    others = deque(n for n, count in enumerate(waiting) if not count)
+    while updates or others:
+        taken = updates.popleft() if updates else others.popleft()
+        yield taken
+        for number in sorted(followers[taken], key=lambda n: (_RANK[operators[n].stage], n)):
+            waiting[number] -= 1
+            if not waiting[number]:
+                (updates if operators[number].stage is Stage.WEIGHT_UPDATE else others).append(number)
+
+
+def _window(instruction: Instruction, slot: Slot) -> int:
+    """Elements of a full mask for each of ours: a pool's has one for each element that it reads."""
+    if slot != "ptr":
+        return 1
+    return 16 if Flag.POOL_4 in instruction.flags else 4
