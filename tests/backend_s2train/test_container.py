@@ -104,7 +104,13 @@ geometries = st.builds(
     channels=pair(u32),
     samples=pair(u32),
 )
-hypers = st.builds(Hyper, *(number,) * 7, seed=st.integers(0, (1 << 64) - 1), nesterov=st.booleans())
+hypers = st.builds(
+    Hyper,
+    *(number,) * 7,
+    seed=st.integers(0, (1 << 64) - 1),
+    nesterov=st.booleans(),
+    growth=st.integers(0, (1 << 32) - 1),
+)
 
 
 @given(programs())
