@@ -32,7 +32,6 @@ class S2Train(Backend):
     simulate: Literal["fast", "bit-true"] = option(
         "fast", "how programs run here: with numpy's products, or adding in the device's order"
     )
-
     isa: Literal["v1", "v2"] = option(
         "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
     )

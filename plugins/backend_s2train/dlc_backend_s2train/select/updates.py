@@ -61,7 +61,7 @@ def _number(op: Op) -> float | None:
     """The number in every element of a constant; None where there is none, or several."""
     if isinstance(op, Splat):
         return float(op.value)
-    if not is_constant(op, {}) or op.type.size > 1 or (isinstance(op, Constant) and op.name):
+    if not is_constant(op) or op.type.size > 1 or (isinstance(op, Constant) and op.name):
         return None
     (value,) = evaluate_ops((op,), {})
     return float(value.reshape(-1)[0])
