@@ -13,7 +13,7 @@ from dlc_backend_s2train.cost.work import work_of
 from dlc_backend_s2train.frames.mosaic import collected, mosaic_of, pitch, spread
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.program import Geometry, Opcode, Stage
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc.diagnostics import DlcError
@@ -51,11 +51,11 @@ def values(found: Any) -> torch.Tensor:
     return torch.tensor(found.view(np.float16).astype(np.float64))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(geometries(), st.integers(1, 3), st.integers(1, 3))
 def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: int) -> None:
     """Forward, dx and dw of the mosaics, against torch on the images one by one; exact, as all values are small."""
-    assume(across * down <= g.n)
+    g = replace(g, n=max(g.n, across * down))
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> torch.Tensor:
@@ -164,7 +164,7 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(shapes, st.sampled_from(STAGES))
 def test_wild_shapes_are_packed_or_refused(g: Geometry, stage: Stage) -> None:
     try:
