@@ -108,7 +108,8 @@ def test_facts_and_their_line() -> None:
     for side in ("traffic", "unfused"):
         assert sum(found[f"{side}_{kind.value}_bytes"] for kind in Kind) == found[f"{side}_bytes"]
     assert fusion_line(found) == (
-        "179.0 MB, 79.7 % of 224.7 MB without fusion (features and gradients 49.6 %, weights 100.0 %)"
+        "179.0 MB, 79.7 % of 224.7 MB without fusion (features and all gradients 66.2 %, weights and states 100.0 %)"
     )
     empty = fusion_facts(program, Entry("nothing", 0, 0))
-    assert fusion_line(empty) == "0 B, none of 0 B without fusion (features and gradients none, weights none)"
+    nothing = "0 B, none of 0 B without fusion (features and all gradients none, weights and states none)"
+    assert fusion_line(empty) == nothing

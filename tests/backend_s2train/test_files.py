@@ -102,7 +102,7 @@ def test_the_build_tells_them(built: Path, capsys: pytest.CaptureFixture[str]) -
     told = dict(line.split(": ", 1) for line in lines if ": " in line)
     assert " over the link " in told["step"]
     assert "parallel" in told["cycles"] and "serial" in told["cycles"] and "broadcast steps" in told["cycles"]
-    assert " without fusion (features and gradients " in told["traffic of operands"]
+    assert " without fusion (features and all gradients " in told["traffic of operands"]
 
 
 def test_a_repeated_build_imports_no_arrays(built: Path) -> None:

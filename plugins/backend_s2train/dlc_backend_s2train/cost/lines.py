@@ -39,10 +39,11 @@ def fusion_line(facts: Mapping[str, int | str]) -> str:
     Args:
         facts: `traffic_…` and `unfused_…`, in bytes, as `cost.unfused.fusion_facts` tells them.
     """
-    features = _share(["features_bytes"], facts)
-    weights = _share([f"{key}_bytes" for key in ("weight_gradients", "weights", "states")], facts)
+    # What a planner places over time, and what stays in memory from one run to the next.
+    passing = _share(["features_bytes", "weight_gradients_bytes"], facts)
+    staying = _share(["weights_bytes", "states_bytes"], facts)
     whole = f"{_size(int(facts['traffic_bytes']))}, {_share(['bytes'], facts)} of {_size(int(facts['unfused_bytes']))}"
-    return f"{whole} without fusion (features and gradients {features}, weights {weights})"
+    return f"{whole} without fusion (features and all gradients {passing}, weights and states {staying})"
 
 
 def _share(keys: Sequence[str], facts: Mapping[str, int | str]) -> str:
