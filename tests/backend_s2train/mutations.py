@@ -20,7 +20,7 @@ from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
 from dlc.diagnostics import DlcError
-from tests.backend_s2train.programs import PROGRAMS
+from tests.backend_s2train.programs import PROGRAMS, hosted
 
 NAME = "mutated.s2t"
 HEADER, ENTRY, WORD = 64, 40, 32
@@ -35,7 +35,7 @@ Mutation = Callable[[random.Random, bytearray], bytearray]
 @cache
 def seeds() -> tuple[bytes, ...]:
     """Files that are right: the programs made by hand, one of them with every kind of section."""
-    plain = [write(make()) for make in PROGRAMS.values()]
+    plain = [write(make()) for make in (*PROGRAMS.values(), hosted)]
     step = PROGRAMS["conv_step"]()
     words = to_v1(step)
     full = replace(step, legacy=tuple(words.words.values()), numbering=words.numbering)
@@ -67,7 +67,8 @@ def _other_values(rng: random.Random) -> bytes:
 
 
 def _other_value(rng: random.Random, program: Program) -> Program:
-    table = rng.choice(("tensors", "storages", "geometries", "instructions", "instructions", "entries"))
+    tables = ("tensors", "storages", "geometries", "instructions", "instructions", "entries", "functions")
+    table = rng.choice([name for name in tables if getattr(program, name)])
     records: list[Any] = list(getattr(program, table))
     number, other = rng.randrange(len(records)), rng.choice(records)
     record = records[number]
@@ -89,6 +90,9 @@ def _near(rng: random.Random, value: object, other: object, tensors: int) -> obj
         k = rng.randrange(len(numbers))
         numbers[k] = max(numbers[k] + rng.choice((-1, 1, 2)), 0)
         return tuple(rng.choice((numbers, numbers[::-1])))
+    if isinstance(value, str):
+        at = rng.randrange(len(value))
+        return value[:at] + rng.choice(("", "9", "-", rng.choice(value), value[at] * 2)) + value[at + 1 :]
     if type(value) is int:
         return max(value + rng.choice((-64, -2, -1, 1, 2, 64)), 0) if rng.random() < 0.7 else other
     return other

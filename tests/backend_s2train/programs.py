@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from dlc_backend_s2train.program import (
     Element,
     Entry,
     Flag,
+    Function,
     Geometry,
     Hyper,
     Instruction,
@@ -256,6 +257,33 @@ def conv_step() -> Program:
     hand.do(Opcode.UPDATE, Stage.WEIGHT_UPDATE, hyper=sgd, src0=dw, dst0=w, aux=velocity)
     hand.entry("step", [("x", x)], [("label", label)], [("loss", loss)])
     return hand.program(model="conv_step")
+
+
+def hosted() -> Program:
+    """`predict`: the host normalises x across channels and transposes it, the device adds both and x, with relu."""
+    text = """graph(%0 "x0": f32[1,4,3,3], %1 "x1": f32[4,1,1]) {
+  %2 = lrn(%0) size=3 alpha=0.5
+  %3 = mul(%2, %1)
+  %4 = transpose(%0) perm=(0,1,3,2)
+  return %3 "y0", %4 "y1"
+}
+"""
+    hand = Hand()
+    x = hand.tensor("x", (1, 4, 3, 3), Role.INPUT)
+    gain = hand.tensor("gain", (4, 1, 1), Role.WEIGHT, Element.FP32, _random(1, 4, 1, 1))
+    a, b = (hand.tensor(name, (1, 4, 3, 3), Role.ACTIVATION) for name in ("a", "b"))
+    y = hand.tensor("y", (1, 4, 3, 3), Role.OUTPUT)
+    hand.instructions.append(Instruction(Opcode.HOST, function=0))
+    hand.do(Opcode.ELTWISE, Stage.FORWARD, Flag.ADD, src0=a, res=b, dst0=a)
+    hand.do(Opcode.ELTWISE, Stage.FORWARD, Flag.ADD | Flag.RELU, src0=a, res=x, dst0=y)
+    hand.entry("predict", [("x", x)], outputs=[("y", y)])
+    made = hand.program()
+    # What a call touches its function says.
+    lives = {made.tensors[n].storage: (0, end) for n, end in ((a, 3), (b, 2))}
+    storages = [
+        replace(s, begin=lives[n][0], end=lives[n][1]) if n in lives else s for n, s in enumerate(made.storages)
+    ]
+    return replace(made, storages=tuple(storages), functions=(Function(text, (x, gain), (a, b)),))
 
 
 PROGRAMS = {"forward_conv": forward_conv, "linear_step": linear_step, "conv_step": conv_step}
