@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.program import Flag, Instruction, Program, Role, Slot, Stage
+from dlc_backend_s2train.host.operands import operands_of as touched
+from dlc_backend_s2train.program import Flag, Instruction, Opcode, Program, Role, Stage
 
 Value = tuple[int, str]
 """A tensor of the published compiler: storage and name of ours, since what lies in place of another is one of its own;
-of a gradient that nothing stores, the storage of its weight and an empty name."""
+of a gradient that nothing stores, the storage of its weight and the place there."""
 _RANK: Final = {Stage.WEIGHT_UPDATE: 0, Stage.BACKWARD: 1, Stage.WEIGHT_GRADIENT: 2, Stage.FORWARD: 3}
 
 
@@ -43,15 +43,15 @@ def operators_of(program: Program, begin: int, end: int) -> list[Operator]:
         found.append(Operator(instruction.product))
         if fused:
             weight = program.tensors[instruction.operands["dst0"]]
-            gradient = {(weight.storage, ""): (Role.WEIGHT_GRADIENT, weight.count)}
+            gradient = {(weight.storage, f"gradient {weight.offset}"): (Role.WEIGHT_GRADIENT, weight.count)}
             found[first].touches |= gradient
             found.append(Operator(Stage.WEIGHT_UPDATE, {**gradient}, {first}))
-        for slot, way in access(instruction).items():
-            tensor = program.tensors[instruction.operands[slot]]
+        for slot, (way, index) in touched(program, instruction).items():
+            tensor = program.tensors[index]
             number = len(found) - 1 if fused and slot in ("dst0", "dst1", "aux") else first
             operator = found[number]
-            elements = tensor.count * _window(instruction, slot)
-            operator.touches[tensor.storage, tensor.name] = tensor.role, elements
+            elements = _mask(program, instruction) if slot == "ptr" else 1
+            operator.touches[tensor.storage, tensor.name] = tensor.role, tensor.count * elements
             low, high = tensor.offset, tensor.offset + tensor.nbytes
             held = writers.setdefault(tensor.storage, [])
             if way != "write":
@@ -83,8 +83,9 @@ def breadth_first(operators: Sequence[Operator]) -> Iterator[int]:
                 (updates if operators[number].stage is Stage.WEIGHT_UPDATE else others).append(number)
 
 
-def _window(instruction: Instruction, slot: Slot) -> int:
-    """Elements of a full mask for each of ours: a pool's has one for each element that it reads."""
-    if slot != "ptr":
-        return 1
+def _mask(program: Program, instruction: Instruction) -> int:
+    """Elements of a full mask for each pointer: a pool's has one for each element that it reads."""
+    if instruction.opcode is Opcode.POOL and instruction.geometry is not None:
+        g = program.geometries[instruction.geometry]
+        return -(-g.hi * g.wi // (g.ho * g.wo))
     return 16 if Flag.POOL_4 in instruction.flags else 4
