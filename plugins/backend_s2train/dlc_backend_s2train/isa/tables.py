@@ -105,7 +105,9 @@ def operand_table() -> str:
     rows: list[tuple[str, ...]] = []
     for word in v1.WORDS:
         slots = SLOTS[word.stage]
-        operands = [_operand(f"`{name}` = `{slots[name]}`", condition, values) for name, condition, values in v1.operands(word)]
+        operands = [
+            _operand(f"`{name}` = `{slots[name]}`", condition, values) for name, condition, values in v1.operands(word)
+        ]
         fields = ", ".join(f"`{field.name}`" for field in v1.header_fields(word))
         most = v1.HEADER.width + v1.TENSOR_BITS * len(operands)
         rows.append((f"`{spelled(word.stage)}`", fields, ", ".join(operands), str(most)))
