@@ -7,6 +7,7 @@ rounds once, when it stores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,7 @@ import numpy as np
 from dlc.diagnostics import DlcError, error
 from dlc.graph import Call, Graph, Item, Op, evaluate, parse_graph, toposort, verify
 from dlc.kernel.expr import Apply, Load
-from dlc.kernel.nest import Kernel
+from dlc.kernel.nest import Kernel, Nest
 from dlc.plugins import load_registry
 from dlc.state_text import op_classes
 from dlc.types import Array, Type
@@ -26,8 +27,10 @@ from dlc_backend_s2train.program import Element, Function, Program, Tensor
 
 MOST_BYTES: Final = 1 << 30
 """Of all values of a function together."""
-MOST_POINTS: Final = 1 << 36
+MOST_POINTS: Final = 1 << 34
 """Elements that a function computes or adds up, over all loops of its ops."""
+MOST_ADDENDS: Final = 4096
+"""Elements that a result adds up, where its op reads fewer."""
 MOST_TEXT: Final = 1 << 20
 """Bytes of the texts of all functions of a program."""
 _FLOATS: Final = (Element.FP16, Element.FP32)
@@ -54,6 +57,8 @@ class Compiled:
             found = evaluate(self.graph, feeds)
         except (ValueError, IndexError, TypeError, ArithmeticError) as problem:
             raise _refused(f"an op does not take the values that it meets: {problem}") from None
+        except MemoryError as problem:
+            raise error("too-large", f"a host function needs more memory than there is: {problem}") from None
         return [_stored(found[name]) for name in self.graph.names]
 
 
@@ -96,9 +101,18 @@ def work(op: Op) -> tuple[int, int]:
             pending += toposort((whole,), x.operands)
             continue
         kernel = x.body if isinstance(x, Call) else x.kernel
+        # Windows far larger than what they are over would be padded in memory.
+        held = sum(t.size for o in x.operands for t in o.types)
+        if not isinstance(x, Call) and (most := max(map(_addends, kernel.nests), default=1)) > max(held, MOST_ADDENDS):
+            raise _refused(f"{x.text_name} adds up {most:,} elements for each result, of {held:,} that there are")
         points += sum(nest.points for nest in kernel.nests)
         macs += sum_products(kernel)
     return points, macs
+
+
+def _addends(nest: Nest) -> int:
+    """Elements that come together in one of the result."""
+    return math.prod(a.extent for a in nest.reduction_axes)
 
 
 def sum_products(kernel: Kernel) -> int:
