@@ -169,13 +169,14 @@ def look_over(here: Field) -> list[str]:
 def conclude(here: Field) -> list[str]:
     """After all rounds: everything builds, is right, and nothing is left over."""
     faults: list[str] = []
-    here.real = True
     for task in here.tasks():
+        here.real = False
         for output in (here.place / "out" / task.name).glob("*"):
             if output.name.startswith("."):
                 continue
             if finish(here.start(task, output)) or contents(output) != here.expected[task.name]:
                 faults.append(f"{output}: {sorted(contents(output))}")
+        here.real = True
         fresh = here.place / "out" / task.name / "fresh"
         if finish(here.start(task, fresh)) or contents(fresh) != here.expected[task.name]:
             faults.append(f"{fresh}: {sorted(contents(fresh))}")

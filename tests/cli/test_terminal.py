@@ -109,7 +109,7 @@ def test_interruption(tmp_path: Path) -> None:
     slow.write_text('#!/bin/sh\ncase "$*" in *-c*) touch started; exec sleep 60;; esac\nexec gcc "$@"\n')
     slow.chmod(0o755)
     process = subprocess.Popen(
-        [sys.executable, "-m", "dlc", "build", "small.onnx", "-o", "out", "-q", "-t", f'c{{cc="{slow}"}}'],
+        [sys.executable, "-m", "dlc", "build", "small.onnx", "-o", "out", "-q", "-t", f'c{{cc="{slow}" jobs=1}}'],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

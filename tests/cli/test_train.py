@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -225,7 +226,7 @@ CHILD = """
 
     def slow():
         Path("started").touch()
-        time.sleep(0.02)
+        time.sleep(0.1)
 
     program.on_step = slow
     dlc.loading.load = lambda *_: program
@@ -250,7 +251,7 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     while not Path("started").exists() and process.poll() is None:
-        pass
+        time.sleep(0.001)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED, err
@@ -272,7 +273,7 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
 
 def test_a_bar_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
-    code = textwrap.dedent(CHILD).replace("0.02", "0.05")
+    code = textwrap.dedent(CHILD).replace("0.1", "0.05")
     command = [sys.executable, "-c", code, "train", "out", "--data", "train.npz", "--epochs", "3"]
     more = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "COLUMNS": "150"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(**more))

@@ -187,9 +187,9 @@ def test_deep_divisions_simplify_in_reasonable_time() -> None:
     e: Expr = M * 64 + K
     for n in range(12):
         e = (e + n) // 2 + (e % 3) if n % 4 == 0 else (e + n) // 2 + n
-    start = time.perf_counter()
+    start = time.process_time()
     simplify(e)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def random_nest(seed: int) -> tuple[Kernel, Nest]:

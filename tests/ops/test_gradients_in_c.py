@@ -11,7 +11,7 @@ from dlc_backend_c.target import GENERIC, target_for
 from dlc.graph import Input, Op
 from dlc.kernel.adjoint import Adjoint, adjoint
 from dlc.kernel.evaluate import run_kernel
-from tests.backend_c.harness import Compiled
+from tests.backend_c.harness import STRICT, Compiled
 from tests.ops.gradient_checks import IDS, floats
 from tests.ops.samples import feed, samples
 
@@ -24,7 +24,9 @@ ADJOINTS: list[Adjoint] = [adjoint(op.kernel, floats(op)) for op in OPS]
 @pytest.fixture(scope="module", params=["generic", "native"])
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     target = GENERIC if request.param == "generic" else target_for("native")
-    return Compiled([a.kernel for a in ADJOINTS], target, tmp_path_factory.mktemp("c"))
+    # Numbers are looked at, not speed: optimising takes most of the time.
+    flags = (*STRICT, "-O1") if request.param == "generic" else STRICT
+    return Compiled([a.kernel for a in ADJOINTS], target, tmp_path_factory.mktemp("c"), flags=flags)
 
 
 @pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])

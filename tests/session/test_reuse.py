@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +50,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     save(conv_net(), place / "model" / "net.onnx")
     save(conv_net(seed=1), place / "weights" / "net.onnx")
     save(conv_net(prefix="other_"), place / "names" / "net.onnx")
-    start = time.perf_counter()
+    start = of_children()
     document = build("model/net.onnx", "-o", "out", "--cache-dir", "cache", cwd=place)
-    yield Built(place, document, time.perf_counter() - start)
+    yield Built(place, document, of_children() - start)
+
+
+def of_children() -> float:
+    """Seconds that processors worked for the processes started here; others' work does not count."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def test_a_cold_build_compiles_every_kernel(built: Built) -> None:
@@ -63,14 +68,14 @@ def test_a_cold_build_compiles_every_kernel(built: Built) -> None:
 
 
 def test_a_second_build_runs_nothing_and_takes_a_fraction(built: Built) -> None:
-    start = time.perf_counter()
+    start = of_children()
     document = built.again("model/net.onnx", "out", "--cache", "require")
-    seconds = time.perf_counter() - start
+    seconds = of_children() - start
     print(f"cold {built.seconds:.2f} s, warm {seconds:.2f} s: {100 * seconds / built.seconds:.1f} %")
     assert all(step["cached"] for step in document["steps"]) and document["cache"]["misses"] == 0
     assert document["files"] == built.document["files"] and document["memory"] == built.document["memory"]
     assert [s["step"] for s in document["steps"]] == [s["step"] for s in built.document["steps"]]
-    assert seconds < built.seconds / 4  # a small model on a busy machine; the benchmark has the real bound
+    assert seconds < built.seconds / 4  # a small model; the benchmark has the real bound
 
 
 HEAVY = (
