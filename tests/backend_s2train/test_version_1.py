@@ -61,7 +61,7 @@ def out_of_words(program: Program) -> Program:
 @pytest.mark.slow
 def test_resnet101_in_words_of_version_1() -> None:
     """All 101 layers, few channels: more than 512 tensors, fewer in use at once."""
-    program = step(Network(partial(ResNet101, 4), pictures(32), 4))
+    program = step(Network(partial(ResNet101, 2), pictures(32), 1))
     data = b"".join(program.legacy)
     facts = word_facts(program)
     assert int(facts["v1_tensors"]) > v1.TENSORS >= int(facts["v1_numbers"])
