@@ -264,15 +264,15 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
     first = np.asarray(simulator.read(1))
     shapes = {port: machine.program.tensors[n].shape for port, n in machine.program.entries[0].inputs}
     label = next(e for e in machine.program.entries if e.labels).labels[0][0]
+    fed: dict[str, Any] = {}
     for step, entry in enumerate(("predict", "step", "step", "predict", "evaluate")):
         rng = np.random.default_rng(step)
-        fed: dict[str, Any] = {port: rng.standard_normal(shape).astype(np.float32) for port, shape in shapes.items()}
+        fed = {port: rng.standard_normal(shape).astype(np.float32) for port, shape in shapes.items()}
         fed |= {} if entry == "predict" else {label: rng.integers(0, 5, len(fed["x"]), np.int32)}
         one, other = machine.run(entry, fed), simulator.run(entry, **fed)
         assert one.keys() == other.keys() and all(_bits(one[k]) == _bits(other[k]) for k in one)
         _same(machine, simulator)
     assert not np.array_equal(first, simulator.read(1)), "no weight has moved"
-
     # The host scales gradients until they overflow.
     machine.hypers = tuple(replace(h, scale=h.scale * 2**16, threshold=h.threshold * 2**16) for h in machine.hypers)
     simulator.rescale(2**16)
