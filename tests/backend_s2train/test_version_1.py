@@ -93,6 +93,13 @@ def test_words_are_executed(small: Program) -> None:
     assert judge(compare(found, S2_NETWORKS["blocks"])) == []
 
 
+def test_an_addend_on_a_single_line() -> None:
+    """Of the addend's norm words say nothing, though they have a place for another norm's number."""
+    program = step_of(S2_NETWORKS["blocks"], SGD, f"{SELECT} residual=single", target="s2train{isa=v1}")
+    assert any(Flag.ADD_SINGLE in i.flags for i in program.instructions)
+    assert out_of_words(program) == program
+
+
 def test_numbers_are_those_of_tensors_where_they_suffice(small: Program) -> None:
     assert all(entry.number == entry.tensor for entry in small.numbering)
     assert "numbers of version 1" not in show(small, "x")
@@ -207,6 +214,8 @@ def test_a_build_for_version_1_selects_what_it_says(tmp_path: Path, capsys: pyte
     assert [e.name for e in program.entries] == ["predict", "evaluate", "step"]
     assert all(Flag.MASK_WRITE in i.flags for i in program.instructions if Flag.RELU in i.flags)
     assert out_of_words(program) == program
+    assert run(["verify", str(tmp_path / "blocks.s2t")]) == 0
+    assert "; words of version 1 say the same" in capsys.readouterr().out
     assert run([*line, "-p", "s2train-v1"]) == 0
     capsys.readouterr()
     assert run([*line, "-p", "s2train"]) == ExitCode.MODEL

@@ -100,9 +100,10 @@ class S2Train(Backend):
 
         program = check(source)
         what = f"{len(program.instructions):,} instructions, {len(program.tensors):,} tensors"
+        words = "; words of version 1 say the same" if program.legacy else ""
         frames = "; frames decoded again are the tensors" if program.frames else ""
         right = "structure, operands, bounds and lifetimes are right, nothing is read before it is written"
-        return f"{what}: {right}{frames}"
+        return f"{what}: {right}{words}{frames}"
 
     def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
         """Instructions, traffic of the link, cycles under both readings."""

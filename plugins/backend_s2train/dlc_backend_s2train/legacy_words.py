@@ -15,12 +15,16 @@ from dlc_backend_s2train.program import Program
 
 _NAMED: Final = 4
 """Instructions at most that are named for one reason."""
+_OTHER: Final = "build for s2train{isa=v2}, whose words say it"
 _HELPS: Final = (
+    (" says kernel", _OTHER),
+    (" says stride", _OTHER),
+    ("no field says", _OTHER),
     ("applied at once", "set s2-select.update=apart, or leave --pipeline out"),
     ("always writes", "set s2-select.masks=yes, or leave --pipeline out"),
     ("says dropout", "leave dropout out of the model"),
 )
-"""What helps, where a reason has these words."""
+"""What helps where a reason has these words: the first of them, for some help with a part of it only."""
 
 
 def with_words(program: Program) -> Program:
@@ -73,7 +77,7 @@ def _refusal(program: Program, reason: str, numbers: Sequence[int]) -> Diagnosti
     count = "an instruction" if len(numbers) == 1 else f"{len(numbers)} instructions"
     more = len(numbers) - _NAMED
     notes = [_named(program, number) for number in numbers[:_NAMED]] + ([f"and {more} more"] if more > 0 else [])
-    help = next((told for words, told in _HELPS if words in reason), "build for s2train{isa=v2}, whose words say it")
+    help = next((told for words, told in _HELPS if words in reason), _OTHER)
     node = program.tensors[program.instructions[numbers[0]].operands["dst0"]].name
     message = f"version 1 has no word for {count}: {reason}"
     return Diagnostic("no-word", message, location=Location(node=node), notes=tuple(notes), help=help)
