@@ -100,21 +100,21 @@ def test_a_network_with_real_weights(bench: Bench, tmp_path: Path) -> None:
     built = bench.compile(mixed(), tmp_path, "-p", "s2train-host", target="s2train")
     feeds = {"x": halves(0, 2, 4, 8, 8)}
     close(built(feeds)["y"], reference(built.source, feeds)["y"])
-    assert built.memory["host"] == "lrn x 1, sigmoid x 1, transpose x 1"
+    assert built.memory["host"] == "lrn x 1, sigmoid x 1"
     # Two convolutions of 3 x 3, one of them in two groups, one by channel, and the linear layer.
     macs = 2 * 8 * 8 * (8 * 4 * 9 + 8 * 4 * 9 + 16) + 2 * 16 * 6
     assert (built.memory["device_macs"], built.memory["host_macs"]) == (macs, 0)
-    assert str(built.memory["coverage"]).startswith("7 of 10 ops (70.0 %)")
+    assert str(built.memory["coverage"]).startswith("8 of 10 ops (80.0 %)")
 
 
-@pytest.mark.parametrize(("name", "ops", "host"), [("squeezenet", 0, ""), ("shufflenet", 16, "transpose x 16")])
-def test_light_models(name: str, ops: int, host: str, bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_light_models(name: str, bench: Bench, tmp_path: Path) -> None:
     model = light(name, 1)
     built = bench.compile(model, tmp_path, "-p", "s2train-host", target="s2train")
     feeds = image(model)
     (found,), (wanted,) = built(feeds).values(), reference(built.source, feeds).values()
     close(found, wanted)
-    assert (built.memory["host_ops"], built.memory["host_macs"], built.memory["host"]) == (ops, 0, host)
+    assert (built.memory["host_ops"], built.memory["host_macs"], built.memory["host"]) == (0, 0, "")
 
 
 def test_every_model_is_refused_with_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_every_model_is_refused_with_the_way_out(tmp_path: Path, capsys: pytest.
     line = ["build", str(tmp_path / "mixed.onnx"), "--target", "s2train", "-p", "s2train", "--cache", "off", "--json"]
     assert run([*line, "-o", str(tmp_path / "out")]) == 1
     found = json.loads(capsys.readouterr().out)["diagnostics"]
-    assert [d["message"].split(":")[0] for d in found] == ["lrn", "sigmoid", "transpose"]
+    assert [d["message"].split(":")[0] for d in found] == ["lrn", "sigmoid"]
     assert all("fallback=host" in d["help"] for d in found)
 
 

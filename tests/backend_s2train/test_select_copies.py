@@ -11,7 +11,7 @@ import torch
 
 from dlc import DlcError
 from dlc.graph import Op
-from dlc.ops.shape import Concat, Slice
+from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, instructions, select, simulated
 
@@ -42,6 +42,26 @@ def test_slice(starts: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(simulated(select(graph), {"x": values})["scores"], np.maximum(part, 0))
 
 
+def test_shuffle() -> None:
+    """Six channels in two groups of three: 0 3 1 4 2 5."""
+    model = Model()
+    x = model.x(2, 6, 4, 5)
+    turned = Transpose(Reshape(model.relu(x), to=(2, 2, 3, 4, 5)), (0, 2, 1, 3, 4))
+    graph = select(model.graph(model.relu(Reshape(turned, to=(2, 6, 4, 5)))))
+    values = halves(0, *x.shape)
+    wanted = np.maximum(values[:, [0, 3, 1, 4, 2, 5]], 0)
+    np.testing.assert_array_equal(simulated(graph, {"x": values})["scores"], wanted)
+
+
+@pytest.mark.parametrize("perm", [(1, 0, 2, 3), (2, 1, 0, 3), (2, 0, 1, 3), (1, 2, 0, 3)], ids=str)
+def test_transposition(perm: tuple[int, ...]) -> None:
+    model = Model()
+    graph = select(model.graph(model.relu(Transpose(model.x(2, 3, 4, 16), perm))))
+    values = halves(0, 2, 3, 4, 16)
+    found = simulated(graph, {"x": values})["scores"]
+    np.testing.assert_array_equal(found, np.maximum(values.transpose(perm), 0))
+
+
 def test_one_op_of_several_instructions() -> None:
     model = Model()
     x = model.x(2, 3, 4, 5)
@@ -61,8 +81,20 @@ def _rows(x: Op) -> Op:
     return Concat((x, x), axis=1)
 
 
-@pytest.mark.parametrize(("make", "why"), [(_strided, "whole rows"), (_corner, "whole rows"), (_rows, "600 copies")])
+def _elements(x: Op) -> Op:
+    return Transpose(x, (1, 0))
+
+
+REFUSED = [
+    pytest.param(_strided, "whole rows", id="strided"),
+    pytest.param(_corner, "whole rows", id="corner"),
+    pytest.param(_rows, "1,200 copies", id="rows"),
+    pytest.param(_elements, "2,400 runs of 1", id="elements"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED)
 def test_what_copies_do_not_do(make: Callable[[Op], Op], why: str) -> None:
     model = Model()
     with pytest.raises(DlcError, match=why):
-        select(model.graph(make(model.x(300, 4))))
+        select(model.graph(make(model.x(600, 4))))

@@ -10,7 +10,7 @@ from dlc.ops.normalize import BatchNorm, BatchNormTraining, Softmax
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
-from dlc.ops.shape import Concat, Slice
+from dlc.ops.shape import Concat, Slice, Transpose
 from dlc_backend_s2train.program import Element, Flag, Role
 from dlc_backend_s2train.select import affine, batches, biases, copies, dropout, hosting, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
@@ -56,7 +56,7 @@ def visit(work: Selection, op: Op) -> None:
 def _visit_elements(work: Selection, op: Op) -> None:
     """What moves or computes each element by itself."""
     match op:
-        case Concat() | Slice():
+        case Concat() | Slice() | Transpose():
             copies.forward(work, op)
         case _ if found := affine.affine_of(op):
             affine.forward(work, op, found)
