@@ -10,11 +10,12 @@ import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.show import show
+from dlc_backend_s2train.cost.lines import word_lines
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.restore import Holders, restored
 from dlc_backend_s2train.isa.text import assemble, disassemble
 from dlc_backend_s2train.isa.words import SLOTS, worded
-from dlc_backend_s2train.legacy_words import with_words, word_facts, word_lines
+from dlc_backend_s2train.legacy_words import with_words, word_facts
 from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Program, Slot
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ Source: memory planner of the public S2Train compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
@@ -73,16 +73,3 @@ def published_facts(program: Program) -> dict[str, int | str]:
     found = legacy_plan(lives_of(operators, breadth_first(operators)))
     facts = {"published_peak": found.arena, "published_bound": found.bound, "published_operators": len(operators)}
     return {"published_of": entry.name, **facts}
-
-
-def published_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
-    """The facts in a line, and what they count in another; nothing where there are none."""
-    if "published_of" not in facts:
-        return ()
-    peak, bound = int(facts["published_peak"]), int(facts["published_bound"])
-    gap = f"{100 * (peak - bound) / bound:.2f} %" if bound else "0 %"
-    return (
-        f"{facts['published_of']} in the published count: peak {peak:,} B, lower bound {bound:,} B, gap {gap}",
-        f"that count: {facts['published_operators']:,} operators breadth first, each weight updated at once; tensors "
-        "live from first to last touch; masks of fp16; nothing in place; without weights",
-    )

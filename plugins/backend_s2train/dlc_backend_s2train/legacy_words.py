@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError, Location, quote
-from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.isa.legalize import to_v1
 from dlc_backend_s2train.program import Program
@@ -52,16 +51,6 @@ def word_facts(program: Program) -> dict[str, int | str]:
         "v1_tensors": len({entry.tensor for entry in program.numbering}),
         "v1_without": ", ".join(f"{count} {what}" for what, count in sorted(without.items())),
     }
-
-
-def word_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
-    """The facts in a line, if there are some."""
-    if "v1_words" not in facts:
-        return ()
-    number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
-    numbers = f"{number['v1_numbers']} of {v1.TENSORS} numbers for {number['v1_tensors']} tensors"
-    without = f"; version 1 has no word for {facts['v1_without']}" if facts["v1_without"] else ""
-    return (f"version 1: {number['v1_words']} words, {numbers}{without}",)
 
 
 def _refusals(program: Program, reasons: Mapping[int, str]) -> Sequence[Diagnostic]:

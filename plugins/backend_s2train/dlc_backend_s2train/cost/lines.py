@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from dlc_backend_s2train.isa.v1 import TENSORS
+
 READINGS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
 """How a PE may compute, see `cost.cycles`."""
 _MEGA: Final = 1_000_000
@@ -31,6 +33,29 @@ def _steps(facts: Mapping[str, int | str]) -> str:
     told = f"{steps:,} broadcast steps"
     told += f", {unpacked:,} without mosaics of images" if unpacked != steps else ""
     return told + (f", {packed:,} with mosaics of images" if packed != steps else "")
+
+
+def word_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
+    """How many words of version 1 there are, and what has none, in a line; nothing where there are none."""
+    if "v1_words" not in facts:
+        return ()
+    number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
+    numbers = f"{number['v1_numbers']} of {TENSORS} numbers for {number['v1_tensors']} tensors"
+    without = f"; version 1 has no word for {facts['v1_without']}" if facts["v1_without"] else ""
+    return (f"version 1: {number['v1_words']} words, {numbers}{without}",)
+
+
+def published_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
+    """Memory in the published count in a line, what that counts in another; nothing where nobody asked."""
+    if "published_of" not in facts:
+        return ()
+    peak, bound = int(facts["published_peak"]), int(facts["published_bound"])
+    gap = f"{100 * (peak - bound) / bound:.2f} %" if bound else "0 %"
+    return (
+        f"{facts['published_of']} in the published count: peak {peak:,} B, lower bound {bound:,} B, gap {gap}",
+        f"that count: {facts['published_operators']:,} operators breadth first, each weight updated at once; tensors "
+        "live from first to last touch; masks of fp16; nothing in place; without weights",
+    )
 
 
 def fusion_line(facts: Mapping[str, int | str]) -> str:
