@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from dlc.graph import Op
+from dlc.graph import Call, Constant, Input, Item, Op, Splat
+from dlc.ops.shape import Reshape
 from dlc.plan import Plan
 from dlc_backend_s2train.decompose.names import blocks_of
 from dlc_backend_s2train.host.function import compiled
@@ -30,7 +31,7 @@ def coverage_facts(plan: Plan) -> dict[str, int | str]:
         if isinstance(step, S2Host):
             host |= names
             macs["host_macs"] += compiled(step.text).macs
-            kinds.update(op.text_name for op in compiled(step.text).graph.ops if op.operands)
+            kinds.update(_kind(op) for op in compiled(step.text).graph.ops if not isinstance(op, _SILENT))
         else:
             device |= names
             macs["device_macs"] += macs_of(step)
@@ -48,6 +49,15 @@ def macs_of(step: Op) -> int:
     if all(slot != "src1" for slot, _, _ in step.reads):
         return results
     return results * (g.ci // g.groups) * math.prod((g.kh, g.kw))
+
+
+_SILENT = (Input, Constant, Splat, Item, Reshape)
+"""What computes nothing."""
+
+
+def _kind(op: Op) -> str:
+    """What an op is called: calls of kernels, as gradients are, by that."""
+    return "kernel" if isinstance(op, Call) else op.text_name
 
 
 def _node(name: str) -> str:
