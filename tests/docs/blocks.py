@@ -74,14 +74,15 @@ class Shell:
     """A directory in which the commands of a page run."""
 
     home: Path
+    cache: Path
 
     @classmethod
-    def new(cls, home: Path) -> "Shell":
-        """With what the pages refer to."""
+    def new(cls, home: Path, cache: Path | None = None) -> "Shell":
+        """With what the pages refer to; the cache is empty unless another one is given."""
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "examples", home / "examples", ignore=ignored)
         shutil.copytree(ROOT / "tests/plugin_example", home / "tests/plugin_example", ignore=ignored)
-        return cls(home)
+        return cls(home, cache or home / "cache")
 
     def run(self, script: str) -> tuple[int, str]:
         """(exit code, everything printed) of a script; plugins that it installs go into the directory."""
@@ -89,7 +90,7 @@ class Shell:
             **{name: value for name, value in os.environ.items() if not name.startswith("DLC_")},
             "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
-            "XDG_CACHE_HOME": str(self.home / "cache"),
+            "XDG_CACHE_HOME": str(self.cache),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(self.home / "site"), os.environ.get("PYTHONPATH")])),
             "COLUMNS": "120",
             "NO_COLOR": "1",
