@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,11 @@ from tests.ops.samples import feed, samples
 Array = Any
 
 OPS: list[Op] = [op for op in samples() if op.expansion is None and floats(op)]
-ADJOINTS: list[Adjoint] = [adjoint(op.kernel, floats(op)) for op in OPS]
+
+
+@cache
+def adjoints() -> list[Adjoint]:
+    return [adjoint(op.kernel, floats(op)) for op in OPS]
 
 
 @pytest.fixture(scope="module", params=["generic", "native"])
@@ -26,12 +31,12 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     target = GENERIC if request.param == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
     flags = (*STRICT, "-O1") if request.param == "generic" else STRICT
-    return Compiled([a.kernel for a in ADJOINTS], target, tmp_path_factory.mktemp("c"), flags=flags)
+    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=flags)
 
 
 @pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])
 def test_c_computes_what_the_interpreter_does(n: int, compiled: Compiled) -> None:
-    op, found = OPS[n], ADJOINTS[n]
+    op, found = OPS[n], adjoints()[n]
     values = feed(op)
     args: list[Array] = [values[x.name] for x in op.operands if isinstance(x, Input)]
     seed = np.random.default_rng(7).standard_normal(op.shape).astype(op.dtype.numpy)
