@@ -194,6 +194,15 @@ def test_large_constants_are_weights() -> None:
     close(Machine(made, checked=True).run("step", {"x": x})["y"], np.maximum(table[places] / (1 + np.exp(-x)), 0))
 
 
+def test_constants_without_dimensions_stay_so() -> None:
+    model = Model()
+    row = Gather(Sigmoid(model.x(2, 5, 8)), Constant(Tensor.of(np.int64(3))), axis=1)
+    made = hosted(model.graph(model.linear(row, 4), names=("y",)))
+    x = halves(1, 2, 5, 8)
+    wanted = 1 / (1 + np.exp(-x[:, 3])) @ model.weights["linear1.w"].T + model.weights["linear1.b"]
+    close(Machine(made, checked=True).run("step", {"x": x})["y"], wanted)
+
+
 def test_products_of_the_host_count() -> None:
     """A product of computed weights: 2 samples, 3 x 4 by 4 x 5."""
     model = Model()

@@ -208,7 +208,7 @@ class _Writing:
         elif isinstance(x, Splat):
             self.ops[x.digest] = x
         elif (values := None if isinstance(behind, Input) else parameters.known_value(x)) is not None:
-            tensor = Tensor.of(np.ascontiguousarray(values))
+            tensor = Tensor.of(np.asarray(values, order="C"))
             inline = is_inline(tensor)
             self.ops[x.digest] = Constant(tensor) if inline else self._input(x, Given(self._stored(tensor), x.shape))
         else:
