@@ -106,7 +106,7 @@ class _Emitter:
     def _results(self, entry: str, plan: Plan, address: int, count: int) -> int:
         """What the host gets from an entry."""
         over = {plan.graph.outputs[i].digest for i, _ in plan.graph.aliases}
-        for op in plan.graph.outputs:
+        for op in dict.fromkeys(plan.graph.outputs):
             if op.digest not in over:
                 self._fixed[f"{entry} {op.digest}"] = len(self.storages)
                 address = self._store(op, Arena.HOST, address, count)
@@ -120,7 +120,8 @@ class _Emitter:
     # ---- one entry ----
     def _entry(self, name: str, plan: Plan, base: int) -> Entry:
         begin, inputs = len(self.instructions), plan.graph.inputs
-        names = dict(zip((o.digest for o in plan.graph.outputs), plan.graph.names, strict=True))
+        named = list(zip(plan.graph.names, plan.graph.outputs, strict=True))
+        names = {o.digest: name for name, o in reversed(named)}
         self._place = dict(self._fixed)
         for k, step in enumerate(plan.steps):
             self._know(plan, step, k, names)
@@ -129,8 +130,7 @@ class _Emitter:
             self._place[digest] = self._fixed[over.get(digest, f"{name} {digest}")]
         self._planned(plan, base, begin)
         self.instructions += [i for step in plan.steps for i in self._several(step)]
-        outputs = [o for o in plan.graph.outputs if o.digest not in over]
-        ends = [(names[o.digest], self._whole(o)) for o in outputs]
+        ends = [(name, self._whole(o)) for name, o in named if o.digest not in over]
         data = [(i.name, self._whole(i)) for i in inputs if i.role == "data"]
         labels = [(i.name, self._whole(i)) for i in inputs if i.role == "label"]
         return Entry(name, begin, len(self.instructions), tuple(data), tuple(labels), tuple(ends))

@@ -35,8 +35,8 @@ class Ends:
 
     roots: list[Op] = field(default_factory=list[Op])
     """Values that are wanted."""
-    plain: list[tuple[str, Op]] = field(default_factory=list[tuple[str, Op]])
-    """Outputs by name."""
+    plain: list[tuple[str, Op, tuple[int, ...]]] = field(default_factory=list[tuple[str, Op, tuple[int, ...]]])
+    """Outputs: name, value, the shape in which the model gives it."""
     trained: list[Trained] = field(default_factory=list[Trained])
     running: dict[str, Running] = field(default_factory=dict[str, Running])
     """Digest of a norm in training mode → its running statistics."""
@@ -74,9 +74,9 @@ def ends_of(graph: Graph, work: Selection) -> Ends:
 def _plain(work: Selection, found: Ends, name: str, op: Op) -> None:
     root = mean_loss(op) or source(op)
     found.roots.append(root)
-    found.plain.append((name, root))
-    if root == source(op):
-        work.shown.setdefault(key(root), op.shape)
+    shape = op.shape if root == source(op) else root.shape
+    found.plain.append((name, root, shape))
+    work.shown.setdefault(key(root), shape)
     if isinstance(source(op), LabelCrossEntropy) and op.type.size > 1:
         work.refuse(root, f"{name} is the loss of each sample: the accelerator gives their mean", "reduction=mean")
     if isinstance(root, Cotangent) and isinstance(root.of, Gemm | MatMul) and root.operand == 1:

@@ -21,8 +21,8 @@ from dlc.spec import option
 from dlc_backend_s2train.program import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.build import built
-from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner
-from dlc_backend_s2train.select.ends import ends_of
+from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner, source
+from dlc_backend_s2train.select.ends import Ends, ends_of
 from dlc_backend_s2train.select.group import Group, Made
 from dlc_backend_s2train.select.hosting import Left, hosted_graph, joined
 from dlc_backend_s2train.select.residuals import on_single_lines
@@ -128,7 +128,7 @@ def _selected(work: Selection) -> _Found:
     work.count(order, tuple(ends.roots))
     for op in order:
         visit(work, op)
-    plain = [(name, _whole(work, op)) for name, op in ends.plain]
+    plain = _outputs(work, ends)
     work.close()
     if work.settings.single:
         work.report.count("gradients on single lines", on_single_lines(work))
@@ -156,12 +156,34 @@ def _placed(graph: Graph, roots: list[Op], hosted: Set[str]) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if op.digest in wanted)
 
 
-def _whole(work: Selection, op: Op) -> Key:
-    """The key of an output; one that is a row of what an instruction gives is copied out of it."""
-    if not is_row(op):
-        return key(op)
-    group = Group(Opcode.COPY, Stage.BACKWARD, op, origin=[op])
+def _outputs(work: Selection, ends: Ends) -> list[tuple[str, Key]]:
+    """The keys of outputs by name: values that instructions give, copied where one is wanted in a second shape."""
+    found: list[tuple[str, Key]] = []
+    for name, op, shape in ends.plain:
+        constant = parameters.known_value(op) is not None
+        if constant and not op.dtype.is_float:
+            told = f"output {name} is a constant of {op.dtype.name}: the device gives floats"
+            work.refuse(op, told, "leave it out of the model's outputs")
+        elif is_row(op):
+            found.append((name, _copied(work, op, name, Element.FP32, shape)))
+        elif constant or isinstance(source(op), Input) or work.shown.get(key(op), shape) != shape:
+            found.append((name, _copied(work, op, name, _element(work, op), shape)))
+        else:
+            found.append((name, key(op)))
+    return found
+
+
+def _element(work: Selection, op: Op) -> Element:
+    """How a value is stored."""
+    stored = (made.element for group in work.groups for made in group.writes.values() if made.key == key(op))
+    return next(stored, Element.FP16 if op.dtype.is_float else Element.INT32)
+
+
+def _copied(work: Selection, op: Op, name: str, element: Element, shape: tuple[int, ...]) -> Key:
+    """The key of a copy of a value, or of a row of what an instruction gives, for an output."""
+    made = Made(f"{op.digest}.copy.{name}", element, shape, Role.WEIGHT_GRADIENT if is_row(op) else Role.ACTIVATION)
+    group = Group(Opcode.COPY, Stage.BACKWARD if is_row(op) else Stage.FORWARD, op, origin=[op])
     group.reads["src0"] = work.given(op)
-    group.writes["dst0"] = Made(f"{op.digest}.copy", Element.FP32, op.shape, Role.WEIGHT_GRADIENT)
+    group.writes["dst0"] = made
     work.groups.append(group)
-    return f"{op.digest}.copy"
+    return made.key
