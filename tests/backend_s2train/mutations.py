@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.crc import crc16, crc32c, crc64
 from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.isa.legalize import to_v1
-from dlc_backend_s2train.program import Element, Program
+from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.numerics.operands import Array, Mode, Operands, Results
 from dlc_backend_s2train.numerics.table import compute
-from dlc_backend_s2train.program import NO_FLAGS, Flag, Geometry, Hyper, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Hyper
 
 WHOLE = Splitting.FIRST | Splitting.LAST
 

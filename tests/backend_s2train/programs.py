@@ -7,21 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Stage
 from dlc_backend_s2train.program import (
-    NO_FLAGS,
-    Arena,
-    Element,
     Entry,
-    Flag,
     Function,
     Geometry,
     Hyper,
     Instruction,
-    Opcode,
     Program,
-    Role,
-    Slot,
-    Stage,
     Storage,
     Tensor,
 )

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container import layout, write
 from dlc_backend_s2train.container.files import check, describe
 from dlc_backend_s2train.container.show import disassembly, memory, show, show_data
 from dlc_backend_s2train.container.tables import tables
 from dlc_backend_s2train.isa.text import assemble
-from dlc_backend_s2train.program import Arena, Program
+from dlc_backend_s2train.program import Program
 
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Source

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
     Times,
@@ -19,7 +20,7 @@ from dlc_backend_s2train.cost.cycles import (
     utilisation,
 )
 from dlc_backend_s2train.cost.work import Work, work_of
-from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
+from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given
 from hypothesis import strategies as st
 

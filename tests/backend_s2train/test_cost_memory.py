@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.cost.picture import live_bytes, memory_html, peak_and_bound, picture, planned
-from dlc_backend_s2train.program import Arena, Program, Storage
+from dlc_backend_s2train.program import Program, Storage
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.cost.cycles import Assumptions, Times
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.packing import gains
@@ -20,7 +21,7 @@ from dlc_backend_s2train.cost.report import (
     timeline_html,
 )
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.program import Opcode, Program, Stage
+from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dlc_backend_s2train.codes import Flag, Opcode, Role
 from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts, unfused_of
 from dlc_backend_s2train.decompose import samples
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
-from dlc_backend_s2train.program import Entry, Flag, Geometry, Opcode, Program, Role
+from dlc_backend_s2train.program import Entry, Geometry, Program
 
 from dlc import Report
 from dlc.graph import Constant, Graph, Op, Tensor

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.decompose import samples
 from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.numerics.operands import Mode
-from dlc_backend_s2train.program import Flag, Opcode, Program, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report

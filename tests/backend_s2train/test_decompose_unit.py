@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dlc_backend_s2train.codes import Splitting
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.instruction import S2Instruction, geometry_values
-from dlc_backend_s2train.program import Geometry, Splitting
+from dlc_backend_s2train.program import Geometry
 
 from dlc import Report
 from dlc.graph import Constant, Graph, Op, Tensor

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 
 import pytest
+from dlc_backend_s2train.codes import Flag, Opcode, Splitting
 from dlc_backend_s2train.container import tables as container
 from dlc_backend_s2train.cost import tables as cost
 from dlc_backend_s2train.cost import work
 from dlc_backend_s2train.frames import layout
 from dlc_backend_s2train.isa import tables as isa
-from dlc_backend_s2train.program import Flag, Opcode, Splitting
 
 from tests.docs.blocks import ROOT
 

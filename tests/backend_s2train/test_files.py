@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_s2train.backend import S2Train
+from dlc_backend_s2train.codes import Opcode, Role
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate
 from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.cost.packing import gains
 from dlc_backend_s2train.loading import load_file
-from dlc_backend_s2train.program import Geometry, Opcode, Program, Role
+from dlc_backend_s2train.program import Geometry, Program
 from dlc_backend_s2train.training import Trained
 
 import dlc

@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.crc import crc64
 from dlc_backend_s2train.frames.convert import conversion, receive, send
 from dlc_backend_s2train.frames.head import (
@@ -18,7 +19,7 @@ from dlc_backend_s2train.frames.head import (
     encode_frame,
 )
 from dlc_backend_s2train.frames.lad import LadRow, decode, encode_rows
-from dlc_backend_s2train.program import Geometry, Opcode, Stage
+from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

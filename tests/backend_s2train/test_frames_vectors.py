@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.convert import conversion, pieces
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Memory
@@ -16,7 +17,7 @@ from dlc_backend_s2train.frames.layout import Form
 from dlc_backend_s2train.frames.operands import arrange, gather, shape_of
 from dlc_backend_s2train.frames.parts import Index, Part
 from dlc_backend_s2train.frames.wm import encode_kernels
-from dlc_backend_s2train.program import Geometry, Opcode, Stage
+from dlc_backend_s2train.program import Geometry
 
 from dlc.diagnostics import DlcError
 

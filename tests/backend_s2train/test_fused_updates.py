@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.cost.counts import touched
 from dlc_backend_s2train.cost.estimate import estimate
 from dlc_backend_s2train.cost.traffic import traffic
 from dlc_backend_s2train.frames.stream import stream
 from dlc_backend_s2train.isa.legalize import to_v1
 from dlc_backend_s2train.numerics.operands import Mode, Results
-from dlc_backend_s2train.program import Element, Flag, Geometry, Hyper, Opcode, Program, Role, Stage
+from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 

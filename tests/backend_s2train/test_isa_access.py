@@ -1,9 +1,10 @@
 """Which operands instructions have, and which instructions there are not."""
 
 import pytest
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import access, flag_faults
 from dlc_backend_s2train.isa.forms import FORM_OF
-from dlc_backend_s2train.program import NO_FLAGS, Flag, Instruction, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Instruction
 
 from dlc.diagnostics import DlcError
 

@@ -7,25 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.legalize import from_v1, to_v1
 from dlc_backend_s2train.isa.numbering import number_tensors
-from dlc_backend_s2train.program import (
-    NO_FLAGS,
-    Arena,
-    Element,
-    Flag,
-    Geometry,
-    Instruction,
-    Opcode,
-    Program,
-    Role,
-    Slot,
-    Splitting,
-    Stage,
-    Storage,
-    Tensor,
-)
+from dlc_backend_s2train.program import Geometry, Instruction, Program, Storage, Tensor
 from hypothesis import given
 from hypothesis import strategies as st
 

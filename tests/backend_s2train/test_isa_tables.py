@@ -1,9 +1,9 @@
 """The documentation's tables say what the declarations say."""
 
 import pytest
+from dlc_backend_s2train.codes import OPERANDS
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, reserved
 from dlc_backend_s2train.isa.tables import field_table, tables
-from dlc_backend_s2train.program import OPERANDS
 
 from dlc.diagnostics import DlcError, Location
 from tests.conftest import Golden

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.numerics.operands import Mode
-from dlc_backend_s2train.program import Hyper, Opcode, Program, Stage
+from dlc_backend_s2train.program import Hyper, Program
 from dlc_backend_s2train.scaling import HIGHEST, LOWEST, LossScale
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine

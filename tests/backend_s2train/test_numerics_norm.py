@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
-from dlc_backend_s2train.program import Flag, Hyper, Opcode, Stage
+from dlc_backend_s2train.program import Hyper
 
 from tests.backend_s2train.numerics_cases import do, halves, norm_of, same_bits
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
 from dlc_backend_s2train.numerics import functions
 from dlc_backend_s2train.numerics.operands import Mode, OperandError
-from dlc_backend_s2train.program import Flag, Geometry, Hyper, Opcode, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Hyper
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.figures import cost_facts
@@ -21,7 +22,7 @@ from dlc_backend_s2train.frames.operands import shape_of
 from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.frames.stream import conversion_of, sends, stream
 from dlc_backend_s2train.pack.s2_pack import S2Pack
-from dlc_backend_s2train.program import Flag, Geometry, Opcode, Program, Stage
+from dlc_backend_s2train.program import Geometry, Program
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.program import Flag, Stage
+from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 

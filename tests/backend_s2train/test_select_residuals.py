@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Flag
 from dlc_backend_s2train.cost.counts import Kind, by_kind
 from dlc_backend_s2train.cost.picture import peak_and_bound, planned
 from dlc_backend_s2train.cost.unfused import unfused_of
-from dlc_backend_s2train.program import Flag
 
 from dlc.graph import Graph, Op
 from dlc.ops.normalize import BatchNorm

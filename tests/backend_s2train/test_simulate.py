@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Splitting, Stage
 from dlc_backend_s2train.numerics.operands import Array, Mode
-from dlc_backend_s2train.program import Element, Flag, Geometry, Hyper, Opcode, Program, Role, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.simulate import Machine
 
 from tests.backend_s2train.numerics_cases import halves, norm_of, same_bits

@@ -11,22 +11,8 @@ from typing import Any
 import pytest
 from dlc_backend_s2train.checks import MOST, verify
 from dlc_backend_s2train.checks.shapes import fits
-from dlc_backend_s2train.program import (
-    NO_FLAGS,
-    Arena,
-    Element,
-    Entry,
-    Flag,
-    Geometry,
-    Hyper,
-    Opcode,
-    Program,
-    Role,
-    Splitting,
-    Stage,
-    Storage,
-    Tensor,
-)
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.program import Entry, Geometry, Hyper, Program, Storage, Tensor
 from hypothesis import given
 from hypothesis import strategies as st
 

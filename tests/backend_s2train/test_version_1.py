@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.show import show
 from dlc_backend_s2train.cost.lines import word_lines
@@ -16,7 +17,7 @@ from dlc_backend_s2train.isa.restore import Holders, restored
 from dlc_backend_s2train.isa.text import assemble, disassemble
 from dlc_backend_s2train.isa.words import SLOTS, worded
 from dlc_backend_s2train.legacy_words import with_words, word_facts
-from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Program, Slot
+from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -34,10 +34,11 @@ from pathlib import Path
 import dlc_backend_s2train
 import numpy as np
 import torch
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.decompose.names import assembled, blocks_of
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.program import Element, Flag, Instruction, Opcode, Program, Role, Stage
+from dlc_backend_s2train.program import Instruction, Program
 from dlc_backend_s2train.simulate import Machine
 from torch import nn
 

@@ -16,6 +16,7 @@ from dlc.plan import Plan
 from dlc.training.bundle import Bundle
 from dlc.types import DType, f32, i64
 from dlc_backend_s2train.checks import verify
+from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container import write
 from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.defaults import SUFFIX
@@ -25,7 +26,7 @@ from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.legacy_plan import published_facts
 from dlc_backend_s2train.legacy_words import with_words, word_facts
-from dlc_backend_s2train.program import Arena, Element, Entry, Program
+from dlc_backend_s2train.program import Entry, Program
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.backend import S2Train

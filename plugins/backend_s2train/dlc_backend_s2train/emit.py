@@ -12,6 +12,7 @@ from dlc.graph import Constant, Input, Op, Tensor
 from dlc.interfaces import Reason
 from dlc.plan import Plan, results_of
 from dlc.types import Array
+from dlc_backend_s2train.codes import Arena, Element, Opcode, Role, Slot
 from dlc_backend_s2train.decompose.runs import copied_runs
 from dlc_backend_s2train.decompose.samples import parts
 from dlc_backend_s2train.host.op import S2Host
@@ -26,20 +27,7 @@ from dlc_backend_s2train.instruction import (
     slot_of,
     splitting_of,
 )
-from dlc_backend_s2train.program import (
-    Arena,
-    Element,
-    Entry,
-    Function,
-    Geometry,
-    Hyper,
-    Instruction,
-    Opcode,
-    Program,
-    Role,
-    Slot,
-    Storage,
-)
+from dlc_backend_s2train.program import Entry, Function, Geometry, Hyper, Instruction, Program, Storage
 from dlc_backend_s2train.program import Tensor as View
 
 ALIGN = 64

@@ -12,18 +12,8 @@ from typing import Any, ClassVar, cast
 
 from dlc.graph import Op
 from dlc.types import Type, f16, f32, i32, u8
-from dlc_backend_s2train.program import (
-    NO_FLAGS,
-    Element,
-    Flag,
-    Geometry,
-    Hyper,
-    Opcode,
-    Role,
-    Slot,
-    Splitting,
-    Stage,
-)
+from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Hyper
 
 Read = tuple[str, tuple[int, ...], int]
 """An operand: slot, the shape in which the instruction sees it, bytes before it in its value."""

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlc_backend_s2train.codes import Flag, Opcode, Role, Stage
 from dlc_backend_s2train.host.operands import operands_of as touched
-from dlc_backend_s2train.program import Flag, Instruction, Opcode, Program, Role, Stage
+from dlc_backend_s2train.program import Instruction, Program
 
 Value = tuple[int, str]
 """A tensor of the published compiler: storage and name of ours, since what lies in place of another is one of its own;

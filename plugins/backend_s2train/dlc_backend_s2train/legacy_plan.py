@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
+from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.legacy_order import Operator, Value, breadth_first, operators_of
-from dlc_backend_s2train.program import Program, Role
+from dlc_backend_s2train.program import Program
 
 _ELSEWHERE = frozenset((Role.WEIGHT, Role.NORM, Role.STATE, Role.LABEL, Role.LOSS))
 """What the published plans leave out: weights lie in front of the plan, the others are not there."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.numerics.half import decode, encode
 from dlc_backend_s2train.numerics.operands import Array, OperandError
-from dlc_backend_s2train.program import Arena, Program, Storage, Tensor
+from dlc_backend_s2train.program import Program, Storage, Tensor
 
 if TYPE_CHECKING:
     from dlc.diagnostics import DlcError

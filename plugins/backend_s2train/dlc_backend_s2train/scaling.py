@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from dlc.diagnostics import Diagnostic
-from dlc_backend_s2train.program import Flag, Hyper, Program
+from dlc_backend_s2train.codes import Flag
+from dlc_backend_s2train.program import Hyper, Program
 from dlc_backend_s2train.simulate import Machine
 
 LOWEST: Final = 1.0

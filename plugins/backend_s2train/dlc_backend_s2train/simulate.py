@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.lookup import tensor_called
 from dlc_backend_s2train.memory import LIMIT, Memory, title
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
-from dlc_backend_s2train.program import Entry, Flag, Function, Hyper, Instruction, Opcode, Program, Slot, Stage
+from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
 
 if TYPE_CHECKING:
     from dlc.diagnostics import DlcError

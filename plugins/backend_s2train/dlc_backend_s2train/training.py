@@ -21,8 +21,8 @@ from dlc.training.bundle import Classes
 from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite, wrong_labels
 from dlc.types import Array
 from dlc.writing import write_whole
+from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.decompose.names import assembled
-from dlc_backend_s2train.program import Role
 from dlc_backend_s2train.scaling import LossScale
 from dlc_backend_s2train.select.parameters import TURNED
 from dlc_backend_s2train.simulate import Machine, Snapshot

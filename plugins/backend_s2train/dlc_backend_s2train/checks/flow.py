@@ -10,7 +10,8 @@ from dlc.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.checks.instructions import understood
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.spans import Bytes
-from dlc_backend_s2train.program import Arena, Element, Entry, Instruction, Program
+from dlc_backend_s2train.codes import Arena, Element
+from dlc_backend_s2train.program import Entry, Instruction, Program
 
 
 def entry_problems(program: Program) -> Iterator[Diagnostic]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from dlc.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, tensor_title
-from dlc_backend_s2train.program import Arena, Program, Storage
+from dlc_backend_s2train.codes import Arena
+from dlc_backend_s2train.program import Program, Storage
 
 _LASTING = (Arena.WEIGHTS,)
 """Arenas whose storages hold values from one run to the next."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dlc_backend_s2train.program import Flag, Geometry, Instruction, Opcode, Program, Stage
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 
 def mosaic_problems(program: Program, instruction: Instruction) -> list[str]:

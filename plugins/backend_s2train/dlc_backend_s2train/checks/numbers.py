@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlc_backend_s2train.program import Flag, Instruction, Program, Stage
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.program import Instruction, Program
 
 _LEAST = 2.0**-126
 """The least normal fp32: smaller divisors have infinite quotients."""

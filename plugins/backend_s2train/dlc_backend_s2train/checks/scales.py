@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from dlc.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, title
-from dlc_backend_s2train.program import Flag, Program, Stage
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.program import Program
 
 _HIGHEST = 2.0**24
 

@@ -7,17 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dlc_backend_s2train.program import (
-    Element,
-    Flag,
-    Geometry,
-    Instruction,
-    Opcode,
-    Program,
-    Slot,
-    Splitting,
-    Stage,
-)
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 Shape = tuple[int, ...]
 Elements = tuple[Element, ...]

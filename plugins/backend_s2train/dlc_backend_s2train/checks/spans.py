@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlc_backend_s2train.checks.shapes import Wanted
-from dlc_backend_s2train.program import Flag, Instruction, Opcode, Program, Slot
+from dlc_backend_s2train.codes import Flag, Opcode, Slot
+from dlc_backend_s2train.program import Instruction, Program
 
 _BY_SAMPLE: Final = frozenset((Opcode.CONV, Opcode.LINEAR, Opcode.ELTWISE, Opcode.POOL))
 """Opcodes that work on some samples of their operands."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.record import RESERVED, Field, Record
-from dlc_backend_s2train.program import Arena, Element, Role
 
 MAGIC: Final = b"S2TB"
 MAJOR: Final = 1

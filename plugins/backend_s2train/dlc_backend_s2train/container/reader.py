@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dlc.diagnostics import DlcError, Location, quote
+from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.envelope import Envelope, Span, open_envelope
 from dlc_backend_s2train.container.layout import (
     BIND,
@@ -30,8 +31,6 @@ from dlc_backend_s2train.container.rows import Row, exists, known, rows_of, word
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
-    Arena,
-    Element,
     Entry,
     Function,
     Geometry,
@@ -39,7 +38,6 @@ from dlc_backend_s2train.program import (
     Instruction,
     Numbered,
     Program,
-    Role,
     Storage,
     Tensor,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.envelope import Span
 from dlc_backend_s2train.container.layout import WGHT
 from dlc_backend_s2train.container.record import Record, unpack
-from dlc_backend_s2train.program import Arena, Element, Role
 
 _Code = TypeVar("_Code", Element, Role, Arena)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlc.diagnostics import escape, quote
+from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.show_words import number_rows, shown_words, words_data, words_summary
 from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
 from dlc_backend_s2train.host.operands import operands_of
 from dlc_backend_s2train.isa.text import print_v2
-from dlc_backend_s2train.program import Arena, Entry, Function, Instruction, Program, Storage, Tensor
+from dlc_backend_s2train.program import Entry, Function, Instruction, Program, Storage, Tensor
 
 
 def show(program: Program, name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dlc_backend_s2train.codes import Opcode, Splitting, Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
     Bound,
@@ -25,7 +26,7 @@ from dlc_backend_s2train.cost.traffic import ARRAY, Traffic, shape_of, traffic
 from dlc_backend_s2train.cost.work import Work, work_of
 from dlc_backend_s2train.frames.layout import STRIP, reduced
 from dlc_backend_s2train.isa.forms import FORM_OF, spelled
-from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Splitting, Stage, Target
+from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 
 POSTED = (Opcode.ELTWISE, Opcode.LOSS, Opcode.UPDATE)
 """Opcodes that the post-processing unit works for alone."""

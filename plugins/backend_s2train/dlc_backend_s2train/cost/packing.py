@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.cost.traffic import shape_of
 from dlc_backend_s2train.cost.work import work_of
 from dlc_backend_s2train.frames.layout import reduced
 from dlc_backend_s2train.frames.mosaic import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.sizes import sizes
-from dlc_backend_s2train.program import Flag, Geometry, Instruction, Opcode, Program, Stage, Target
+from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 
 _ROW_TILES = 4
 """Most tiles' worth of images below each other that are tried; from there on gains repeat."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.memory_html import Held, Memory, drawn, storages_html
-from dlc_backend_s2train.program import Arena, Program, Storage
+from dlc_backend_s2train.codes import Arena
+from dlc_backend_s2train.program import Program, Storage
 
 PLANNED = (Arena.FEATURES, Arena.FEATURE_GRADIENTS, Arena.WEIGHT_GRADIENTS)
 """Arenas whose storages a planner places over time; the others stay from one run to the next."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dlc_backend_s2train.codes import Opcode
 from dlc_backend_s2train.cost.counts import KIND_OF, Kind
 from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
 from dlc_backend_s2train.cost.estimate import POSTED
@@ -11,7 +12,7 @@ from dlc_backend_s2train.cost.traffic import ARRAY, UNMOVED
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.program import Opcode, Target
+from dlc_backend_s2train.program import Target
 
 
 def tables() -> Mapping[str, str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.cost.counts import touched
 from dlc_backend_s2train.frames.sizes import Policy, sizes
-from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Stage
+from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 ARRAY = (Opcode.CONV, Opcode.LINEAR)
 """Opcodes that the array works for."""

@@ -18,8 +18,9 @@ from typing import Final
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Splitting, Stage
 from dlc_backend_s2train.cost.counts import Kind, Touched, amount, by_kind
-from dlc_backend_s2train.program import Element, Entry, Flag, Instruction, Opcode, Program, Role, Splitting, Stage
+from dlc_backend_s2train.program import Entry, Instruction, Program
 
 _PRODUCTS: Final = (Opcode.CONV, Opcode.LINEAR)
 _BYTES: Final = 2

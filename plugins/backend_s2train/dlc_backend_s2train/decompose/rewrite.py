@@ -21,11 +21,12 @@ from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
 from dlc.interfaces import Reason
 from dlc.plan import results_of
 from dlc.types import Type, f32
+from dlc_backend_s2train.codes import OPERANDS, Splitting
 from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
 from dlc_backend_s2train.decompose.kernels import FACTORS, GRADIENTS, Blocks, argument, by_element, product, refusal
 from dlc_backend_s2train.decompose.names import block_name
 from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, names_of
-from dlc_backend_s2train.program import OPERANDS, Geometry, Splitting
+from dlc_backend_s2train.program import Geometry
 from dlc_backend_s2train.seeds import mixed
 
 _Operand = tuple[Op, tuple[int, ...], int]

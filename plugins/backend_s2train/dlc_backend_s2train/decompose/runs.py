@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from dlc.graph import Op
+from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.instruction import S2Instruction, packed_type
-from dlc_backend_s2train.program import Element
 
 
 def copied_runs(op: S2Instruction) -> list[tuple[Op, tuple[int, ...], int, int]]:

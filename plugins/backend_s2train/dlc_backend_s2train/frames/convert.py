@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from dlc.diagnostics import DlcError, Location
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Frame, FrameFlag, Head, Memory, check_size, encode_frame
 from dlc_backend_s2train.frames.lad import Bits, refusal
@@ -25,7 +26,7 @@ from dlc_backend_s2train.frames.operands import VIEWS, View, arrange, gather, re
 from dlc_backend_s2train.frames.parts import Part
 from dlc_backend_s2train.frames.sizes import kernel_bulk, plane_bulk, sizes_of
 from dlc_backend_s2train.frames.wm import column_addresses, decode_kernels, encode_kernels
-from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
+from dlc_backend_s2train.program import Geometry, Target
 
 _ELEMENTS_LIMIT: Final = 1 << 29
 """Of an operand that is decoded."""

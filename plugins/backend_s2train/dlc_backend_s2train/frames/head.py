@@ -19,10 +19,10 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 from dlc.diagnostics import Location
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.crc import crc64
 from dlc_backend_s2train.frames.lad import LadRow, decode, refusal
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, TRAILER
-from dlc_backend_s2train.program import Stage
 
 _MAGIC: Final = b"S2TF"
 _FIELDS: Final = struct.Struct(">4sIHBBBBH")

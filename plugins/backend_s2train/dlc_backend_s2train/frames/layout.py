@@ -22,9 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.mosaic import mosaic_of
 from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, refuse, strips
-from dlc_backend_s2train.program import Geometry, Opcode, Stage, Target
+from dlc_backend_s2train.program import Geometry, Target
 
 LANES: Final = 4
 """LADs side by side on the link; also groups of the feature memory."""

@@ -19,8 +19,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.parts import refuse
-from dlc_backend_s2train.program import Geometry, Stage, Target
+from dlc_backend_s2train.program import Geometry, Target
 
 Bits = NDArray[np.uint16]
 ALONE = (1, 1)

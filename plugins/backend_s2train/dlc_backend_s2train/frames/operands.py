@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from dlc.diagnostics import error
+from dlc_backend_s2train.codes import Slot, Stage
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits
 from dlc_backend_s2train.frames.parts import STRIP, Index
-from dlc_backend_s2train.program import Geometry, Slot, Stage
+from dlc_backend_s2train.program import Geometry
 
 
 @dataclass(frozen=True)

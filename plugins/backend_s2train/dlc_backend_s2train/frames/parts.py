@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from dlc.diagnostics import error
-from dlc_backend_s2train.program import Stage
+from dlc_backend_s2train.codes import Stage
 
 BLOCK: Final = 3
 """Size of the array's kernels, beside 1."""

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from dlc.diagnostics import ExitCode, error
 from dlc.report import Report
+from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container.layout import FRAMES
 from dlc_backend_s2train.frames.convert import Conversion
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.sizes import sizes_of
 from dlc_backend_s2train.frames.stream import conversion_of, has_ones, program_frames, sends
-from dlc_backend_s2train.program import Arena, Element, Program
+from dlc_backend_s2train.program import Program
 
 
 @dataclass(frozen=True)

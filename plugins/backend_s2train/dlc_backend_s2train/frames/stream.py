@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.diagnostics import error
+from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits
 from dlc_backend_s2train.frames.layout import Form, parted
 from dlc_backend_s2train.frames.mosaic import ALONE, spread
 from dlc_backend_s2train.frames.operands import View
-from dlc_backend_s2train.program import Geometry, Instruction, Opcode, Program, Stage
+from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.simulate import Machine

@@ -22,8 +22,9 @@ from dlc.kernel.nest import Kernel, Nest
 from dlc.plugins import load_registry
 from dlc.state_text import op_classes
 from dlc.types import Array, Type
+from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.host.operands import MOST
-from dlc_backend_s2train.program import Element, Function, Program, Tensor
+from dlc_backend_s2train.program import Function, Program, Tensor
 
 MOST_BYTES: Final = 1 << 30
 """Of all values of a function together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.forms import (
     AUX_FLAGS,
     BACKWARD_DEMANDS,
@@ -16,7 +17,7 @@ from dlc_backend_s2train.isa.forms import (
     Way,
     spelled,
 )
-from dlc_backend_s2train.program import NO_FLAGS, OPERANDS, Flag, Instruction, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Instruction
 
 if TYPE_CHECKING:
     from dlc.diagnostics import Location

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from dlc_backend_s2train.program import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
 
 Way = Literal["read", "write", "update"]
 """How an instruction touches an operand; `update` reads and writes it."""

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.isa.numbering import number_tensors
 from dlc_backend_s2train.isa.words import NORMS, OPS, PARTIAL, SLOTS, layer_of, layers_of, obstacles
-from dlc_backend_s2train.program import Flag, Instruction, Numbered, Opcode, Program, Stage
+from dlc_backend_s2train.program import Instruction, Numbered, Program
 
 _BITS: Final = {
     "relu": Flag.RELU | Flag.MASK_READ,

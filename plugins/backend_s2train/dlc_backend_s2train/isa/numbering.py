@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Sequence
 from typing import Final
 
-from dlc_backend_s2train.program import Arena, Numbered, Program
+from dlc_backend_s2train.codes import Arena
+from dlc_backend_s2train.program import Numbered, Program
 
 _LASTING: Final = (Arena.HOST, Arena.WEIGHTS)
 """What the host, or the next run, finds under its number."""

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from dlc.diagnostics import Location, error
+from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, flag
-from dlc_backend_s2train.program import Flag, Geometry, Instruction, Opcode, Stage
+from dlc_backend_s2train.program import Geometry, Instruction
 
 _FINISH_BITS: Final = 16
 _GROUP_BITS: Final = 3

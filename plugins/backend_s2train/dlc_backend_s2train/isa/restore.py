@@ -12,9 +12,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.words import NORMS, OPS, PARTIAL, SLOTS
-from dlc_backend_s2train.program import NO_FLAGS, Flag, Instruction, Numbered, Opcode, Program, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Instruction, Numbered, Program
 
 _ADD: Final = Flag.ADD | Flag.ADD_SINGLE
 _POOL: Final = Flag.POOL_2 | Flag.POOL_4

@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any, ClassVar, Final, Literal
 
 from dlc.diagnostics import DlcError, Location, error
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, bad_bit, flag, reserved, words_of
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.program import Stage
 
 BYTES: Final = 16
 TENSOR_BITS: Final = 9

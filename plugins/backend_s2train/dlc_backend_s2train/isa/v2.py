@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dlc.diagnostics import Location, error
+from dlc_backend_s2train.codes import OPERANDS, Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, words_of
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.program import OPERANDS, Flag, Instruction, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Instruction
 
 BYTES: Final = 32
 NONE: Final = 0xFFFF

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.program import Flag, Geometry, Instruction, Opcode, Program, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 SLOTS: Final[Mapping[Stage, Mapping[str, Slot]]] = {
     Stage.FORWARD: {

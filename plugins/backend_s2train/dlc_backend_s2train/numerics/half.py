@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.numerics.operands import Array, OperandError
-from dlc_backend_s2train.program import Element
 
 NAN16: Final = 0x7E00
 NAN32: Final = 0x7FC00000

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dlc_backend_s2train.program import Flag, Geometry, Hyper, Slot, Splitting
+from dlc_backend_s2train.codes import Flag, Slot, Splitting
+from dlc_backend_s2train.program import Geometry, Hyper
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Mode = Literal["fast", "bit-true"]

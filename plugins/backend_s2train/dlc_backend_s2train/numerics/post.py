@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Flag
 from dlc_backend_s2train.numerics import draws, norm
 from dlc_backend_s2train.numerics.half import rounded
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
-from dlc_backend_s2train.program import Flag
 
 
 def pool_window(flags: Flag) -> int:

@@ -13,12 +13,13 @@ from typing import Final
 
 import numpy as np
 
+from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.numerics import draws, norm, pool, products
 from dlc_backend_s2train.numerics.loss import softmax, softmax_cross_entropy
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
 from dlc_backend_s2train.numerics.post import normalized, post_backward, post_forward
 from dlc_backend_s2train.numerics.update import descended
-from dlc_backend_s2train.program import Flag, Geometry, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.program import Geometry
 
 Rule = Callable[[Operands], Results]
 

@@ -12,7 +12,7 @@ import numpy as np
 from dlc.graph import Constant, Input, Op
 from dlc.ops.elementwise import Add, Div, Mul, Sub
 from dlc.types import Array
-from dlc_backend_s2train.program import Flag
+from dlc_backend_s2train.codes import Flag
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import is_gradient, key
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Group, map_of

@@ -15,7 +15,8 @@ from dlc.graph import Cotangent, Input, Op
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc.ops.standardize import CentredSum
-from dlc_backend_s2train.program import Element, Flag, Hyper, Role
+from dlc_backend_s2train.codes import Element, Flag, Role
+from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import parts, statistics
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from dlc.graph import Cotangent, Input, Op
 from dlc.ops.elementwise import Add
-from dlc_backend_s2train.program import Element, Flag, Geometry, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.program import Geometry
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.group import Forward, Given, Group, Made
 from dlc_backend_s2train.select.selection import Selection

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dlc.graph import Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
 from dlc.types import Type, f16, i32
+from dlc_backend_s2train.codes import OPERANDS, Opcode
 from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (
     Read,
@@ -18,7 +19,6 @@ from dlc_backend_s2train.instruction import (
     names_of,
     packed_type,
 )
-from dlc_backend_s2train.program import OPERANDS, Opcode
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import Key
 from dlc_backend_s2train.select.group import Group, Made

@@ -15,7 +15,7 @@ from typing import Final
 
 from dlc.graph import Op
 from dlc.ops.shape import Concat, Slice, Transpose
-from dlc_backend_s2train.program import Element, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select.effects import is_row, offset
 from dlc_backend_s2train.select.group import Given, Group, Made
 from dlc_backend_s2train.select.selection import Selection

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from dlc.graph import Op
-from dlc_backend_s2train.program import NO_FLAGS, Element, Flag, Geometry, Hyper, Opcode, Role, Slot, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Stage
+from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select.effects import Key
 
 

@@ -22,8 +22,8 @@ from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
 from dlc.types import f32, i32
+from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.host.operands import MOST
-from dlc_backend_s2train.program import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import Key, key, offset, source
 from dlc_backend_s2train.select.group import Given, Group, Made

@@ -13,7 +13,8 @@ from dlc.ops.elementwise import Div
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
-from dlc_backend_s2train.program import Element, Flag, Hyper, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import gradient, key, source
 from dlc_backend_s2train.select.group import Forward, Group, Made

@@ -7,7 +7,8 @@ from dataclasses import replace
 from dlc.graph import Constant, Cotangent, Input, Op
 from dlc.ops.linear import Conv
 from dlc.ops.normalize import BatchNorm
-from dlc_backend_s2train.program import Element, Flag, Hyper, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import key, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Group, Made

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from dlc.graph import Cotangent, Op
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.reduce import ReduceMean
-from dlc_backend_s2train.program import Element, Flag, Geometry, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.program import Geometry
 from dlc_backend_s2train.select.effects import pointers
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Group, Made
 from dlc_backend_s2train.select.selection import Selection

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from dlc.graph import Constant
-from dlc_backend_s2train.program import Flag, Slot, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Stage
 from dlc_backend_s2train.select.effects import Key
 from dlc_backend_s2train.select.group import Given, Group
 from dlc_backend_s2train.select.selection import Selection

@@ -11,7 +11,7 @@ from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Concat, Slice, Transpose
-from dlc_backend_s2train.program import Element, Flag, Role
+from dlc_backend_s2train.codes import Element, Flag, Role
 from dlc_backend_s2train.select import affine, batches, biases, copies, dropout, hosting, losses, norms, pools, products
 from dlc_backend_s2train.select.effects import addends, is_row, is_sum, mask, source
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made

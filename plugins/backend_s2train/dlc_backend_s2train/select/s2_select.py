@@ -18,7 +18,7 @@ from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.passes.base import Level, Pass
 from dlc.report import Report
 from dlc.spec import option
-from dlc_backend_s2train.program import Element, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.build import built
 from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner, source

@@ -20,8 +20,8 @@ from dlc.diagnostics import Diagnostic, Location
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc.report import Report
+from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.isa.forms import FORM_OF
-from dlc_backend_s2train.program import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.select.effects import Key, key, needs, offset, source
 from dlc_backend_s2train.select.group import Backward, Given, Group, Made, Rank
 

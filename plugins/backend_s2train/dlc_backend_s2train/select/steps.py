@@ -18,7 +18,8 @@ import numpy as np
 
 from dlc.graph import Input, Op, Tensor
 from dlc.types import Array, Type, f32
-from dlc_backend_s2train.program import Element, Hyper, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
+from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select.effects import Key, key, offset
 from dlc_backend_s2train.select.ends import Trained
 from dlc_backend_s2train.select.group import Given, Group, Made
