@@ -13,8 +13,8 @@ from dlc_backend_s2train.codes import Element, Role, Stage
 from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
 from dlc_backend_s2train.cost.picture import peak_and_bound, planned
 from dlc_backend_s2train.cost.unfused import unfused_of
-from dlc_backend_s2train.legacy_order import breadth_first, operators_of
-from dlc_backend_s2train.legacy_plan import Life, legacy_plan, lives_from, lives_of, published_facts
+from dlc_backend_s2train.legacy.order import breadth_first, operators_of
+from dlc_backend_s2train.legacy.plan import Life, legacy_plan, lives_from, lives_of, published_facts
 from dlc_backend_s2train.program import Program
 
 from tests.backend_s2train.networks import S2_NETWORKS

@@ -16,7 +16,7 @@ from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.restore import Holders, restored
 from dlc_backend_s2train.isa.text import assemble, disassemble
 from dlc_backend_s2train.isa.words import SLOTS, worded
-from dlc_backend_s2train.legacy_words import with_words, word_facts
+from dlc_backend_s2train.legacy.words import with_words, word_facts
 from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st

@@ -24,8 +24,8 @@ from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.host.coverage import coverage_facts
 from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import S2Instruction
-from dlc_backend_s2train.legacy_plan import published_facts
-from dlc_backend_s2train.legacy_words import with_words, word_facts
+from dlc_backend_s2train.legacy.plan import published_facts
+from dlc_backend_s2train.legacy.words import with_words, word_facts
 from dlc_backend_s2train.program import Entry, Program
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
 from dlc_backend_s2train.codes import Role
-from dlc_backend_s2train.legacy_order import Operator, Value, breadth_first, operators_of
+from dlc_backend_s2train.legacy.order import Operator, Value, breadth_first, operators_of
 from dlc_backend_s2train.program import Program
 
 _ELSEWHERE = frozenset((Role.WEIGHT, Role.NORM, Role.STATE, Role.LABEL, Role.LOSS))
