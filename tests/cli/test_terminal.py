@@ -115,6 +115,8 @@ def test_interruption(tmp_path: Path) -> None:
         text=True,
         env=environment(TMPDIR=str(tmp_path)),
         start_new_session=True,
+        # Shells start what runs in the background with the signal ignored, and everything below inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # no threads here
     )
     time.sleep(0.1)
     deadline = time.monotonic() + 60
