@@ -41,31 +41,23 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def is_constant(op: Op, memo: dict[str, bool] | None = None) -> bool:
-    """Whether an op depends on no input; `memo` carries answers between calls.
-
-    Without one, the search ends at the first input that is found: for a few ops of a graph that is deep.
-    """
-    if memo is None:
-        return _needs_no_input(op)
+    """Whether an op depends on no input; `memo` carries answers between calls. Ends at the first input it comes to."""
+    memo = {} if memo is None else memo
     stack = [op]
     while stack:
         x = stack[-1]
-        missing = [o for o in x.operands if o.digest not in memo]
-        stack += missing
-        if not missing:
-            memo[x.digest] = not isinstance(x, Input) and all(memo[o.digest] for o in x.operands)
-            stack.pop()
+        unknown = None
+        constant = not isinstance(x, Input)
+        for operand in x.operands if constant else ():
+            known = memo.get(operand.digest)
+            if known is None:
+                unknown = operand
+            elif not known:
+                constant = False
+                break
+        if constant and unknown is not None:
+            stack.append(unknown)
+            continue
+        memo[x.digest] = constant
+        stack.pop()
     return memo[op.digest]
-
-
-def _needs_no_input(op: Op) -> bool:
-    seen, stack = {op.digest}, [op]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, Input):
-            return False
-        for operand in x.operands:
-            if operand.digest not in seen:
-                seen.add(operand.digest)
-                stack.append(operand)
-    return True

@@ -35,7 +35,6 @@ class S2Train(Backend):
     isa: Literal["v1", "v2"] = option(
         "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
     )
-
     lifetimes: Literal["own", "published"] = option(
         "own", "memory that is told too: published counts a step as the published compiler does; no program changes"
     )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Splitting, Stage
 
@@ -79,6 +80,10 @@ class Geometry:
     """The same of samples."""
     mosaic: tuple[int, int] = (1, 1)
     """Images of the batch that the array takes as one: across, down. Results do not depend on it."""
+
+
+LOSS_SCALES: Final = tuple(2.0**k for k in range(25))
+"""Scales that a host may change to one another: powers of two, which change nothing but the range of gradients."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Final
 
 from dlc.diagnostics import Diagnostic
 from dlc_backend_s2train.codes import Flag
-from dlc_backend_s2train.program import Hyper, Program
+from dlc_backend_s2train.program import LOSS_SCALES, Hyper, Program
 from dlc_backend_s2train.simulate import Machine
 
-LOWEST: Final = 1.0
-HIGHEST: Final = 2.0**24
+LOWEST: Final = LOSS_SCALES[0]
+HIGHEST: Final = LOSS_SCALES[-1]
 
 
 def growth_of(program: Program) -> int:
@@ -78,7 +78,7 @@ class LossScale:
     def check(self, state: dict[str, float]) -> tuple[float, int]:
         """Scale and count of a state; raises ValueError and what wrong types raise where it is none."""
         scale, clean = float(state["scale"]), int(state["clean"])
-        known = {self._begin} if not self._growth else {2.0**k for k in range(25)}
+        known = {self._begin} if not self._growth else set(LOSS_SCALES)
         if scale not in known or clean < 0:
             raise ValueError(f"its loss scale is {scale:g}, unchanged for {clean} steps")
         return scale, clean

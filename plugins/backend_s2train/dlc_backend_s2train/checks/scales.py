@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from dlc.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, title
 from dlc_backend_s2train.codes import Flag, Stage
-from dlc_backend_s2train.program import Program
-
-_HIGHEST = 2.0**24
+from dlc_backend_s2train.program import LOSS_SCALES, Program
 
 
 def scale_problems(program: Program) -> Iterator[Diagnostic]:
@@ -22,7 +19,7 @@ def scale_problems(program: Program) -> Iterator[Diagnostic]:
     if not growing:
         return
     common = min(growing)
-    if not (1 <= common <= _HIGHEST and math.frexp(common)[0] == 0.5):
+    if common not in LOSS_SCALES:
         yield problem("bad-scale", f"the host may change a loss scale of {common:g}, no power of two from 1 to 2^24")
     for number, i in enumerate(program.instructions):
         if not (i.flags & (Flag.SOFTMAX_CE | Flag.PRUNE) or i.stage is Stage.WEIGHT_UPDATE):

@@ -49,7 +49,7 @@ class Legacy:
     numbering: tuple[Numbered, ...]
     """Which tensor a number stands for, and where."""
     without: tuple[int, ...] = ()
-    """Instructions that version 1 does not have, those aside that only order others or name bytes anew."""
+    """As `wordless` tells."""
 
     @property
     def complete(self) -> bool:
@@ -72,14 +72,13 @@ def to_v1(program: Program) -> Legacy:
     """
     made: dict[int, v1.Word] = {}
     reasons: dict[int, str] = {}
-    without: list[int] = []
     layers = layers_of(program)
     for at, instruction in enumerate(program.instructions):
         access(instruction)
         layer = layer_of(program, instruction, layers)
         if layer is None:
-            without += [] if _needs_none(program, instruction) else [at]
-        elif reason := "; ".join(obstacles(program, instruction)):
+            continue
+        if reason := "; ".join(obstacles(program, instruction)):
             reasons[at] = reason
         else:
             made[at] = _word(program, instruction, layer)
@@ -95,7 +94,7 @@ def to_v1(program: Program) -> Legacy:
             reasons[at] = f"more than {v1.TENSORS} tensors are in use: it needs number {largest}"
     left_out = {at: _left_out(program.instructions[at]) for at in words}
     implicit = {at: left for at, left in left_out.items() if left}
-    return Legacy(words, dict(sorted(reasons.items())), implicit, numbering, tuple(without))
+    return Legacy(words, dict(sorted(reasons.items())), implicit, numbering, wordless(program))
 
 
 def from_v1(words: Iterable[bytes], source: str = "") -> tuple[v1.Word, ...]:
@@ -105,6 +104,13 @@ def from_v1(words: Iterable[bytes], source: str = "") -> tuple[v1.Word, ...]:
         DlcError: "bad-word", at the byte in question, counted from the first word's begin.
     """
     return v1.decode_program(b"".join(words), source)
+
+
+def wordless(program: Program) -> tuple[int, ...]:
+    """Instructions that version 1 does not have, those aside that only order others or name bytes anew."""
+    layers = layers_of(program)
+    without = ((n, i) for n, i in enumerate(program.instructions) if layer_of(program, i, layers) is None)
+    return tuple(n for n, i in without if not _needs_none(program, i))
 
 
 def _needs_none(program: Program, instruction: Instruction) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from dlc.diagnostics import Diagnostic, DlcError, Location, quote
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.isa.legalize import to_v1
+from dlc_backend_s2train.isa.legalize import to_v1, wordless
 from dlc_backend_s2train.program import Program
 
 _NAMED: Final = 4
@@ -43,7 +43,7 @@ def word_facts(program: Program) -> dict[str, int | str]:
     if not program.legacy:
         return {}
     without = Counter(
-        f"{spelled(i.opcode)} {spelled(i.stage)}" for i in (program.instructions[n] for n in to_v1(program).without)
+        f"{spelled(i.opcode)} {spelled(i.stage)}" for i in (program.instructions[n] for n in wordless(program))
     )
     return {
         "v1_words": len(program.legacy),

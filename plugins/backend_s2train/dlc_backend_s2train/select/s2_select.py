@@ -71,7 +71,6 @@ class S2Select(Pass[Graph, Graph]):
     fallback: Literal["none", "host"] = option(
         "none", "who computes what no instruction does: nobody (it is refused), or the host, between instructions"
     )
-
     masks: bool = option(
         False, "write masks of relu and pointers of pools even where nothing reads them, as words of version 1 do"
     )
