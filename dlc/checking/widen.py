@@ -12,7 +12,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Input
 from dlc.graph.tensor import Tensor
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Kernel, Param
 from dlc.types import DTYPES, DType, Type, f64
 
 _NARROW = frozenset(name for name, dtype in DTYPES.items() if dtype.is_float and dtype is not f64)
@@ -69,13 +69,8 @@ def _kernel(kernel: Kernel) -> Kernel:
     def tensors(params: tuple[Param, ...]) -> tuple[Param, ...]:
         return tuple(Param(p.name, _type(p.type)) for p in params)
 
-    nests = tuple(_nest(n) for n in kernel.nests)
+    nests = tuple(n.map(_expr) for n in kernel.nests)
     return Kernel(tensors(kernel.params), tensors(kernel.results), tensors(kernel.locals), nests)
-
-
-def _nest(nest: Nest) -> Nest:
-    where = None if nest.where is None else _expr(nest.where)
-    return replace(nest, index=tuple(map(_expr, nest.index)), body=_expr(nest.body), where=where)
 
 
 def _expr(e: Expr) -> Expr:

@@ -8,9 +8,8 @@ Legal when the producer is one nest without a reduction that writes every elemen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, map_loads, substitute
+from dlc.kernel.expr import Axis, Const, Expr, Load, substitute
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.simplify import simplify_nest
 
@@ -37,14 +36,7 @@ def inline(consumer: Nest, name: str, producer: Nest) -> Nest:
     def change(load: Load) -> Expr:
         return value_at(producer, load.index) if load.param == name else load
 
-    return simplify_nest(
-        replace(
-            consumer,
-            index=tuple(map_loads(i, change) for i in consumer.index),
-            body=map_loads(consumer.body, change),
-            where=None if consumer.where is None else map_loads(consumer.where, change),
-        )
-    )
+    return simplify_nest(consumer.map_loads(change))
 
 
 def loads_of(kernel: Kernel, name: str) -> Mapping[int, int]:

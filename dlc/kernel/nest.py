@@ -10,7 +10,7 @@ nests run in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -111,17 +111,20 @@ class Nest:
         """Names of the tensors that are loaded."""
         return self._reads
 
+    def map(self, change: Callable[[Expr], Expr]) -> Nest:
+        """The nest with each of its expressions, those of `exprs`, replaced by `change(expression)`."""
+        where = None if self.where is None else change(self.where)
+        return replace(self, index=tuple(change(i) for i in self.index), body=change(self.body), where=where)
+
+    def map_loads(self, change: Callable[[Load], Expr]) -> Nest:
+        """The nest with every load replaced by `change(load)`, innermost first: in subscripts and the guard as well."""
+        return self.map(lambda e: map_loads(e, change))
+
     def substitute(self, mapping: Mapping[Any, Expr], axes: tuple[Axis, ...]) -> Nest:
         """The nest over new axes, expressions replaced accordingly; the same object when nothing changes."""
         if axes == self.axes and all(old == new for old, new in mapping.items()):
             return self
-        return replace(
-            self,
-            index=tuple(substitute(i, mapping) for i in self.index),
-            axes=axes,
-            body=substitute(self.body, mapping),
-            where=None if self.where is None else substitute(self.where, mapping),
-        )
+        return replace(self.map(lambda e: substitute(e, mapping)), axes=axes)
 
     def rename(self, names: Mapping[str, str]) -> Nest:
         """The nest with tensors renamed; the same object when none of its own is."""
@@ -132,13 +135,7 @@ class Nest:
             new = names.get(load.param, load.param)
             return load if new == load.param else Load(new, load.index)
 
-        return replace(
-            self,
-            out=names.get(self.out, self.out),
-            index=tuple(map_loads(i, change) for i in self.index),
-            body=map_loads(self.body, change),
-            where=None if self.where is None else map_loads(self.where, change),
-        )
+        return replace(self.map_loads(change), out=names.get(self.out, self.out))
 
 
 def dtype_of(e: Expr, tensors: Mapping[str, DType]) -> DType | None:

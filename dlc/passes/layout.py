@@ -16,7 +16,7 @@ from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Splat
-from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads, map_loads
+from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.simplify import simplify_nest
@@ -192,7 +192,7 @@ class _Rewriter:
             return Load(load.param, index) if load is b or load == b else load
 
         nests = list(kernel.nests)
-        nests[k] = simplify_nest(replace(nests[k], body=map_loads(nests[k].body, change)))
+        nests[k] = simplify_nest(nests[k].map_loads(change))
         params = tuple(Param(p.name, value.type) if p.name == b.param else p for p in kernel.params)
         position = [p.name for p in kernel.params].index(b.param)
         return Kernel.canonical(params, kernel.results, tuple(nests), kernel.locals), position, value
@@ -282,7 +282,7 @@ def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
         index = moved(n.index, n.out)
         first = [a for i in index for a in axes_in(i)]
         axes = tuple(dict.fromkeys((*first, *n.axes)))
-        return replace(n, index=index, axes=axes, body=map_loads(n.body, change))
+        return replace(n, index=index, axes=axes).map_loads(change)
 
     params, results, locals_ = (tuple(map(param, ps)) for ps in (kernel.params, kernel.results, kernel.locals))
     return Kernel.canonical(params, results, tuple(nest_of(n) for n in kernel.nests), locals_)

@@ -20,7 +20,7 @@ from dlc.graph.graph import Graph, toposort, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.kernel.define import ShapeError, comp, grid, kernel_of
-from dlc.kernel.expr import Const, Expr, Load, map_loads
+from dlc.kernel.expr import Const, Expr, Load
 from dlc.kernel.merge import compose
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.separate import alone
@@ -109,18 +109,9 @@ def inline_literals(kernel: Kernel, literals: dict[str, bool | int | float]) -> 
     def change(load: Load) -> Expr:
         return Const(literals[load.param]) if load.param in literals else load
 
-    def nest_of(n: Nest) -> Nest:
-        return simplify_nest(
-            replace(
-                n,
-                index=tuple(map_loads(i, change) for i in n.index),
-                body=map_loads(n.body, change),
-                where=None if n.where is None else map_loads(n.where, change),
-            )
-        )
-
     params = tuple(p for p in kernel.params if p.name not in literals)
-    return Kernel.canonical(params, kernel.results, tuple(nest_of(n) for n in kernel.nests), kernel.locals)
+    nests = tuple(simplify_nest(n.map_loads(change)) for n in kernel.nests)
+    return Kernel.canonical(params, kernel.results, nests, kernel.locals)
 
 
 def copy_kernel(type: Type) -> Kernel:

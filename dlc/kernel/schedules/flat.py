@@ -9,6 +9,7 @@ leave it. (Guards decide elsewhere whether an element is used; this is about mem
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, both, map_loads, substitute
 from dlc.kernel.nest import Nest, Param
@@ -63,15 +64,8 @@ def flat_expr(e: Expr, tensors: Mapping[str, Param]) -> Expr:
 
 def flat_nest(nest: Nest, tensors: Mapping[str, Param]) -> Nest:
     """The nest with flat loads and a flat output subscript."""
-    index = tuple(flat_expr(i, tensors) for i in nest.index)
-    return Nest(
-        nest.out,
-        (offset(index, tensors[nest.out].shape),),
-        nest.axes,
-        flat_expr(nest.body, tensors),
-        nest.reduce,
-        None if nest.where is None else flat_expr(nest.where, tensors),
-    )
+    flat = nest.map(lambda e: flat_expr(e, tensors))
+    return replace(flat, index=(offset(flat.index, tensors[nest.out].shape),))
 
 
 def coefficient(e: Expr, axis: Axis) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.kernel.expr import Axis, Expr, Load, axes_in, map_loads
+from dlc.kernel.expr import Axis, Expr, Load, axes_in
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.groups import plain_write
 from dlc.types import Type
@@ -46,9 +46,7 @@ def _narrowed(kernel: Kernel, name: str, dims: tuple[int, ...]) -> Kernel:
         return Load(name, rest(load.index)) if load.param == name else load
 
     def nest_of(n: Nest) -> Nest:
-        where = None if n.where is None else map_loads(n.where, change)
-        index = tuple(map_loads(i, change) for i in n.index)
-        n = replace(n, index=index, body=map_loads(n.body, change), where=where)
+        n = n.map_loads(change)
         if n.out != name:
             return n
         gone = {n.index[d] for d in dims}

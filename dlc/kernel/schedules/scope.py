@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, loads, map_loads
+from dlc.kernel.expr import Axis, Const, Expr, Load, loads
 from dlc.kernel.loops import Local
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes
@@ -90,8 +90,7 @@ def _shrink(group: Group, kernel: Kernel) -> tuple[tuple[Nest, ...], Mapping[str
 
     def narrow(n: Nest) -> Nest:
         index = n.index if n.out not in kept else tuple(n.index[d] for d in kept[n.out])
-        where = None if n.where is None else map_loads(n.where, change)
-        return replace(n, index=tuple(map_loads(i, change) for i in index), body=map_loads(n.body, change), where=where)
+        return replace(n, index=index).map_loads(change)
 
     return tuple(narrow(n) for n in group.nests), tensors, scalars
 
@@ -129,6 +128,4 @@ def _read_scalars(nest: Nest, scalars: Mapping[str, Local]) -> Nest:
     def change(load: Load) -> Expr:
         return scalars.get(load.param, load)
 
-    where = None if nest.where is None else map_loads(nest.where, change)
-    index = tuple(map_loads(i, change) for i in nest.index)  # a subscript may be data: scatter
-    return replace(nest, index=index, body=map_loads(nest.body, change), where=where)
+    return nest.map_loads(change)

@@ -86,8 +86,7 @@ def _split(kernel: Kernel, name: str, d: int, size: int) -> Kernel:
             axes = tuple(x for a in n.axes for x in ((g, k) if a == axis else (a,)))
             n = n.substitute({axis: g * size + k}, axes)
         index = parts(n.index) if n.out == name else n.index
-        where = None if n.where is None else map_loads(n.where, change)
-        return replace(n, index=tuple(map_loads(i, change) for i in index), body=map_loads(n.body, change), where=where)
+        return replace(n, index=index).map_loads(change)
 
     def tensor(p: Param) -> Param:
         shape = (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])
