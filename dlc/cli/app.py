@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.completion import completion_init, install_callback, show_callback
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -14,6 +15,10 @@ from dlc.cli.table import COMMANDS, Command, first_screen
 from dlc.diagnostics import did_you_mean, render
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+Shell = Literal["bash", "zsh", "fish", "powershell", "pwsh"]
+"""Shells that have completion. The user names theirs: typer's own flags look for a shell among the parents of this
+process, where there may be none or another one."""
 
 
 class LazyGroup(TyperGroup):
@@ -56,8 +61,14 @@ def load_command(row: Command) -> Any:
 
 def root() -> Any:
     """The click command `dlc`."""
+    completion_init()
     app = typer.Typer(
-        cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=CONTEXT, help="dlc"
+        cls=LazyGroup,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT,
+        help="dlc",
     )
     app.callback(invoke_without_command=True)(_root)
     return get_command(app)
@@ -68,9 +79,17 @@ def _typer() -> typer.Typer:
 
 
 def _root(
-    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    install_completion: Annotated[
+        Shell | None, typer.Option(callback=install_callback, expose_value=False, help="Install completion.")
+    ] = None,
+    show_completion: Annotated[
+        Shell | None, typer.Option(callback=show_callback, expose_value=False, help="Print the completion script.")
+    ] = None,
 ) -> None:
     """Compile models to plain C, with every step cached."""
+    del install_completion, show_completion  # their callbacks have answered
     if version:
         from dlc import __version__
 

@@ -63,8 +63,9 @@ Flags win over variables, variables over `dlc.toml`; [configuration.md](configur
 
 ## Completion
 
-`dlc --install-completion` sets it up for the current shell, `dlc --show-completion` prints the script. Names of passes,
-targets and pipelines are completed too, from installed plugins and `dlc.toml`.
+`dlc --install-completion bash` sets it up, `dlc --show-completion bash` prints the script; `zsh`, `fish`, `powershell`
+and `pwsh` have it too. Names of passes, targets and pipelines are completed as well, from installed plugins and
+`dlc.toml`.
 """
 
 

@@ -39,8 +39,8 @@ COMMANDS = (
 
 _OPTIONS = (
     ("--version", "Print the version and exit."),
-    ("--install-completion", "Install completion for the current shell."),
-    ("--show-completion", "Print the completion script of the current shell."),
+    ("--install-completion SHELL", "Install completion for bash, zsh, fish, powershell or pwsh."),
+    ("--show-completion SHELL", "Print the completion script of a shell."),
     ("-h, --help", "Show this message; dlc COMMAND --help shows a command's flags."),
 )
 
