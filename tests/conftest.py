@@ -1,10 +1,13 @@
-"""Fixtures that every area uses."""
+"""Fixtures that every area uses, and the line that says what a machine lacks."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
 #   pytest --hypothesis-profile=explore
@@ -17,6 +20,23 @@ Golden = Callable[[str, str], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden files with what the code gives now")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # A gate that leaves tests out has not tested, so there what is missing is an error.
+    absent = "" if is_worker(session.config) else missing()
+    if absent and os.environ.get("CI") == "true":
+        raise pytest.UsageError(f"CI=true, and tests need what is not here: {absent}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if absent := missing():
+        terminalreporter.write_line(f"left out, because this machine lacks it: tests with {absent}")
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs tests for another one that reports."""
+    return hasattr(config, "workerinput")
 
 
 @pytest.fixture

@@ -6,7 +6,11 @@ from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.completion import completion_init, install_callback, show_callback
+from typer.completion import (
+    completion_init,  # pyright: ignore[reportPrivateImportUsage]  # for flags of one's own
+    install_callback,
+    show_callback,
+)
 from typer.core import TyperGroup
 from typer.main import get_command
 

@@ -1,7 +1,6 @@
 """What a user of the generated files may rely on: C++ too, every form of library, names, no heap, pkg-config."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from dlc.ops.linear import Conv
 from dlc.types import Type, f32
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import constant, content, numbers, plan_of, shell, small_net
+from tests.tools import CXX_COMPILERS, is_here
 
 # No header of the C++ library, which a machine may lack although it has the compiler.
 CXX = """\
@@ -63,9 +63,6 @@ def defined(file: str, place: Path, *options: str) -> list[tuple[str, str]]:
     """(kind, name) of the symbols that a library defines for others."""
     listed = shell("nm", *options, "--defined-only", "--extern-only", file, cwd=place)
     return re.findall(r"^\S* ?([A-Za-z]) (\S+)$", listed, re.MULTILINE)
-
-
-CXX_COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 
 
 def compile_cxx(cxx: str, place: Path, *flags: str) -> None:
@@ -123,7 +120,7 @@ def test_pkg_config_finds_the_library(compile_model: Compile, tmp_path: Path) ->
     compile_model(graph, "c{prefix=net}", tmp_path / "net")
     (tmp_path / "main.cpp").write_text(CXX.replace("SETUP", ""))
     flags = [f"-I{tmp_path}/net", f"-L{tmp_path}/net", "-lnet"]
-    if shutil.which("pkg-config"):
+    if is_here("pkg-config"):
         done = subprocess.run(
             ["pkg-config", "--cflags", "--libs", "net"],
             env={"PKG_CONFIG_PATH": str(tmp_path / "net"), "PATH": "/usr/bin:/bin"},

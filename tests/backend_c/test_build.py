@@ -24,8 +24,8 @@ from dlc.ops.elementwise import Exp, Relu
 from dlc.types import Type, f32
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Array, Bench, content, numbers, plan_of, shell, small_net, sums
+from tests.tools import COMPILERS, SANITIZE, SANITIZING, is_here
 
-COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 OPTIONS = ["", "cpu=generic", "weights=text", "weights=map", "arena=static", "prefix=net jobs=1 flags=-O1,-g"]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror")
 
@@ -110,7 +110,7 @@ def test_kernels_work_behind_the_planned_arena(arena: str, compile_model: Compil
     np.testing.assert_allclose(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"], rtol=1e-4)
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 @pytest.mark.parametrize("cpu", ["native", "generic"])
 def test_sources_alone_make_a_clean_program(cc: str, cpu: str, tmp_path: Path) -> None:
     """One command, every warning an error, both sanitizers, no library of ours."""
@@ -118,7 +118,7 @@ def test_sources_alone_make_a_clean_program(cc: str, cpu: str, tmp_path: Path) -
     install(C.from_spec(Spec.parse(f"c{{cpu={cpu} lib=none}}")).emit(plan_of(graph), Report()), tmp_path)
     (tmp_path / "main.c").write_text(driver("model"))
     strict = (*STRICT, "-pedantic") if cpu == "generic" else STRICT
-    check = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+    check = ("-O1", *SANITIZE, "-fno-omit-frame-pointer")
     shell(cc, *strict, *check, "main.c", "model.c", "model_weights.S", "-o", "run", "-lm", cwd=tmp_path)
     want = evaluate(graph, {"x": EXAMPLE})["probabilities"]
     np.testing.assert_allclose(printed(shell("./run", cwd=tmp_path)), want.ravel(), rtol=1e-4)
@@ -128,7 +128,7 @@ def test_the_cmake_project_builds_an_example(tmp_path: Path) -> None:
     graph = small_net()
     install(C.from_spec(Spec.parse("c{lib=none prefix=net}")).emit(plan_of(graph), Report()), tmp_path / "net")
     (tmp_path / "main.c").write_text(driver("net"))
-    if shutil.which("cmake"):
+    if is_here("cmake"):
         (tmp_path / "CMakeLists.txt").write_text(
             "cmake_minimum_required(VERSION 3.13)\nproject(example LANGUAGES C)\nadd_subdirectory(net)\n"
             "add_executable(example main.c)\ntarget_link_libraries(example net)\n"

@@ -13,12 +13,11 @@ from dlc_frontend_kernel.frontend import KernelText
 from dlc import Report, Source, Spec
 from dlc.graph import Graph
 from tests.backend_c.models import content, plan_of, shell
+from tests.tools import SANITIZE, SANITIZING
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "data" / "kernel"
-COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-g")
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 # In the order of the cases: inputs, then outputs that are no inputs.
 PROJECT1 = {
@@ -66,12 +65,12 @@ def parameters(header: str) -> str:
     return re.sub(r"\s+", " ", found[1]).strip() if found else ""
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_the_example_calls_its_kernel(cc: str, tmp_path: Path) -> None:
     header = written(parsed(ROOT / "examples" / "blur.kernel"), "blur", tmp_path)
     assert parameters(header) == "const float *B, float *A"
     shutil.copy(ROOT / "examples" / "c" / "blur.c", tmp_path / "main.c")
-    shell(cc, *STRICT, *SANITIZERS, "main.c", "blur.c", "-o", "run", "-lm", cwd=tmp_path)
+    shell(cc, *STRICT, *SANITIZE, "main.c", "blur.c", "-o", "run", "-lm", cwd=tmp_path)
     assert shell("./run", cwd=tmp_path).startswith("8 x 8 means, ")
 
 
@@ -108,10 +107,10 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_a_tensor_is_transposed_in_its_place(cc: str, tmp_path: Path) -> None:
     (tmp_path / "t.kernel").write_text("A<16,16>[i,j] = A<16,16>[j,i];\n")
     assert "int kernel_call(float *A, void *arena);" in written(parsed(tmp_path / "t.kernel"), "kernel", tmp_path)
     (tmp_path / "main.c").write_text(MAIN)
-    shell(cc, "-std=c11", *STRICT[1:], *SANITIZERS, "main.c", "kernel.c", "-o", "run", "-lm", cwd=tmp_path)
+    shell(cc, "-std=c11", *STRICT[1:], *SANITIZE, "main.c", "kernel.c", "-o", "run", "-lm", cwd=tmp_path)
     assert shell("./run", cwd=tmp_path) == "0 wrong\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from dlc.kernel.text import print_kernel
 from dlc.types import DTYPES, DType, Type, bool_
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
 from tests.kernel.random_kernels import random_kernel
+from tests.tools import COMPILERS
 
 HAS_VECTORS = target_for("native").vector_bytes >= 32
 TARGETS = [GENERIC, *([X86_64_V3] if HAS_VECTORS else [])]
-COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
 
 
 def flags(target: CTarget, cc: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dlc.kernel.nest import Kernel
 from dlc.kernel.text import parse_kernel
 from dlc.kernel.tidy import tidy
 from tests.backend_c.harness import STRICT, Compiled, close, samples
-from tests.backend_c.test_schedules import COMPILERS
+from tests.tools import COMPILERS
 
 BLUR = """kernel(p0: T[8,8]) -> (r0: T[10,8]) {
   r0[i,j] += p0[i,j]*3 if i < 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.text import print_kernel
 from dlc.types import DType, Type, f32, f64
 from tests.backend_c.harness import Compiled, close, samples
+from tests.tools import COMPILERS
 
 TARGETS = [GENERIC, *([X86_64_V3] if target_for("native").vector_bytes >= 32 else [])]
 
@@ -29,7 +29,7 @@ def total(dtype: DType, rows: int, row: int, kind: str) -> Kernel:
     return Kernel.canonical((x,), (out,), (nest,))
 
 
-@pytest.mark.parametrize("cc", [c for c in ("gcc", "clang") if shutil.which(c)])
+@pytest.mark.parametrize("cc", COMPILERS)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
 def test_sums(target: CTarget, cc: str, tmp_path: Path) -> None:
     kinds = ("forward", "backward", "wrapped", "halved")

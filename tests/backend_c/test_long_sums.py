@@ -13,7 +13,8 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.schedules import schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
-from tests.backend_c.test_schedules import COMPILERS, TARGETS
+from tests.backend_c.test_schedules import TARGETS
+from tests.tools import COMPILERS
 
 
 def weights(n: int, h: int, c: int, f: int, k: int = 3, stride: int = 1, *, to_result: bool, dtype: str = "f32") -> str:

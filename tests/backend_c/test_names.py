@@ -1,7 +1,6 @@
 """Text of a hostile model changes no token of the generated files."""
 
 import re
-import shutil
 import string
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dlc.graph import Graph
 from dlc.types import Type, f32
 from tests.backend_c.models import content, plan_of, shell, sums
 from tests.conftest import Golden
+from tests.tools import COMPILERS, CXX_COMPILERS
 
 HOSTILE = [
     "",
@@ -152,7 +152,7 @@ def test_sources_have_the_same_tokens_whatever_the_names(name: str) -> None:
         assert tokens(content(hostile, file).decode("ascii")) == tokens(content(plain, file).decode("ascii")), file
 
 
-@pytest.mark.parametrize("cc", [cc for cc in ("gcc", "clang") if shutil.which(cc)])
+@pytest.mark.parametrize("cc", COMPILERS)
 def test_hostile_sources_compile_and_define_nothing_else(cc: str, tmp_path: Path) -> None:
     everything = " ".join(HOSTILE)
     graph = with_origins(sums(everything, everything + "b", everything), tuple(n for n in HOSTILE if n))
@@ -164,7 +164,7 @@ def test_hostile_sources_compile_and_define_nothing_else(cc: str, tmp_path: Path
     assert defined[2::3] == ["model_call", "model_run"]
     assert ".init_array" not in shell("objdump", "-h", "model.o", cwd=tmp_path)
     quiet = ("-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only")
-    for cxx in filter(shutil.which, ("g++", "clang++")):
+    for cxx in CXX_COMPILERS:
         shell(cxx, "-x", "c++", *quiet, "model.h", cwd=tmp_path)
 
 

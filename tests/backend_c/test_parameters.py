@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,9 @@ from dlc.plan import parse_plan, plan_text, results_of
 from dlc.types import Type, f32, f64, i32
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Bench, content, plan_of, shell
+from tests.tools import COMPILERS, CXX_COMPILERS
 
 Array = np.ndarray[Any, np.dtype[Any]]
-COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
-CXX = [cxx for cxx in ("g++", "clang++") if shutil.which(cxx)]
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror")
 N = 5
 SQUARE = Type(f32, (N, N))
@@ -219,7 +217,7 @@ def test_names_that_c_could_take_for_something_else(tmp_path: Path) -> None:
     assert len(set(idents)) == len(idents) == 2 * len(names)
     for cc in COMPILERS:
         shell(cc, *STRICT, "-Wshadow", "-fsyntax-only", "use.c", cwd=tmp_path)
-    for cxx in CXX:
+    for cxx in CXX_COMPILERS:
         shell(
             cxx,
             "-x",

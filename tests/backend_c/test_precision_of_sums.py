@@ -11,7 +11,8 @@ from dlc_backend_c.target import CTarget
 
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled
-from tests.backend_c.test_schedules import COMPILERS, TARGETS
+from tests.backend_c.test_schedules import TARGETS
+from tests.tools import COMPILERS
 
 # Of terms that are all positive; one after another, 16384 of them are wrong by some 50 units.
 UNITS = 14

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget, target_
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Compiled, close, samples
+from tests.tools import COMPILERS
 
 TARGETS = [GENERIC, *([X86_64_V3] if target_for("native").vector_bytes >= 32 else [])]
-COMPILERS = [c for c in ("gcc", "clang") if shutil.which(c)]
 
 
 def conv(h: int, c: int, f: int, k: int, stride: int = 1, pad: int = 0, dilation: int = 1) -> str:

@@ -18,8 +18,8 @@ from dlc import Spec
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled
-from tests.backend_c.test_schedules import COMPILERS
 from tests.session.building import dlc
+from tests.tools import COMPILERS
 
 DIVISIONS = {"f32": "div", "f64": "div", "i32": "truncdiv"}
 TYPES = {"f32": "float", "f64": "double", "i32": "int"}

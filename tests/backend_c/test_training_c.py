@@ -17,12 +17,13 @@ from dlc.install import install
 from dlc.types import Array
 from tests.backend_c.bundles import bundle_of
 from tests.backend_c.models import Bench, shell
-from tests.backend_c.test_abi import CXX_COMPILERS, FORBIDDEN, defined
+from tests.backend_c.test_abi import FORBIDDEN, defined
+from tests.tools import COMPILERS, CXX_COMPILERS, SANITIZE, SANITIZING
 from tests.training.nets import NETS, module_of, torch_step
 
 PROGRAM = Path(__file__).parent / "programs" / "train.c"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wshadow")
-SANITIZE = ("-DHEAP", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CHECKED = ("-DHEAP", "-O1", "-g", *SANITIZE)
 MAPPED = """
     static unsigned char room[NET_WEIGHTS_BYTES + NET_ARENA_ALIGN];
     unsigned char *const weights = room + (size_t)(-(uintptr_t)room % NET_ARENA_ALIGN);
@@ -85,32 +86,32 @@ def learnt(name: str) -> Array:
     ("cc", "updates", "spec"),
     [
         ("gcc", "final", "cpu=generic"),
-        ("clang", "immediate", "weights=text arena=static cpu=generic"),
+        *[(cc, "immediate", "weights=text arena=static cpu=generic") for cc in COMPILERS[1:]],
         ("gcc", "immediate", "weights=map cpu=generic strict-float=yes"),
-        ("clang", "final", "cpu=native"),
+        *[(cc, "final", "cpu=native") for cc in COMPILERS[1:]],
     ],
 )
 def test_a_program_without_heap_learns_what_pytorch_learns(cc: str, updates: str, spec: str, tmp_path: Path) -> None:
     emitted(tmp_path, "mlp", f"{ADAM} updates={updates}", spec)
     own = ("-DOWN_ARENA",) if "arena=static" in spec else ()
     native = [f for f in target_for("native" if "native" in spec else "generic").flags if f.startswith("-m")]
-    other = "gcc" if cc == "clang" else "clang"
-    shell(other, *STRICT, *native, *own, "-fsyntax-only", "main.c", "net.c", cwd=tmp_path)
+    for other in {*COMPILERS} - {cc}:
+        shell(other, *STRICT, *native, *own, "-fsyntax-only", "main.c", "net.c", cwd=tmp_path)
     got = trained(tmp_path, cc, spec, ("-O1", *native))
     np.testing.assert_allclose(got, learnt("mlp"), rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize("cc", SANITIZING)
 @pytest.mark.parametrize("options", [ADAM, f"{ADAM} updates=immediate"])
 def test_sanitizers_find_nothing(cc: str, options: str, tmp_path: Path) -> None:
     emitted(tmp_path, "conv", options, "cpu=generic")
-    got = trained(tmp_path, cc, "cpu=generic", SANITIZE)
+    got = trained(tmp_path, cc, "cpu=generic", CHECKED)
     np.testing.assert_allclose(got, learnt("conv"), rtol=2e-5, atol=2e-6)
 
 
 def test_steps_that_are_summed_are_clean_too(tmp_path: Path) -> None:
     emitted(tmp_path, "conv", f"{ADAM} accumulate=3 clip=0.5", "cpu=generic arena=static weights=text")
-    got = trained(tmp_path, "gcc", "arena=static", SANITIZE)
+    got = trained(tmp_path, "gcc", "arena=static", CHECKED)
     assert np.isfinite(got).all() and got[0] == pytest.approx(learnt("conv")[0])
 
 

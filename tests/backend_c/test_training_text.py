@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.backend_c.bundles import bundle_of, trainer
 from tests.backend_c.models import Bench, content, numbers, shell
 from tests.backend_c.test_names import HOSTILE, tokens
 from tests.conftest import Golden
+from tests.tools import COMPILERS, CXX_COMPILERS
 from tests.training.nets import NETS, module_of
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wtrigraphs")
@@ -54,7 +54,7 @@ def test_sources_have_the_same_tokens_whatever_the_names(name: str, updates: str
         assert tokens(text(hostile, file)) == tokens(text(plain, file)), file
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize("cc", COMPILERS)
 def test_hostile_sources_compile(cc: str, tmp_path: Path) -> None:
     everything = " ".join(HOSTILE)
     artifact = emitted(
@@ -64,7 +64,7 @@ def test_hostile_sources_compile(cc: str, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content(artifact, name))
     shell(cc, *STRICT, "-O0", "-c", "net.c", cwd=tmp_path)
     assert ".init_array" not in shell("objdump", "-h", "net.o", cwd=tmp_path)
-    for cxx in filter(shutil.which, ("g++", "clang++")):
+    for cxx in CXX_COMPILERS:
         shell(cxx, "-x", "c++", "-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only", "net.h", cwd=tmp_path)
 
 

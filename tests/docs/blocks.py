@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tools import missing
+
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("**/*.md")))
 RUN_BY_CI = ("build-and-run", "test")
@@ -47,8 +49,8 @@ class Block:
         if self.mark in RUN_BY_CI:
             return "run by .ci/run"
         if self.mark.startswith("needs: "):
-            missing = [tool for tool in self.mark.split()[1:] if shutil.which(tool) is None]
-            return f"not installed: {', '.join(missing)}" if missing else ""
+            absent = missing(self.mark.split()[1:])
+            return f"not installed: {absent}" if absent else ""
         return self.mark.partition("not run: ")[2] if self.mark.startswith("not run:") else ""
 
     def __str__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import pytest
 from dlc_backend_c.target import GENERIC, target_for
@@ -14,6 +13,7 @@ from tests.frontend_kernel.compiled import check_compiled
 from tests.frontend_kernel.properties import check_forward, check_gradient, check_scatter, check_second_order
 from tests.frontend_kernel.random_cases import cases, random_case
 from tests.frontend_kernel.small_language import Case
+from tests.tools import COMPILERS
 
 SEEDS = st.integers(0, 1 << 20)
 QUIET = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
@@ -49,7 +49,7 @@ def test_second_order(case: Case, seed: int) -> None:
     check_second_order(case, seed)
 
 
-@pytest.mark.parametrize("cc", [c for c in ("gcc", "clang") if shutil.which(c)])
+@pytest.mark.parametrize("cc", COMPILERS)
 def test_compiled(cc: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Thirty kernels and their gradients, in float and double, in one library per compiler."""
     rng = random.Random(cc)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -18,15 +17,15 @@ from dlc.manifest import read_manifest
 from tests.models.building import Bench, assert_close, reference
 from tests.models.writing import Array
 from tests.models.zoo import bert, gpt, light, mobilenet_v2
+from tests.tools import COMPILERS, SANITIZE, SANITIZING
 
-COMPILERS = tuple(cc for cc in ("gcc", "clang") if shutil.which(cc))
 # `native` may use vector extensions of the compilers; `generic` is the language and nothing else.
 STRICT: Mapping[str, tuple[str, ...]] = {
     "generic": ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"),
     "x86-64-v3": ("-std=c99", "-Wall", "-Wextra", "-Werror", "-march=x86-64-v3"),
 }
 # Not optimised, or clang takes longer to instrument one network than all others take to run.
-SANITIZE = ("-O0", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CHECKED = ("-O0", "-g0", *SANITIZE)
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "shufflenet": lambda: light("shufflenet", seed=2),
     "mobilenet": lambda: mobilenet_v2(size=64),
@@ -240,9 +239,9 @@ def test_no_warning_from_an_optimising_compiler(cc: str, cpu: str, generated: So
     shell(cc, *STRICT[cpu], "-O2", "-c", "model.c", "-o", f"model_{cc}.o", cwd=generated.directory)
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_no_warning_and_no_fault_under_the_sanitizers(cc: str, cpu: str, generated: Sources) -> None:
-    command = (cc, *STRICT[cpu], *SANITIZE, *generated.files, "model_drive.c", "main.c", "-lm", "-o", f"program_{cc}")
+    command = (cc, *STRICT[cpu], *CHECKED, *generated.files, "model_drive.c", "main.c", "-lm", "-o", f"program_{cc}")
     shell(*command, cwd=generated.directory)
     run_and_compare(f"./program_{cc}", generated.directory, generated)
 
@@ -254,7 +253,7 @@ def test_nothing_writable_belongs_to_the_program(generated: Sources, cpu: str) -
     assert [name for kind, name in symbols if kind in "bBdDcC"] == []
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_two_models_in_one_program(cc: str, bench: Bench, place: Path) -> None:
     first = sources(bench, bert(layers=1), place / "first", "generic", "first")
     second = sources(bench, gpt(layers=1), place / "second", "generic", "second")
@@ -267,14 +266,14 @@ def test_two_models_in_one_program(cc: str, bench: Bench, place: Path) -> None:
         "int first_drive(void), second_drive(void);\nint main(void) { return first_drive() | second_drive(); }\n"
     )
     files = (*first.files, *second.files, "first_drive.c", "second_drive.c", "main.c")
-    shell(cc, *STRICT["generic"], *SANITIZE, *files, "-lm", "-o", "program", cwd=together)
+    shell(cc, *STRICT["generic"], *CHECKED, *files, "-lm", "-o", "program", cwd=together)
     run_and_compare("./program", together, first, second)
 
 
-@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_two_threads_with_an_arena_each(cc: str, bench: Bench, place: Path) -> None:
     found = sources(bench, mobilenet_v2(size=64), place, "x86-64-v3")
     found.write(THREADS, "threads.c")
-    command = (cc, *STRICT["x86-64-v3"], *SANITIZE, "-pthread", *found.files, "threads.c", "-lm", "-o", "program")
+    command = (cc, *STRICT["x86-64-v3"], *CHECKED, "-pthread", *found.files, "threads.c", "-lm", "-o", "program")
     shell(*command, cwd=found.directory)
     shell("./program", cwd=found.directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import cache
 from typing import Any
 
@@ -25,10 +24,10 @@ from dlc.passes.lower import Lower
 from dlc.report import Report
 from dlc.types import DType, Type, f16, f32, f64, i64, u32
 from tests.backend_c.harness import Compiled
+from tests.tools import COMPILERS
 
 Array = Any
 SEED, STEP = Input("seed", Type(i64, ())), Input("step", Type(i64, ()))
-COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 # counter, key, block: philox4x32 10 of kat_vectors in Random123 1.14.
 KNOWN = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
