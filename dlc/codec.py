@@ -61,6 +61,8 @@ def encode(state: State) -> dict[str, Payload]:
                 "facts": dict(state.facts),
             }
             return {"artifact": _json(head), **{_FILE + name: content for name, content in state.files.items()}}
+        case _:  # pyright: ignore[reportUnnecessaryComparison]  # a plugin may return anything
+            raise TypeError(f"a step gives a graph, a plan or an artifact, not {type(state).__name__}")
 
 
 def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context) -> State:

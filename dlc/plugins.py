@@ -43,11 +43,21 @@ class Plugin:
     reason: str = ""
     """Why it is not ok."""
 
+    @property
+    def title(self) -> str:
+        """How messages call it: "timer (dlc-timer 1.2)"."""
+        return f"{self.name} ({self.distribution} {self.version})"
+
+    @property
+    def package(self) -> str:
+        """Top-level package of its code."""
+        return self.module.partition(".")[0]
+
     def problem(self) -> Diagnostic:
         """The warning for a plugin that does not work."""
         return Diagnostic(
             "broken-plugin" if self.state == "broken" else "incompatible-plugin",
-            f"plugin {self.name} ({self.distribution} {self.version}) is skipped: {self.reason}",
+            f"plugin {self.title} is skipped: {self.reason}",
             severity="warning",
             help=f"update it, or remove it with: pip uninstall {self.distribution}",
         )
@@ -73,7 +83,7 @@ def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
         plugin = _plugin(point)
         other = found.get(point.name)
         if other and (other.distribution, other.module) != (plugin.distribution, plugin.module):
-            raise _clash("plugins", point.name, _title(other), _title(plugin), other.distribution)
+            raise _clash("plugins", point.name, other.title, plugin.title, other.distribution)
         found[point.name] = replace(plugin, state="blocked", reason="disabled") if plugin.name in blocked else plugin
     return tuple(found.values())
 
@@ -186,7 +196,7 @@ def _implementations(manager: "PluginManager", hook: str) -> Iterable[Callable[.
 
 def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[Kind, ...]) -> Registry:
     tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
-    titles = {plugin.name: _title(plugin) for plugin in plugins}
+    titles = {plugin.name: plugin.title for plugin in plugins}
     for entry in (e for one in loaded for e in one.entries):
         other = tables[entry.kind].setdefault(entry.name, entry)
         if other is not entry:
@@ -201,11 +211,7 @@ def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[K
 
 
 def _observers(loaded: list[_Loaded], hook: str) -> tuple[Observer, ...]:
-    return tuple(Observer(_title(one.plugin), h) for one in loaded for h in _implementations(one.manager, hook))
-
-
-def _title(plugin: Plugin) -> str:
-    return f"{plugin.name} ({plugin.distribution} {plugin.version})"
+    return tuple(Observer(one.plugin.title, h) for one in loaded for h in _implementations(one.manager, hook))
 
 
 def _clash(kind: str, name: str, first: str, second: str, disable: str) -> DlcError:

@@ -229,7 +229,8 @@ class Registry:
             for observer in tuple(working):
                 try:
                     observer.call(event=event)
-                except Exception as problem:  # noqa: BLE001  # a viewer's failure must not cost the build
+                # A viewer's failure must not cost the build.
+                except (Exception, SystemExit) as problem:  # noqa: BLE001
                     working.remove(observer)
                     tell(failed_hook(observer.plugin, "dlc_step_done", problem))
 
@@ -252,7 +253,8 @@ def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[st
         return kind().sniff(source)
     except DlcError:
         raise  # the file cannot be read
-    except Exception as problem:  # noqa: BLE001  # one frontend's mistake must not keep others from reading the file
+    # One frontend's mistake must not keep others from reading the file.
+    except (Exception, SystemExit) as problem:  # noqa: BLE001
         broken.append(f"frontend {name} cannot tell: {reason_of(problem)}")
         return False
 

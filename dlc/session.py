@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from dlc import __version__
 from dlc.code_digest import code_digest
-from dlc.diagnostics import DlcError, error
+from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.hashing import content_sha256
 from dlc.interfaces import Artifact, Job, StepDone
 from dlc.libraries import versions
@@ -103,9 +103,10 @@ class _Made(Generic[T]):
 class StepFailed(Exception):
     """A stage broke with something that is not a DlcError: a bug in dlc or a plugin, not in the model."""
 
-    def __init__(self, spec: str, input_text: str) -> None:
+    def __init__(self, spec: str, input_text: str, package: str = "dlc", nodes: tuple[str, ...] = ()) -> None:
+        """What ran on which input, the package whose code it is, and the model's nodes it was at, where known."""
         super().__init__(f"internal error in {spec}")
-        self.spec, self.input_text = spec, input_text
+        self.spec, self.input_text, self.package, self.nodes = spec, input_text, package, nodes
 
 
 def _ignore(spec: str) -> None:
@@ -149,31 +150,31 @@ class Session:
 
     def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
         """The result of running the stage, saved under its key."""
-        from dlc.aspects import aspects_of
-        from dlc.codec import encode, kind_of
-
         self.on_start(stage.spec)
-        report = Report()
         value_in = given.value  # loading it may run an earlier step again; that is not this step's time
-        start = time.perf_counter()
-        value = self._run(stage, value_in, report)
-        elapsed = (time.perf_counter() - start) * 1000
-        state = cast("State", value)
-        outputs = encode(state)
-        kind, digest, aspects = kind_of(state), _digest(state, outputs), aspects_of(state)
-        self.cache.save(key, outputs, Story(kind, digest, elapsed, report, aspects).to_meta())
-        return _Made(value, kind, digest, aspects, outputs, report, elapsed)
+        made = self._run(stage, value_in)
+        self.cache.save(
+            key, made.outputs, Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects).to_meta()
+        )
+        return made
 
-    def _run(self, stage: Stage[S, T], value: S, report: Report) -> T:
+    def _run(self, stage: Stage[S, T], value: S) -> _Made[T]:
+        """Run the stage and encode what it gave, which is no state when a plugin does not keep to its interface."""
+        from dlc.owner import origin_of, owner_of
+
         try:
-            return stage.run(value, report)
-        except DlcError:
-            raise
-        # Anything else is a bug: it is re-raised with the input that reproduces it, for the reporter of bugs.
-        except Exception as bug:
+            return _make(stage, value)
+        except DlcError as problem:
+            if problem.exit_code is not ExitCode.BUG or owner_of(problem, stage.package) is None:
+                raise
+            broken: BaseException = problem
+        # Anything else is a bug, and so is a step that ends the process: it is re-raised with the input that reproduces
+        # it, for the reporter of bugs.
+        except (Exception, SystemExit) as bug:  # noqa: BLE001
             if isinstance(bug, OSError) and bug.errno in _FULL:
                 raise _no_space(stage.spec, bug) from None
-            raise StepFailed(stage.spec, _readable(value)) from bug
+            broken = bug
+        raise StepFailed(stage.spec, _readable(value), stage.package, origin_of(broken, value)) from broken
 
     def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
         story = Story.of(record)
@@ -269,6 +270,20 @@ class Session:
             return made, False
 
 
+def _make(stage: Stage[S, T], given: S) -> _Made[T]:
+    """What a stage gives, as value and as bytes."""
+    from dlc.aspects import aspects_of
+    from dlc.codec import encode, kind_of
+
+    report = Report()
+    start = time.perf_counter()
+    value = stage.run(given, report)
+    elapsed = (time.perf_counter() - start) * 1000
+    state = cast("State", value)
+    outputs = encode(state)
+    return _Made(value, kind_of(state), _digest(state, outputs), aspects_of(state), outputs, report, elapsed)
+
+
 def code_lines(*packages: str) -> Lines:
     """Key lines for what depends on the code of dlc and of these packages."""
     others = [p for p in dict.fromkeys(packages) if p != "dlc"]
@@ -325,6 +340,7 @@ def _view(payload: Payload) -> memoryview:
 
 
 def _readable(value: object) -> str:
+    """What reproduces a step, where text can: an artifact's files are no input of `dlc opt`."""
     from dlc.state_text import print_state
 
-    return print_state(value)
+    return "" if isinstance(value, Artifact) else print_state(value)

@@ -113,7 +113,8 @@ def _plugin_commands() -> dict[str, Any]:
     for hook in load_registry(kinds=()).commands:
         try:
             hook.call(app=found)
-        except Exception as problem:  # noqa: BLE001  # one plugin's mistake must not hide the commands of others
+        # One plugin's mistake must not hide the commands of others.
+        except (Exception, SystemExit) as problem:  # noqa: BLE001
             typer.echo(render(failed_hook(hook.plugin, "dlc_commands", problem)), err=True)
     if not found.registered_commands and not found.registered_groups:
         return {}

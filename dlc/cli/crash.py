@@ -1,45 +1,76 @@
-"""What to say when dlc itself is at fault: a file that reproduces the failure, and the command that does."""
+"""What to say when something broke that should not: whose fault it is, and a file with what reproduces it."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.diagnostics import Diagnostic, escape
+from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
+from dlc.owner import owner_of
+from dlc.session import StepFailed
 
 if TYPE_CHECKING:
-    from dlc.session import StepFailed
+    from dlc.plugins import Plugin
 
 
-def step_crash(failed: StepFailed) -> Diagnostic:
-    """A step broke: its input is written to `dlc-crash-<digest>.dlc` in the current directory."""
+def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
+    """A failure as an error for the user: of the plugin it belongs to (PLUGIN), or else of dlc (BUG).
+
+    The traceback is written to `dlc-crash-<digest>` in the current directory: for a step with its input, as a `.dlc`
+    file that `dlc opt` runs again, and otherwise as text with the command line.
+    """
+    failed = bug if isinstance(bug, StepFailed) else None
+    cause = (failed.__cause__ if failed else None) or bug
+    owner = owner_of(cause, failed.package if failed else "")
+    where = f" in {failed.spec}" if failed else ""
+    name, kept = _keep(cause, failed, arguments)
+    told = cause.diagnostics if isinstance(cause, DlcError) else ()
+    first = [d.message for d in told] or [f"{type(cause).__name__}: {cause}"]
+    diagnostic = Diagnostic(
+        "plugin-failed" if owner else "internal-error",
+        f"plugin {owner.title} failed{where}" if owner else f"internal error{where}",
+        location=Location(node=", ".join(failed.nodes)) if failed and failed.nodes else None,
+        notes=(*first, *([] if told else _places(cause)), kept),
+        help=_help(failed, name, owner),
+    )
+    return DlcError(diagnostic, exit_code=ExitCode.PLUGIN if owner else ExitCode.BUG)
+
+
+def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[str]) -> tuple[str, str]:
+    """(name of the file that holds the traceback, or "" if it cannot be written; what to say of it)."""
     from dlc import __version__
 
-    cause = failed.__cause__ or failed
-    trace = [escape(line) for part in traceback.format_exception(cause) for line in part.rstrip().splitlines()]
-    name = f"dlc-crash-{sha256((failed.spec + failed.input_text).encode()).hexdigest()[:12]}.dlc"
-    head = [f"# RUN: {failed.spec}", f"# dlc {__version__}", "#", *(f"# {line}" for line in trace)]
-    notes = [f"{type(cause).__name__}: {cause}", *_places(cause)]
+    trace = "".join(traceback.format_exception(cause))
+    shown = [escape(line) for line in trace.splitlines()]
+    again = failed is not None and bool(failed.input_text)
+    if failed and again:
+        head = [f"# RUN: {failed.spec}", f"# dlc {__version__}", "#", *(f"# {line}" for line in shown)]
+        text, key = "\n".join([*head, failed.input_text]), failed.spec + failed.input_text
+    else:
+        command = f"dlc {' '.join(map(escape, arguments))}"
+        text, key = "\n".join([command, f"dlc {__version__}", "", *shown, ""]), command + trace
+    digest = sha256(key.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+    name = f"dlc-crash-{digest}.{'dlc' if again else 'txt'}"
     try:
-        Path(name).write_text("\n".join([*head, failed.input_text]), encoding="utf-8")
+        Path(name).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
-        notes.append(f"{name} could not be written: {problem.strerror}")
-        return _diagnostic(f"internal error in {failed.spec}", notes, "please report it with this message")
-    notes.append(f"what reproduces it is in {name}; it holds the graph, not the weights")
-    help = f"dlc opt {name}" if failed.input_text else f"the model itself is what reproduces it; {name} has the trace"
-    return _diagnostic(f"internal error in {failed.spec}", notes, f"{help}; please report it with that file")
+        return "", f"{name} could not be written: {problem.strerror}"
+    if again:
+        return name, f"the traceback and what reproduces it are in {name}; it holds the graph, not the weights"
+    return name, f"the traceback is in {name}" + ("; the model itself is what reproduces it" if failed else "")
 
 
-def tool_crash(bug: Exception) -> Diagnostic:
-    """Something outside every step broke."""
-    notes = [f"{type(bug).__name__}: {bug}", *_places(bug)]
-    return _diagnostic("internal error", notes, "please report it with the command line and this message")
-
-
-def _diagnostic(message: str, notes: list[str], help: str) -> Diagnostic:
-    return Diagnostic("internal-error", message, notes=tuple(notes), help=help)
+def _help(failed: StepFailed | None, name: str, owner: Plugin | None) -> str:
+    again = f"dlc opt {name} runs the step again; " if name and failed and failed.input_text else ""
+    what = "that file" if name else "the command line and this message"
+    if owner is None:
+        return f"{again}please report it with {what}"
+    return (
+        f'{again}send {what} to the authors of {owner.distribution}; without it: [plugins] disable = ["{owner.name}"]'
+    )
 
 
 def _places(bug: BaseException) -> list[str]:

@@ -6,13 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
-
-if TYPE_CHECKING:
-    from dlc.session import StepFailed
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -107,24 +104,24 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
         outcome = _interrupted(terminal)
     except BrokenPipeError:
         return _quiet_pipe()
-    # Whatever else a command raises is a bug, to be reported with what reproduces it, never shown as a bare traceback.
-    except Exception as bug:  # noqa: BLE001
-        terminal.tell(_bug(bug))
-        outcome = Outcome(code=ExitCode.BUG)
+    # Whatever else a command raises is a bug of dlc or of a plugin, to be reported with what reproduces it, never shown
+    # as a bare traceback.
+    except (Exception, SystemExit) as bug:
+        from dlc.cli.crash import crash
+        from dlc.owner import owner_of
+
+        # A command of a plugin may end the process as it likes, as completion does; code that dlc calls may not.
+        if isinstance(bug, SystemExit) and not (_command_words(arguments) and owner_of(bug)):
+            raise
+        told = crash(bug, arguments)
+        terminal.tell(*told.diagnostics)
+        outcome = Outcome(code=told.exit_code)
     return finish(arguments, terminal, outcome)
 
 
 def _interrupted(terminal: Terminal) -> Outcome:
     terminal.tell(Diagnostic("interrupted", "interrupted; no output was written"))
     return Outcome(code=ExitCode.INTERRUPTED)
-
-
-def _bug(bug: Exception) -> Diagnostic:
-    from dlc.cli.crash import step_crash, tool_crash
-    from dlc.session import StepFailed
-
-    failed: StepFailed | None = bug if isinstance(bug, StepFailed) else None
-    return step_crash(failed) if failed else tool_crash(bug)
 
 
 def _usage(problem: Exception, arguments: Sequence[str]) -> DlcError | None:

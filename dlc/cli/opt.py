@@ -31,6 +31,8 @@ Pipeline = Annotated[
     typer.Option("--pipeline", "-p", metavar="SPEC", help="What to run; the `# RUN:` line of the file by default."),
 ]
 _RUN = "# RUN:"
+_BACKEND = ("accept", "emit", "build")
+"""Steps of a backend, which crash files have in place of a pipeline; all but the first write the program."""
 _EXPECTED = "\n----\n"
 """What separates input and expected output in a test's file."""
 
@@ -51,20 +53,20 @@ def opt(
     terminal.quiet = quiet
     space = Workspace.open(terminal)
     text = _read(file)
-    wanted, origin, target = _wanted(text, pipeline, file)
+    wanted, origin, last = _wanted(text, pipeline, file)
     state = _parse(space, text, file)
     steps = _steps(space, wanted, origin, set or [], without or [])
     names = [step.name for step in steps]
     if print_after not in ("", "all", *names):
         raise no_step("--print-after", print_after, ["all", *names])
-    return _run(space, file, state, steps, target, print_after)
+    return _run(space, file, state, steps, last, print_after)
 
 
 def _run(
-    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], target: str, print_after: str
+    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], last: str, print_after: str
 ) -> Outcome:
     from dlc.cache import Cache, MemoryStore
-    from dlc.driver import apply, emit
+    from dlc.driver import accept, apply, emit
     from dlc.session import Handle
     from dlc.state_text import print_state
 
@@ -79,17 +81,21 @@ def _run(
             handle = done[-1].handle
             if print_after in ("all", step.name):
                 shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
-        if target:
+        if last:
+            word, _, target = last.partition(" ")
             spec = Spec.parse(target, _RUN)
             backend, package = space.registry.backend(spec), space.registry.find("backends", spec).package
-            done.append(emit(backend, package, handle, session, file.stem))
+            if word == "accept":
+                done.append(accept(backend, package, handle, session))
+            else:
+                done.append(emit(backend, package, handle, session, file.stem))
             handle = done[-1].handle
     if done and not space.terminal.quiet:
         space.terminal.log(step_table(done))
     text = print_state(handle.value)
     data = {"steps": [step_json(step) for step in done], "kind": handle.kind, "text": text}
-    last_is_shown = bool(shown) and (print_after == "all" or bool(steps and steps[-1].name == print_after))
-    return Outcome("\n".join(shown if last_is_shown and not target else [*shown, text]), data)
+    is_shown = bool(shown) and (print_after == "all" or bool(steps and steps[-1].name == print_after))
+    return Outcome("\n".join(shown if is_shown and not last else [*shown, text]), data)
 
 
 def _read(file: Path) -> str:
@@ -107,17 +113,17 @@ def _read(file: Path) -> str:
 
 
 def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, str]:
-    """(pipeline, where it comes from, spec of the backend that writes the program or "").
+    """(pipeline, where it comes from, step of a backend that comes last or "").
 
-    A crash file of a backend has `emit c{…}` or `build c{…}` in place of a pipeline.
+    A crash file of a backend has `accept c{…}`, `emit c{…}` or `build c{…}` in place of a pipeline.
     """
     if pipeline is not None:
         return pipeline, "--pipeline", ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(_RUN):
             found = line.removeprefix(_RUN).strip()
-            if found.startswith(("emit ", "build ")):
-                return "", f"{file}:{number}", found.partition(" ")[2]
+            if found.startswith(tuple(f"{word} " for word in _BACKEND)):
+                return "", f"{file}:{number}", found
             return found, f"{file}:{number}", ""
     raise error(
         "no-pipeline",

@@ -1,7 +1,9 @@
 """The command line, run inside the test's process in a directory and with a cache of its own."""
 
+import importlib
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,7 @@ class Ran:
 
 
 Dlc = Callable[..., Ran]
+Install = Callable[[str, str], None]
 
 
 def steady(text: str) -> str:
@@ -77,6 +80,25 @@ def dlc(capsys: pytest.CaptureFixture[str]) -> Dlc:
         return Ran(" ".join(words), code, out, err)
 
     return call
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """`install(name, code)`: what pip would leave of a distribution dlc-NAME with one module."""
+    place = tmp_path / "site"
+    place.mkdir()
+    monkeypatch.setattr(sys, "path", [str(place), *sys.path])
+
+    def make(name: str, code: str) -> None:
+        info = place / f"dlc_{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dlc-{name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[dlc]\n{name} = dlc_cli_test_{name}\n")
+        (place / f"dlc_cli_test_{name}.py").write_text(code)
+        monkeypatch.delitem(sys.modules, f"dlc_cli_test_{name}", raising=False)
+        importlib.invalidate_caches()
+
+    return make
 
 
 @pytest.fixture(scope="session")
