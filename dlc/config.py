@@ -58,6 +58,8 @@ class Config:
     """By dotted key, for example "target.host.backend"."""
     file: Path | None = None
     """The file that was read."""
+    text: str = ""
+    """What it held."""
 
     def __getitem__(self, key: str) -> Setting:
         """The setting of a key that has a default or was given."""

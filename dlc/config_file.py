@@ -1,8 +1,9 @@
 """The configuration file: find it, read it, and say everything that is wrong in it at once."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,18 +13,31 @@ from dlc.spec import Spec
 from dlc.spec.convert import Problem, read
 from dlc.toml_places import line_of
 
+Trusts = Callable[[Path, str], bool]
+"""Whether the user trusts a configuration file with this text."""
 
-def load_config(start: Path, file: Path | None = None) -> Config:
+_REMEDY = "read the file; then `dlc trust` trusts it as it is now, and --trust-config does for one run"
+
+
+def nobody(file: Path, text: str) -> bool:
+    """Trusts no file: for whoever builds nothing."""
+    del file, text
+    return False
+
+
+def load_config(start: Path, file: Path | None = None, trusts: Trusts = nobody) -> Config:
     """Defaults under `file`, or under the configuration file found from directory `start`.
 
-    Raises DlcError (USAGE) with everything that is wrong in the file.
+    Options of targets and pipelines that run something are refused where they are used, unless `trusts` says that the
+    user trusts the file. Raises DlcError (USAGE) with everything that is wrong in the file.
     """
     found = file or find_file(start)
     if found is None:
         return default_config()
     text = _read(found)
     table = _table(found, text)
-    return replace(default_config().with_settings(_Reader(found, text).settings(table)), file=found)
+    settings = _Reader(found, text, trusts).settings(table)
+    return replace(default_config().with_settings(settings), file=found, text=text)
 
 
 def find_file(start: Path) -> Path | None:
@@ -47,9 +61,10 @@ def find_file(start: Path) -> Path | None:
 class _Reader:
     """Turns the tables of one file into settings, collecting every problem."""
 
-    def __init__(self, file: Path, text: str) -> None:
+    def __init__(self, file: Path, text: str, trusts: Trusts) -> None:
         self.file = file
         self.text = text
+        self.trusts = trusts
         self.prefix = ("tool", "dlc") if file.name == "pyproject.toml" else ()
         self.problems: list[Diagnostic] = []
 
@@ -91,7 +106,7 @@ class _Reader:
             return self.file.parent / value
         text = _text_of(value)
         if doc.kind is Spec and isinstance(text, str):
-            return Spec.parse(text, self.place(path))
+            return Spec.parse(text, self.place(path), self.foreign)
         return read(doc.kind, text)
 
     def pipeline(self, path: tuple[str, ...], value: object) -> Pipeline:
@@ -99,7 +114,13 @@ class _Reader:
         texts = _text_of(value)
         if isinstance(texts, str):
             texts = (texts,)
-        return tuple(spec for text in texts for spec in Spec.parse_pipeline(text, self.place(path, text)))
+        places = [(text, self.place(path, text)) for text in texts]
+        return tuple(spec for text, place in places for spec in Spec.parse_pipeline(text, place, self.foreign))
+
+    @cached_property
+    def foreign(self) -> str:
+        """What to do about options that run something; asked only for a file with targets or pipelines."""
+        return "" if self.trusts(self.file, self.text) else _REMEDY
 
     def unknown(self, path: tuple[str, ...], name: str) -> None:
         known = {doc.key.split(".")[len(path)] for doc in KEYS if matches(doc, path)}

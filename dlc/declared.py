@@ -90,12 +90,11 @@ def _option(line: ast.stmt) -> OptionDoc:
         case ast.AnnAssign(
             target=ast.Name(id=name),
             annotation=annotation,
-            value=ast.Call(func=ast.Name(id="option"), args=[default, ast.Constant(value=str(doc))]),
+            value=ast.Call(func=ast.Name(id="option"), args=[default, ast.Constant(value=str(doc))], keywords=keywords),
         ):
-            kind = _type(annotation)
-            return OptionDoc(
-                name.rstrip("_").replace("_", "-"), describe(kind), format_option(kind, _value(default)), doc
-            )
+            kind, key = _type(annotation), name.rstrip("_").replace("_", "-")
+            runs = any(word.arg == "runs" and _value(word.value) for word in keywords)
+            return OptionDoc(key, describe(kind), format_option(kind, _value(default)), doc, runs)
         case _:
             raise _NotLiteral
 

@@ -129,6 +129,7 @@ def build(
     stats: Stats = False,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
     jobs: flags.Jobs = 0,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
@@ -141,10 +142,10 @@ def build(
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
     wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, jobs)
-    config = configuration(flags.CacheFlags(cache, cache_dir))
+    config = configuration(flags.CacheFlags(cache, cache_dir, trust_config))
     if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
         return found
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
     prepared = space.prepare(chosen)
     if print_pipeline:
         return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})

@@ -81,6 +81,7 @@ def why(
     grad: flags.Grad = None,
     train: flags.Train = None,
     cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
     json: flags.Json = False,
 ) -> Outcome:
     """Why a build misses the cache; after a build, how it differs from the one before. Takes the flags of build."""
@@ -88,7 +89,7 @@ def why(
     from dlc.why import explain, to_json
 
     terminal: Terminal = ctx.obj
-    space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir))
+    space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir, trust_config))
     prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train))
     with opened_cache(terminal, space.config, may_be_absent=True) as cache:
         found = explain(

@@ -10,10 +10,11 @@ from typing import Final
 
 @dataclass(frozen=True)
 class CacheFlags:
-    """Which cache, and how."""
+    """Which cache, and how; and whether the directory's configuration is trusted, as all that reads it gets these."""
 
     mode: str | None = None
     directory: Path | None = None
+    trust_config: bool = False
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,14 @@ CacheDir = Annotated[
         rich_help_panel=_CACHE,
     ),
 ]
+TrustConfig = Annotated[
+    bool,
+    typer.Option(
+        "--trust-config",
+        help="Let this directory's configuration say what is run, this once; dlc trust says so for good.",
+        rich_help_panel=_CACHE,
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(

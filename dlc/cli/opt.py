@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from dlc.diagnostics import ExitCode, Location, error
 from dlc.spec import Spec
 
 if TYPE_CHECKING:
+    from dlc.backend import Backend
+    from dlc.config import Pipeline as Pipelined
     from dlc.graph.graph import Graph
     from dlc.plan import Plan
     from dlc.recipe import Step
@@ -33,8 +36,19 @@ Pipeline = Annotated[
 _RUN = "# RUN:"
 _BACKEND = ("accept", "emit", "build")
 """Steps of a backend, which crash files have in place of a pipeline; all but the first write the program."""
+_REMEDY = "read the file; then --trust-config lets its options run what they name"
 _EXPECTED = "\n----\n"
 """What separates input and expected output in a test's file."""
+
+
+@dataclass(frozen=True)
+class _Last:
+    """A step of a backend behind the pipeline."""
+
+    word: str
+    """One of `_BACKEND`."""
+    backend: Backend
+    package: str
 
 
 def opt(
@@ -44,6 +58,7 @@ def opt(
     print_after: PrintAfter = "",
     set: flags.Set = None,
     without: flags.Without = None,
+    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -51,19 +66,21 @@ def opt(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    space = Workspace.open(terminal)
+    space = Workspace.open(terminal, flags.CacheFlags(trust_config=trust_config))
     text = _read(file)
     wanted, origin, last = _wanted(text, pipeline, file)
+    foreign = "" if trust_config or pipeline is not None else _REMEDY
     state = _parse(space, text, file)
-    steps = _steps(space, wanted, origin, set or [], without or [])
+    steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), set or [], without or [])
+    backend = _backend(space, last, origin, foreign) if last else None
     names = [step.name for step in steps]
     if print_after not in ("", "all", *names):
         raise no_step("--print-after", print_after, ["all", *names])
-    return _run(space, file, state, steps, last, print_after)
+    return _run(space, file, state, steps, backend, print_after)
 
 
 def _run(
-    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], last: str, print_after: str
+    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], last: _Last | None, print_after: str
 ) -> Outcome:
     from dlc.cache import Cache, MemoryStore
     from dlc.driver import accept, apply, emit
@@ -82,13 +99,10 @@ def _run(
             if print_after in ("all", step.name):
                 shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
         if last:
-            word, _, target = last.partition(" ")
-            spec = Spec.parse(target, _RUN)
-            backend, package = space.registry.backend(spec), space.registry.find("backends", spec).package
-            if word == "accept":
-                done.append(accept(backend, package, handle, session))
+            if last.word == "accept":
+                done.append(accept(last.backend, last.package, handle, session))
             else:
-                done.append(emit(backend, package, handle, session, file.stem))
+                done.append(emit(last.backend, last.package, handle, session, file.stem))
             handle = done[-1].handle
     if done and not space.terminal.quiet:
         space.terminal.log(step_table(done))
@@ -139,8 +153,15 @@ def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
     return parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), stand_in, str(file))
 
 
-def _steps(space: Workspace, pipeline: str, origin: str, settings: list[str], without: list[str]) -> tuple[Step, ...]:
+def _steps(space: Workspace, wanted: Pipelined, settings: list[str], without: list[str]) -> tuple[Step, ...]:
     from dlc.recipe import expand_pipeline, named_pipelines, resolve_steps
 
-    specs = expand_pipeline(Spec.parse_pipeline(pipeline, origin), named_pipelines(space.registry, space.config))
+    specs = expand_pipeline(wanted, named_pipelines(space.registry, space.config))
     return resolve_steps(space.registry, specs, settings=settings, without=without)
+
+
+def _backend(space: Workspace, last: str, origin: str, foreign: str) -> _Last:
+    """What a step of a backend, as `emit c{…}`, asks for."""
+    word, _, target = last.partition(" ")
+    spec = Spec.parse(target, origin, foreign)
+    return _Last(word, space.registry.backend(spec), space.registry.find("backends", spec).package)

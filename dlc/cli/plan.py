@@ -44,6 +44,7 @@ def plan(
     train: flags.Train = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -57,7 +58,7 @@ def plan(
     terminal.quiet = quiet
     check_outputs({"--html": html}, (model,))
     chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train)
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
     prepared = space.prepare(chosen)
     _check(prepared.recipe)
     steps: list[StepResult[Any]] = []

@@ -25,7 +25,7 @@ VALUES: Final = {
 }
 """Flags that take a value, by what they mean."""
 
-SWITCHES: Final = {"--quiet": "quiet", "-q": "quiet", "--json": "json"}
+SWITCHES: Final = {"--quiet": "quiet", "-q": "quiet", "--json": "json", "--trust-config": "trust"}
 _READING: Final = (None, "rw", "ro", "require")
 
 
@@ -85,4 +85,4 @@ def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, fr
     )
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None
-    return chosen, CacheFlags(one.get("cache"), directory), output, frozenset(switches)
+    return chosen, CacheFlags(one.get("cache"), directory, "trust" in switches), output, frozenset(switches)

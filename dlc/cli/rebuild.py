@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.cli.functions import training_lines
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.diagnostics import escape
+from dlc.diagnostics import DlcError, escape
 from dlc.plugins import load_registry
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, di
         return registry.backend(Spec.parse(target)).toolchain()
 
     try:
+        if named := config.named("target", "backend").get(chosen.target):
+            registry.backend(named.value)  # refused where it runs something and the file is not trusted
         key = request(cache, config, registry, chosen)
-    except OSError:
+    except (OSError, DlcError):
         return None
     found = recall(cache, key, Path(chosen.model).parent, toolchain)
     if found is None or NAME not in found.files:

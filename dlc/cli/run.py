@@ -52,6 +52,7 @@ def run(
     grad: flags.Grad = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -64,7 +65,7 @@ def run(
     terminal.quiet = quiet
     _check(output, timed, calls)
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad)
-    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened:
+    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config)) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)
         found = call(opened.program, feeds)

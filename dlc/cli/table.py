@@ -33,6 +33,7 @@ COMMANDS = (
         "Maintain",
         ("stats", "why", "verify", "trim", "clear"),
     ),
+    Command("trust", "Let a directory's configuration say what is run.", "dlc.cli.trust:trust", "Maintain"),
     Command("plugins", "List installed plugins and what became of them.", "dlc.cli.plugins:plugins", "Maintain"),
     Command("doctor", "Check this machine: compilers, plugins, cache.", "dlc.cli.doctor:doctor", "Maintain"),
 )

@@ -97,6 +97,7 @@ def verify(
     train: flags.Train = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -118,12 +119,12 @@ def verify(
 
         _refuse({"--expected": expected, "--model": model}, "gradients are compared with differences")
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
-        return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir), asked)
+        return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), asked)
     _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
     from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
 
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir))
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
     file = built_file(space, subject)
     checked = file[0].check(file[1]) if file else ""
     built = Path(subject).is_dir() or file is not None
@@ -141,7 +142,7 @@ def verify(
         )
     kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
     with (
-        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir)) as opened,
+        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config)) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
     ):
         if alone and behind is None:

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.cli.choice import CacheFlags, Choice
 from dlc.cli.terminal import Terminal
+from dlc.cli.trusting import said_trusted
 from dlc.config import Config
 from dlc.config_file import load_config
-from dlc.diagnostics import ExitCode, error
+from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.frontend import Frontend
 from dlc.interfaces import Artifact, Source
 from dlc.plugins import load_registry
 from dlc.recipe import Recipe, gradient_spec, resolve, resolve_steps
 from dlc.registry import Registry
 from dlc.spec import Spec, parse_setting
+from dlc.trust import is_trusted
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
@@ -150,16 +152,25 @@ class Workspace:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
         source = self.source(choice.model)
         frontend, package = self.reader(source, choice)
-        recipe = resolve(
-            self.registry,
-            self.config,
-            choice.target or self.default_target(),
-            pipeline=choice.pipeline,
-            settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
-            without=choice.without,
-            grad=choice.by,
-            train=choice.train,
-        )
+
+        def resolved(config: Config) -> Recipe:
+            return resolve(
+                self.registry,
+                config,
+                choice.target or self.default_target(),
+                pipeline=choice.pipeline,
+                settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
+                without=choice.without,
+                grad=choice.by,
+                train=choice.train,
+            )
+
+        try:
+            recipe = resolved(self.config)
+        except DlcError as problem:
+            if not said_trusted(self.terminal, self.config, problem):
+                raise
+            recipe = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
         return Prepared(source, frontend, package, recipe)
 
     def default_target(self) -> str:
@@ -225,7 +236,7 @@ def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = Fa
 
 def configuration(flags: CacheFlags) -> Config:
     """Defaults < dlc.toml < environment < flags."""
-    config = load_config(Path.cwd())
+    config = load_config(Path.cwd(), trusts=(lambda _file, _text: True) if flags.trust_config else is_trusted)
     layers = (
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
         ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),

@@ -12,16 +12,18 @@ import dataclasses
 import sys
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
 
 from dlc.diagnostics import DlcError, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
-from dlc.spec.span import fault, placed
+from dlc.spec.span import Span, fault, placed
 from dlc.spec.text import Spec
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
 
 T = TypeVar("T")
+UNTRUSTED: Final = "untrusted"
+"""Code of the diagnostic for an option that runs something, in a file that the user does not trust."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,17 @@ class OptionDoc:
     """Default in spec text."""
     doc: str
     """What it does."""
+    runs: bool = False
+    """Whether it says what program runs, or is handed to one that runs what it is told to."""
 
 
-def option(default: T, doc: str, *, low: float | None = None, high: float | None = None) -> T:
-    """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number."""
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high})
+def option(default: T, doc: str, *, low: float | None = None, high: float | None = None, runs: bool = False) -> T:
+    """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number.
+
+    `runs` declares that the value says what program runs, or is handed to one that runs what it is told to (flags of a
+    compiler): such an option counts in a directory's configuration only if the user trusts the file.
+    """
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "runs": runs})
 
 
 class Configurable:
@@ -63,6 +71,8 @@ class Configurable:
                 help = did_you_mean(key, known, "options")
                 raise fault("unknown-option", f"{spec.name} has no option {key}", span.key if span else spec.span, help)
             declared, annotation = known[key]
+            if span and span.value.foreign and declared.metadata.get("runs"):
+                raise _untrusted(spec.name, key, span.value)
             try:
                 if annotation is Spec and isinstance(value, str) and span:
                     value = Spec(value, span=span.value)  # keeps its place for whoever reads the spec
@@ -89,13 +99,24 @@ class Configurable:
     def options_doc(cls) -> tuple[OptionDoc, ...]:
         """What `dlc list` and the documentation say about the options."""
         return tuple(
-            OptionDoc(key, describe(annotation), _default(f, annotation), str(f.metadata.get("doc", "")))
+            OptionDoc(
+                key,
+                describe(annotation),
+                _default(f, annotation),
+                str(f.metadata.get("doc", "")),
+                bool(f.metadata.get("runs")),
+            )
             for key, (f, annotation) in _options(cls).items()
         )
 
     def __str__(self) -> str:
         """Spec text."""
         return str(self.to_spec())
+
+
+def _untrusted(name: str, key: str, value: Span) -> DlcError:
+    message = f"{name}: option {key} says what dlc runs, and nobody has said that {value.location().source} is trusted"
+    return fault(UNTRUSTED, message, value, value.foreign)
 
 
 def _options(cls: type[Configurable]) -> "dict[str, tuple[dataclasses.Field[Any], object]]":

@@ -15,6 +15,9 @@ class Span:
     """Where the text came from: "--pipeline", "dlc.toml:9"."""
     start: int
     """Offset of the first character."""
+    foreign: str = ""
+    """What the user can do about a text that somebody else may have written: options that run something are refused in
+    it. Empty for a text that the user gave."""
 
     def location(self) -> Location:
         """The position for a diagnostic; its column counts within `line()`."""

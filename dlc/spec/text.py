@@ -45,17 +45,17 @@ class Spec:
             object.__setattr__(self, "spans", (None,) * len(options))
 
     @staticmethod
-    def parse(text: str, source: str = "spec") -> "Spec":
-        """The one spec that `text` holds; raises DlcError (USAGE) with a caret."""
-        parser = _Parser(text, source)
+    def parse(text: str, source: str = "spec", foreign: str = "") -> "Spec":
+        """The one spec that `text` holds; `foreign` as in `Span`. Raises DlcError (USAGE) with a caret."""
+        parser = _Parser(text, source, foreign=foreign)
         spec = parser.spec(0)
         parser.end()
         return spec
 
     @staticmethod
-    def parse_pipeline(text: str, source: str = "pipeline") -> "tuple[Spec, ...]":
+    def parse_pipeline(text: str, source: str = "pipeline", foreign: str = "") -> "tuple[Spec, ...]":
         """The specs of `spec, spec, …`; blank text is the empty pipeline. Raises DlcError (USAGE) with a caret."""
-        parser = _Parser(text, source)
+        parser = _Parser(text, source, foreign=foreign)
         parser.space()
         specs: list[Spec] = []
         while parser.at < len(text):
@@ -148,9 +148,10 @@ def _print_string(text: str) -> str:
 class _Parser:
     """Recursive descent over one text; `at` is the offset of the next character."""
 
-    def __init__(self, text: str, source: str, *, loose: bool = False) -> None:
+    def __init__(self, text: str, source: str, *, loose: bool = False, foreign: str = "") -> None:
         self.text = text
         self.source = source
+        self.foreign = foreign
         self.loose = loose
         """Whether options may have commas between them."""
         self.at = 0
@@ -276,7 +277,7 @@ class _Parser:
             raise self.expected("',' or the end")
 
     def span(self) -> Span:
-        return Span(self.text, self.source, self.at)
+        return Span(self.text, self.source, self.at, self.foreign)
 
     def expected(self, what: str) -> DlcError:
         found = quote(self.text[self.at]) if self.at < len(self.text) else "the end of the text"

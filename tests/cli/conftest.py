@@ -63,6 +63,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DLC_CACHE", "FORCE_COLOR", "_DLC_COMPLETE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -93,6 +93,7 @@ class Shell:
             "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CACHE_HOME": str(self.cache),
+            "XDG_STATE_HOME": str(self.home / "state"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(self.home / "site"), os.environ.get("PYTHONPATH")])),
             "COLUMNS": "120",
             "NO_COLOR": "1",

@@ -13,7 +13,7 @@ from dlc_backend_c.names import prefix_problem
 class Options(Configurable):
     """What a user may choose."""
 
-    cc: str = option("", "compiler; by default gcc, else clang, from PATH")
+    cc: str = option("", "compiler; by default gcc, else clang, from PATH", runs=True)
     cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
         "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"
     )
@@ -27,7 +27,7 @@ class Options(Configurable):
     )
     prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
     arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")
-    flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own")
+    flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own", runs=True)
     jobs: int = option(0, "compilers that run at the same time; 0: as many as the build runs", low=0)
 
     def __post_init__(self) -> None:

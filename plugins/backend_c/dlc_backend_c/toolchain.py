@@ -54,7 +54,7 @@ def find_toolchain(cc: str) -> Toolchain:
             help="install gcc or clang (Debian, Ubuntu: apt install gcc libc6-dev), or use c{lib=none}: sources only",
             exit_code=ExitCode.TOOL,
         )
-    command = (path, *words[1:])
+    command = (os.path.abspath(path), *words[1:])  # it runs in directories of its own
     return Toolchain(command, _identity(command, *_stamp(path)))
 
 
