@@ -1,8 +1,14 @@
-"""Ten steps on scikit-learn's digits: the simulated device's losses follow those of PyTorch in single precision."""
+"""Ten steps on scikit-learn's digits: each is PyTorch's step from the parameters that the device has then.
+
+Two runs of ten steps are not compared with each other: at these rates the losses differ by up to 3 % between PyTorch on
+processors with other vectors, since libraries sum in another order, which training amplifies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,21 +17,20 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.simulate import Machine
 from torch import nn
 
 import dlc
 from dlc.cli.frame import run
 from dlc.types import Array
 from tests.backend_s2train.networks import Blocks
-from tests.backend_s2train.torch_steps import Device, bound, relative, rounded, step_of
+from tests.backend_s2train.test_training_steps import judge
+from tests.backend_s2train.torch_steps import bound, follow, relative, rounded, step_of
 from tests.training.torch_networks import CLASSES, Batch, Network, loss_of
-from tests.training.torch_optimizers import torch_optimizer
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_train.npz"
 STEPS = 10
-APART = 0.02
-"""Of a loss, relative."""
+STORES = 8
+"""In fp16, one after the other, on the longest way to the scores."""
 
 
 @cache
@@ -84,46 +89,44 @@ def built(network: Network, optimizer: str, folder: Path, *flags: str) -> Any:
     return dlc.load(out)
 
 
-def losses(network: Network, optimizer: str, by_batch: bool = False) -> list[float]:
-    """Of PyTorch in single precision, whose parameters begin rounded to fp16."""
-    module = rounded(network.module()).float().train(by_batch)
-    for name, value in module.named_parameters():
-        value.requires_grad_(by_batch or ("norm" not in name and "past.1" not in name))
-    moves = torch_optimizer(optimizer, module)
-    found: list[float] = []
-    for x, y in network.data(STEPS):
-        loss = loss_of(module(torch.tensor(x)), torch.tensor(y))
-        moves.zero_grad()
-        loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        moves.step()  # pyright: ignore[reportUnknownMemberType]
-        found.append(float(loss.detach()))
-    return found
+def exact_loss(module: nn.Module, parameters: Mapping[str, Array], batch: Batch) -> tuple[float, float]:
+    """PyTorch's loss of a batch in double precision, with the device's parameters; and how far it may be off.
+
+    That is √2·‖error of the scores‖/√n, since the gradient of a cross-entropy by a sample's scores is at most √2 long.
+    """
+    module.load_state_dict({n: torch.tensor(v).double() for n, v in parameters.items()}, strict=False)
+    with torch.no_grad():
+        scores = module(torch.tensor(batch[0]).double())
+        loss = float(loss_of(scores, torch.tensor(batch[1])))
+    return loss, math.sqrt(2 / len(batch[1])) * bound(STORES) * float(scores.norm())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_losses_fall_as_pytorchs_do(name: str, tmp_path: Path) -> None:
     network, optimizer = NETWORKS[name]
-    program = built(network, optimizer, tmp_path)
-    ours = [program.train_step(x, y) for x, y in network.data(STEPS)]
-    theirs = losses(network, optimizer)
-    np.testing.assert_allclose(ours, theirs, rtol=APART)
+    program, module = built(network, optimizer, tmp_path), rounded(network.module())
+    assert program.parameters().keys() <= module.state_dict().keys()
+    ours: list[float] = []
+    for x, y in network.data(STEPS):
+        wanted, off = exact_loss(module, program.parameters(), (x, y))
+        ours.append(program.train_step(x, y))
+        assert abs(ours[-1] - wanted) < off
     assert ours[-1] < 0.6 * ours[0]
     # What was learnt predicts, and means the same to PyTorch.
-    learnt = rounded(network.module())
-    trained = {name: torch.tensor(value).double() for name, value in program.parameters().items()}
-    assert trained.keys() <= learnt.state_dict().keys()
-    learnt.load_state_dict(trained, strict=False)
-    ((x, _),) = network.data(1, seed=6)
-    want = learnt(torch.tensor(x).double()).detach().numpy()
-    assert relative(program(x=x)["scores"], want) < bound(8)
+    ((x, y),) = network.data(1, seed=6)
+    exact_loss(module, program.parameters(), (x, y))
+    want = module(torch.tensor(x).double()).detach().numpy()
+    assert relative(program(x=x)["scores"], want) < bound(STORES)
 
 
-def test_norms_by_their_batch() -> None:
-    """Statistics of each batch, trained scales and shifts."""
-    network, optimizer = NETWORKS["resnet"][0], "sgd{lr=0.05 momentum=0.9}"
-    program = step_of(network, optimizer, by_batch=True)
+@pytest.mark.parametrize("name", [*NETWORKS, "norms by their batch"])
+def test_every_step_is_that_of_pytorch(name: str) -> None:
+    """Also with statistics of each batch, trained scales and shifts."""
+    by_batch = name not in NETWORKS
+    network, optimizer = (NETWORKS["resnet"][0], "sgd{lr=0.05 momentum=0.9}") if by_batch else NETWORKS[name]
+    program = step_of(network, optimizer, by_batch=by_batch)
     assert list(verify(program)) == []
-    device = Device(program, Machine(program, checked=True))
-    ours = [device.step(x, y) for x, y in network.data(STEPS)]
-    np.testing.assert_allclose(ours, losses(network, optimizer, by_batch=True), rtol=APART)
-    assert ours[-1] < 0.6 * ours[0]
+    steps = list(follow(program, network, optimizer, STEPS, by_batch))
+    # Statistics of a batch amplify rounding in the gradients of norms; what they do to the parameters is bounded.
+    assert [judge(replace(s, gradients={}) if by_batch else s) for s in steps] == [[]] * STEPS
+    assert steps[-1].loss[0] < 0.6 * steps[0].loss[0]

@@ -28,6 +28,7 @@ import functools
 import io
 import math
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,7 +46,7 @@ from torch import nn
 from dlc.cli.frame import run
 from dlc.types import Array
 from tests.backend_s2train.torch_decisions import Decided, Taken
-from tests.training.torch_networks import Network, loss_of
+from tests.training.torch_networks import Batch, Network, loss_of
 from tests.training.torch_optimizers import torch_optimizer
 
 ROUNDING = 2.0**-11
@@ -129,32 +130,38 @@ class Device:
     """Tensor → bits of a relu, in the order of the program."""
     pointers: dict[int, Array] = field(default_factory=dict[int, Array])
     gradients: dict[str, Array] = field(default_factory=dict[str, Array])
-    """Weight → its gradient, without the loss scale. One that nothing stored is told by the velocity, which begins with
-    0; without a velocity it is not there."""
+    """Weight → its gradient, without the loss scale. One that nothing stored is told by how the velocity changed;
+    without a velocity it is not there."""
     updated: dict[str, int] = field(default_factory=dict[str, int])
     """Weight, or block of one → the instruction that updates it."""
     decided: dict[int, int] = field(default_factory=dict[int, int])
     """Mask or pointers → the instruction that wrote them."""
-    _begin: dict[int, Array] = field(default_factory=dict[int, Array])
-    """Instruction → the weight that it will update."""
+    _begin: dict[int, tuple[Array, Array | float]] = field(default_factory=dict[int, "tuple[Array, Array | float]"])
+    """Instruction → the weight that it will update, and its velocity."""
 
     def step(self, x: Array, y: Array) -> float:
         """One step; the loss before it."""
         (entry,) = (entry for entry in self.program.entries if entry.name == "step")
         (data,), (label,) = entry.inputs, entry.labels
-        self._begin = {n: self._weight(n) for n, i in enumerate(self.program.instructions) if i.updates}
+        self._begin = {n: self._state(n) for n, i in enumerate(self.program.instructions) if i.updates}
         found = self.machine.run(entry.name, {data[0]: x, label[0]: y}, self._watch)
-        self.gradients = assembled(self.gradients)
+        self.gradients = by_parameter(self.gradients)
         return float(found["loss"].reshape(()))
+
+    def forget(self) -> None:
+        """Nothing noted, as before the first step; weights and states stay."""
+        for noted in (self.masks, self.pointers, self.gradients, self.updated, self.decided):
+            noted.clear()
 
     def weights(self) -> dict[str, Array]:
         """What is trained, as it is now."""
         instructions = {name: self.program.instructions[number] for name, number in self.updated.items()}
-        return assembled({name: self.machine.read(i.operands["dst0"]) for name, i in instructions.items()})
+        return by_parameter({name: self.machine.read(i.operands["dst0"]) for name, i in instructions.items()})
 
-    def _weight(self, number: int) -> Array:
+    def _state(self, number: int) -> tuple[Array, Array | float]:
         operands = self.program.instructions[number].operands
-        return self.machine.read(operands["dst1" if "dst1" in operands else "dst0"]).astype(np.float64)
+        velocity = self.machine.read(operands["aux"]).astype(np.float64) if "aux" in operands else 0.0
+        return self.machine.read(operands["dst1" if "dst1" in operands else "dst0"]).astype(np.float64), velocity
 
     def _watch(self, number: int) -> None:
         instruction = self.program.instructions[number]
@@ -174,8 +181,25 @@ class Device:
             if instruction.opcode is Opcode.UPDATE:
                 self.gradients[name] = self.machine.read(operands["src0"]).astype(np.float64) / h.scale
             elif "aux" in operands:
-                self.gradients[name] = self.machine.read(operands["aux"]) - h.decay * self._begin[number]
+                weight, velocity = self._begin[number]
+                self.gradients[name] = self.machine.read(operands["aux"]) - h.momentum * velocity - h.decay * weight
             self.updated[name] = number
+
+
+def parameters_in(tensor: str) -> tuple[str, ...]:
+    """PyTorch's names of what the device keeps as one tensor: scale and shift of a norm are its two rows."""
+    whole, _ = blocks_of(tensor) or (tensor, None)
+    of_a_norm = "norm" in whole or "past.1" in whole
+    return (whole, whole.removesuffix("weight") + "bias") if of_a_norm else (whole,)
+
+
+def by_parameter(values: dict[str, Array]) -> dict[str, Array]:
+    """Tensors of the device, blocks of kernels among them, as PyTorch has and names them."""
+    found: dict[str, Array] = {}
+    for tensor, value in assembled(values).items():
+        names = parameters_in(tensor)
+        found |= zip(names, value, strict=True) if len(names) > 1 else {tensor: value}
+    return found
 
 
 def stores_before(program: Program) -> list[int]:
@@ -232,16 +256,39 @@ class Compared:
 
 def compare(program: Program, network: Network, optimizer: str = SGD) -> Compared:
     """One step of a program and of the network's module, which it was built from."""
+    return next(follow(program, network, optimizer, 1))
+
+
+def follow(
+    program: Program, network: Network, optimizer: str, steps: int, by_batch: bool = False
+) -> Iterator[Compared]:
+    """Steps in a row; PyTorch begins each with the parameters that the device has then, so that no error grows.
+
+    Trajectories of their own drift apart as fast as the network amplifies a difference, on PyTorch's side already by
+    the order in which a processor's library sums up; what a single step does is bounded everywhere.
+    """
     device = Device(program, Machine(program, checked=True))
-    ((x, y),) = network.data(1)
-    x = x.astype(np.float16).astype(np.float32)
+    exact = rounded(network.module()).train(by_batch)
+    parameters = dict(exact.named_parameters())
+    moves = torch_optimizer(optimizer, exact)
+    for x, y in network.data(steps):
+        found = _step(device, exact, moves, (x.astype(np.float16).astype(np.float32), y))
+        with torch.no_grad():
+            for name, value in device.weights().items():
+                parameters[name].copy_(torch.tensor(value.astype(np.float64)).reshape(parameters[name].shape))
+        yield found
+
+
+def _step(device: Device, exact: nn.Module, moves: torch.optim.Optimizer, batch: Batch) -> Compared:
+    """One step from the same parameters on both sides."""
+    program, (x, y) = device.program, batch
+    device.forget()
     loss = device.step(x, y)
     after = device.weights()
-    before = {name: value.detach().numpy() for name, value in rounded(network.module()).named_parameters()}
-    exact = rounded(network.module())
+    before = {name: value.detach().numpy().copy() for name, value in exact.named_parameters()}
     for name, value in exact.named_parameters():
         value.requires_grad_(name in after)
-    moves = torch_optimizer(optimizer, exact)
+    moves.zero_grad()
     with Decided(list(device.masks.values()), list(device.pointers.values())) as decided:
         scores = exact(torch.tensor(x).double())
         wanted = loss_of(scores, torch.tensor(y))
@@ -255,7 +302,7 @@ def compare(program: Program, network: Network, optimizer: str = SGD) -> Compare
     for name, value in exact.named_parameters():
         if value.grad is None:
             continue
-        ways = [counts[number] for part, number in device.updated.items() if (blocks_of(part) or (part,))[0] == name]
+        ways = [counts[number] for tensor, number in device.updated.items() if name in parameters_in(tensor)]
         limit, new = bound(max(ways), longest), value.detach().numpy()
         if name in device.gradients:
             found.gradients[name] = relative(device.gradients[name], value.grad.numpy()), limit
