@@ -214,6 +214,8 @@ def _panel_plan(
     ):
         return None
     slide = [d for d, s in enumerate(dims) if s & set(window)]
+    if column[0] in slide:  # groups and their channels walk one dimension, and the channels slide: x[g*c + k]
+        return None
     rest = [d for d in range(len(dims)) if d not in column and d not in slide]
     if not contraction:
         return (*slide, *rest, *column), 0
