@@ -52,7 +52,7 @@ def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array]) -> None:
 def _run_slab(
     kernel: Kernel, nest: Nest, env: Mapping[str, Array], grid: Mapping[Axis, Array], shape: tuple[int, ...]
 ) -> None:
-    interpreter = _Interpreter(kernel, env, grid)
+    interpreter = _Points(kernel, env, grid)
     out = env[nest.out]
     value = np.broadcast_to(interpreter.value(nest.body, kernel.tensors[nest.out].dtype), shape)
     index = tuple(np.broadcast_to(interpreter.index(i), shape) for i in nest.index)
@@ -76,8 +76,49 @@ def _literal(value: bool | int | float, dtype: DType) -> Array:
     return np.asarray(value, dtype.numpy)
 
 
-class _Interpreter:
-    """Evaluates expressions on one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
+class Interpreter:
+    """Evaluates expressions; who derives from it says what an axis or a load is, and what types there are."""
+
+    def leaf(self, e: Expr) -> Array:
+        """The value of what is neither a literal nor an applied function."""
+        raise NotImplementedError
+
+    def dtype(self, e: Expr) -> DType | None:
+        """The type of an expression; None for a literal."""
+        raise NotImplementedError
+
+    def value(self, e: Expr, like: DType | None) -> Array:
+        """The value; a literal takes the type `like` (that of its neighbours)."""
+        match e:
+            case Const(v):
+                return _literal(v, like or LITERAL_DTYPES[type(v)])
+            case Apply(fn, args):
+                return self.applied(fn, args, like)
+            case _:
+                return self.leaf(e)
+
+    def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
+        """The value of a function."""
+        scalar = SCALARS[fn]
+        if scalar.to is not None:
+            (x,) = args
+            return scalar.numpy(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
+        if scalar.rule == "select":
+            return self.select(args, self._common(args[1:]) or like)
+        inner = self._common(args) or (None if scalar.rule == "bool" else like)
+        return np.asarray(scalar.numpy(*(self.value(a, inner) for a in args)))
+
+    def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
+        """The second or third argument, as the first says."""
+        condition, then, otherwise = args
+        return np.where(self.value(condition, None), self.value(then, like), self.value(otherwise, like))
+
+    def _common(self, args: Sequence[Expr]) -> DType | None:
+        return next((d for a in args if (d := self.dtype(a)) is not None), None)
+
+
+class _Points(Interpreter):
+    """The points of one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
 
     def __init__(self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array]) -> None:
         self._kernel, self._env, self._grid = kernel, env, grid
@@ -86,11 +127,8 @@ class _Interpreter:
     def index(self, e: Expr) -> Array:
         return np.asarray(self.value(e, None)).astype(np.int64, copy=False)
 
-    def value(self, e: Expr, like: DType | None) -> Array:
-        """The value; a literal takes the type `like` (that of its neighbours)."""
+    def leaf(self, e: Expr) -> Array:
         match e:
-            case Const(v):
-                return _literal(v, like or LITERAL_DTYPES[type(v)])
             case Axis():
                 return self._grid[e]
             case Load(param, index):
@@ -101,29 +139,13 @@ class _Interpreter:
                     np.clip(self.index(i), 0, max(d - 1, 0)) for i, d in zip(index, tensor.shape, strict=True)
                 )
                 return tensor[where]
-            case Apply(fn, args):
-                return self._apply(fn, args, like)
             case _:
                 raise AssertionError(e)
 
-    def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
-        scalar = SCALARS[fn]
-        if scalar.to is not None:
-            (x,) = args
-            return scalar.numpy(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
-        if scalar.rule == "select":
-            inner = self._common(args[1:]) or like
-            return np.where(self.value(args[0], None), self.value(args[1], inner), self.value(args[2], inner))
-        inner = self._common(args) or (None if scalar.rule == "bool" else like)
-        return np.asarray(scalar.numpy(*(self.value(a, inner) for a in args)))
-
-    def _common(self, args: Sequence[Expr]) -> DType | None:
-        return next((d for a in args if (d := self._dtype(a)) is not None), None)
-
-    def _dtype(self, e: Expr) -> DType | None:
+    def dtype(self, e: Expr) -> DType | None:
         """Type of an expression, found once: every expression around it asks."""
         if not isinstance(e, Apply):
             return self._kernel.dtype_of(e)
         if id(e) not in self._dtypes:
-            self._dtypes[id(e)] = result_dtype(e.fn, tuple([self._dtype(a) for a in e.args]))
+            self._dtypes[id(e)] = result_dtype(e.fn, tuple([self.dtype(a) for a in e.args]))
         return self._dtypes[id(e)]

@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
 from dlc.kernel.nest import Param
-from dlc.types import DType
+from dlc.kernel.scalar import result_dtype
+from dlc.types import DType, i64
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,26 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return (vector,)
         case _:
             return ()
+
+
+def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | None]) -> DType | None:
+    """Type of an expression over tensors of these types; None for literals. `known` remembers what was found."""
+    if e not in known:
+        match e:
+            case Const():
+                found = None
+            case Axis():
+                found = i64
+            case Load(name, _) | Lanes(Load(name, _), _):
+                found = tensors[name]
+            case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
+                found = dtype
+            case Apply(fn, args):
+                found = result_dtype(fn, tuple([dtype_of(a, tensors, known) for a in args]))
+            case _:
+                raise AssertionError(e)
+        known[e] = found
+    return known[e]
 
 
 def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:

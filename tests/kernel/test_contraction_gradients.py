@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from dlc_backend_c.target import X86_64_V3, target_for
 
+from dlc.kernel.loop_evaluate import run_loops
 from dlc.kernel.loops import For, If, Program, Set, reads, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.phases import split_phases
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
-from tests.kernel.run_loops import run_program
 
 SMALL = replace(X86_64_V3, l1=2 << 10, l2=4 << 10)
 MACHINES = (Machine(16, 16, 1 << 10, 2 << 10), Machine(64, 32, 4 << 10, 4 << 10))
@@ -247,7 +247,7 @@ def test_interpreted(what: str, machine: Machine) -> None:
     shape = Shape(16, 18, 6, r=2, pad=1)
     kernel = parse_kernel(shape.text(what))
     args = samples(kernel)
-    (got,) = run_program(schedule(kernel, machine), args)
+    (got,) = run_loops(schedule(kernel, machine), args)
     assert close(got, shape.want(what, *args).reshape(got.shape))
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from dlc.kernel.count import iterations
 from dlc.kernel.expr import Axis, Const, Expr, apply, both
+from dlc.kernel.loop_evaluate import run_loops
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from dlc.types import Type, i64
-from tests.kernel.run_loops import run_program
 
 COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 
@@ -24,7 +24,7 @@ def executed(axes: tuple[Axis, ...], kept: tuple[Axis, ...], where: Expr | None)
     """Executions of the body in the loops of a nest that adds one at every point."""
     one, out = Param("x", Type(i64, (1,))), Param("y", Type(i64, tuple(a.extent for a in kept)))
     kernel = Kernel.canonical((one,), (out,), (Nest("y", kept, axes, one[Const(0)], "add", where),))
-    (got,) = run_program(schedule(kernel, Machine()), [np.ones(1, np.int64)])
+    (got,) = run_loops(schedule(kernel, Machine()), [np.ones(1, np.int64)])
     return int(got.sum())
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Const
+from dlc.kernel.loop_evaluate import run_loops
 from dlc.kernel.loops import For, If, Let, Program, Set, reads, walk_stmts, writes
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
@@ -18,7 +19,6 @@ from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul
 from tests.kernel.random_kernels import random_kernel
-from tests.kernel.run_loops import run_program
 
 MACHINES = (Machine(), Machine(16, 16), Machine(32, 16), Machine(64, 32), Machine(32, 16, 2 << 10, 8 << 10))
 SMALL = [text for text in KERNELS if sum(n.points for n in parse_kernel(text).nests) < 3_000]
@@ -27,7 +27,7 @@ SMALL = [text for text in KERNELS if sum(n.points for n in parse_kernel(text).ne
 def agree(kernel: Kernel, machine: Machine) -> Program:
     program = schedule(kernel, machine)
     args = samples(kernel)
-    for got, want in zip(run_program(program, args), run_kernel(kernel, args), strict=True):
+    for got, want in zip(run_loops(program, args), run_kernel(kernel, args), strict=True):
         assert close(got, want), f"{machine}\n{got}\n{want}"
     return program
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dlc.kernel.count import iterations
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, both
+from dlc.kernel.loop_evaluate import run_loops
 from dlc.kernel.loops import For, If, walk_stmts
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product
@@ -18,7 +19,6 @@ from dlc.kernel.text import parse_kernel
 from dlc.kernel.tidy import MOST_BOXES, tidy
 from dlc.types import Type, f32
 from tests.backend_c.harness import close, samples
-from tests.kernel.run_loops import run_program
 
 BLUR = """kernel(p0: f32[8,8]) -> (r0: f32[10,8]) {
   r0[i,j] += p0[i,j]/3.0 if i < 8
@@ -32,7 +32,7 @@ def tidied(kernel: Kernel) -> Kernel:
     new = Kernel.canonical(kernel.params, kernel.results, tidy(kernel.nests, kernel.tensors), kernel.locals)
     args = samples(kernel)
     want = run_kernel(kernel, args)
-    for got in (run_kernel(new, args), run_program(schedule(new, Machine()), args)):
+    for got in (run_kernel(new, args), run_loops(schedule(new, Machine()), args)):
         assert all(close(g, w) for g, w in zip(got, want, strict=True)), new
     return new
 

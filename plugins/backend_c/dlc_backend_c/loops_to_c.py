@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.expr import Apply, Const, Expr, Load
 from dlc.kernel.loops import (
     Block,
     Fold,
@@ -23,12 +23,13 @@ from dlc.kernel.loops import (
     Set,
     Stmt,
     Store,
+    dtype_of,
     parts,
     reads,
     writes,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
-from dlc.kernel.scalar import SCALARS, result_dtype
+from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import is_index
 from dlc.types import DType, bool_, i64
 from dlc_backend_c import in_order, spelling
@@ -54,28 +55,7 @@ class Writer:
 
     def dtype(self, e: Expr) -> DType | None:
         """Type of an expression, None for literals."""
-        if e not in self._types:
-            self._types[e] = self._dtype(e)
-        return self._types[e]
-
-    def _dtype(self, e: Expr) -> DType | None:
-        match e:
-            case Const():
-                return None
-            case Axis():
-                return i64
-            case Load(name, _):
-                return self.tensors[name]
-            case Local(_, dtype, _):
-                return dtype
-            case Lanes(first, _):
-                return self.dtype(first)
-            case Fold(_, vector):
-                return vector.dtype
-            case Apply(fn, args):
-                return result_dtype(fn, tuple(self.dtype(a) for a in args))
-            case _:
-                raise AssertionError(e)
+        return dtype_of(e, self.tensors, self._types)
 
     def lanes(self, e: Expr) -> int:
         """Lanes of a value, 1 for scalars."""
