@@ -234,10 +234,7 @@ def walk(e: Expr) -> Iterator[Expr]:
     while stack:
         e = stack.pop()
         yield e
-        if isinstance(e, Apply):
-            stack += e.args[::-1]
-        elif isinstance(e, Load):
-            stack += e.index[::-1]
+        stack.extend(reversed(children(e)))
 
 
 def loads(e: Expr) -> Iterator[Load]:

@@ -37,7 +37,6 @@ LINES = {
     "cache_verify": ["cache", "verify"],
     "cache_trim": ["cache", "trim", "1GiB"],
     "cache_clear": ["cache", "clear"],
-    "trust": ["trust"],
     "plugins": ["plugins"],
     "doctor": ["doctor"],
 }

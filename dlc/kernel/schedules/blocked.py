@@ -22,7 +22,7 @@ from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block
 from dlc.kernel.schedules.groups import Group
-from dlc.kernel.schedules.heights import row_limit, split_rows
+from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.pack import Block, halo
@@ -173,7 +173,7 @@ def _copied(
     rows = machine.l2 // 2 // (depth * item)
     if not in_place:
         rows = max(rows, UNCUT_ROWS)
-    size = _rows_per_block(axes.row.extent, rows, limit)
+    size = rows_per_block(axes.row.extent, rows, limit, VECTORS)
     block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None
     load, copies = a.factors[0], ()
     if len(a.factors) > 1 or a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
@@ -200,16 +200,6 @@ def _copied(
         sizes,
     )
     return Blocked(operands, axes.row, axes.run, axes.outer, axes.around, parts, before)
-
-
-def _rows_per_block(rows: int, fitting: int, limit: int) -> int:
-    """Equal blocks of whole tiles, at most `fitting` rows if possible; the tiles that differ are all in the last."""
-    whole = split_rows(rows, limit, VECTORS).count(limit) * limit
-    for blocks in range(-(-rows // max(fitting, limit)), 1, -1):
-        size = -(-rows // blocks // limit) * limit
-        if (rows - 1) // size * size <= whole:
-            return size
-    return rows
 
 
 def _streams(a: Source, inner: Sequence[Axis]) -> bool:

@@ -18,7 +18,7 @@ from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
-from dlc.kernel.schedules.heights import row_limit, split_rows
+from dlc.kernel.schedules.heights import last_block, row_limit, rows_per_block, split_rows
 from dlc.kernel.schedules.loop_plan import Plan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
@@ -85,6 +85,7 @@ def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | Non
     scope = open_scope(o.group, whole, frozen)
     plan = plan_loops(o, scope, whole, machine, named)
     for vectors in widths(plan, machine):
+        plan = replace(plan, size=_block_size(o, plan, machine, vectors))
         body = _panels(plan, vectors, machine)
         if body is not None:
             # All accumulators of a tile are in registers, whatever its shape.
@@ -143,7 +144,7 @@ def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | No
         if rows is None:
             return None
         body += rows
-    return _blocks(plan, wrap(plan.around, tuple(body)), machine, vectors)
+    return _blocks(plan, wrap(plan.around, tuple(body)))
 
 
 def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
@@ -177,13 +178,15 @@ def _padding_exists(plan: Plan, first: int, width: int) -> bool:
     return True
 
 
-def _blocks(plan: Plan, body: tuple[Stmt, ...], machine: Machine, vectors: int) -> tuple[Stmt, ...]:
+def _blocks(plan: Plan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The loop over row blocks around the panels, with the copy of the rows' operand."""
     copies = plan.operands.copies
-    if plan.block is None or (plan.operands.block is None and _block_size(plan, machine, vectors) >= plan.block.extent):
+    if plan.block is None or not plan.blocked:
         return (*copies, *body)
-    start = _block_start(plan)
-    return (For(start, Const(0), Const(plan.block.extent), (*copies, *body), _block_size(plan, machine, vectors)),)
+    start, stop = _block_start(plan), Const(plan.block.extent)
+    if plan.operands.block is None:  # a copy of all rows serves all blocks
+        return (*copies, For(start, Const(0), stop, body, plan.size))
+    return (For(start, Const(0), stop, (*copies, *body), plan.size),)
 
 
 def _block_start(plan: Plan) -> Axis:
@@ -191,77 +194,94 @@ def _block_start(plan: Plan) -> Axis:
     return plan.operands.block.start if plan.operands.block else Axis("y0", plan.block.extent)
 
 
-def _block_size(plan: Plan, machine: Machine, vectors: int) -> int:
-    """Blocks of the tile's own axis are whole tiles."""
-    if plan.block is None or plan.block != plan.tile.row or plan.size >= plan.block.extent:
+def _block_size(o: Operands, plan: Plan, machine: Machine, vectors: int) -> int:
+    """Blocks of the tile's own axis are whole tiles; those of a copy are as large as the copy."""
+    if o.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
         return plan.size
-    limit = row_limit(vectors, machine.registers)
-    return max(limit, plan.size - plan.size % limit)
+    return rows_per_block(plan.block.extent, plan.size, row_limit(vectors, machine.registers), vectors)
 
 
 def _rows(plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
     """All rows of a block for one panel; where the reduction is cut, part by part and then the followers."""
     limit = row_limit(vectors, machine.registers)
+    spot = Spot(Const(0), column, limit, vectors, columns)
     if plan.outside is None:
-        return _row_loops(plan, column, vectors, columns, machine, limit)
+        return _row_loops(plan, spot)
     width = vectors * plan.tile.lanes
     place: Expr = Const(0)
     for axis in plan.rows:
         place = place * axis.extent + axis
     parts = Parts("part", place * width, False)
     adding, ending = (replace(plan, tile=replace(plan.tile, parts=replace(parts, finish=f))) for f in (False, True))
-    add = _row_loops(adding, column, vectors, columns, machine, limit)
-    end = _row_loops(ending, column, vectors, columns, machine, 1)
+    add = _row_loops(adding, spot)
+    end = _row_loops(ending, replace(spot, rows=1))
     if add is None or end is None:
         return None
     return (*fill("part", plan.height * width, plan.tile.start), loop(plan.outside, *add), *end)
 
 
-def _row_loops(
-    plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine, limit: int
-) -> tuple[Stmt, ...] | None:
-    """Tiles of at most `limit` rows over all rows of a block."""
+def _row_loops(plan: Plan, s: Spot) -> tuple[Stmt, ...] | None:
+    """Tiles of at most as many rows as `s` has over all rows of a block."""
     row = plan.tile.row
-    runs = [(h, len(list(g))) for h, g in groupby(split_rows(row.extent if row else 1, limit, vectors))]
-    blocked = plan.block is not None and (
-        plan.operands.block is not None or _block_size(plan, machine, vectors) < plan.block.extent
-    )
-    own = blocked and plan.block == row
-    size = _block_size(plan, machine, vectors)
-    out: list[Stmt] = []
-    first = 0
-    for k, (height, count) in enumerate(runs):
-        body = _run(plan, Spot(Const(first), column, height, vectors, columns), count, own and k == 0, size)
-        if body is None:
-            return None
-        last = first + height * count
-        if own and k > 0:
-            body = (If(apply("ge", _block_start(plan) + size, row.extent if row else 1), body),)
-        out += body
-        first = last
-    result = tuple(out)
+    extent = row.extent if row else 1
+    result = _own_blocks(plan, s, extent) if plan.blocked and plan.block == row else _tiles(plan, s, Const(0), extent)
+    if result is None:
+        return None
     for axis in reversed(plan.between):
-        if blocked and axis == plan.block:
+        if plan.blocked and axis == plan.block:
             start = _block_start(plan)
-            result = (For(axis, start, apply("min", start + size, axis.extent), result),)
+            result = (For(axis, start, apply("min", start + plan.size, axis.extent), result),)
         else:
             result = (loop(axis, *result),)
     return result
 
 
-def _run(plan: Plan, s: Spot, count: int, blocked: bool, size: int) -> tuple[Stmt, ...] | None:
-    """Equal tiles below one another."""
-    if count == 1 and not blocked:
-        single = tile(plan.tile, s)
-        return None if single is None else (Block(single),)
-    assert isinstance(s.row, Const) and plan.tile.row is not None
+def _own_blocks(plan: Plan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
+    """The tiles of one block of the tile's own axis: exactly its rows, whatever the heights.
+
+    Where blocks are whole tiles and only the last holds others, one loop serves all. Else the last, which is shorter,
+    has tiles of its own.
+    """
+    start, size = _block_start(plan), plan.size
+    heights = split_rows(extent, s.rows, s.vectors)
+    whole = heights.count(heights[0]) * heights[0]
+    if size % heights[0] == 0 and last_block(extent, size) <= whole:
+        tall = _tall(plan, replace(s, rows=heights[0]), start, apply("min", start + size, whole))
+        if tall is None or whole == extent:
+            return tall
+        rest = _tiles(plan, s, Const(whole), extent - whole)
+        return None if rest is None else (*tall, If(apply("ge", start + size, extent), rest))
+    full = _tiles(plan, s, start, size)
+    if extent % size == 0 or full is None:
+        return full
+    rest = _tiles(plan, s, start, extent % size)
+    return None if rest is None else (If(apply("le", start + size, extent), full, rest),)
+
+
+def _tiles(plan: Plan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | None:
+    """Tiles over `count` rows from `first` on."""
+    out: list[Stmt] = []
+    for height, run in groupby(split_rows(count, s.rows, s.vectors)):
+        rows = height * len(list(run))
+        body = _equal(plan, replace(s, rows=height), first, rows)
+        if body is None:
+            return None
+        out += body
+        first = first + rows
+    return tuple(out)
+
+
+def _equal(plan: Plan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | None:
+    """Equal tiles below one another over so many rows."""
+    if s.rows < rows:
+        return _tall(plan, s, first, first + rows)
+    single = tile(plan.tile, replace(s, row=first))
+    return None if single is None else (Block(single),)
+
+
+def _tall(plan: Plan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+    """A loop of equal tiles from row to row."""
+    assert plan.tile.row is not None
     at = Axis("rt", plan.tile.row.extent)
     body = tile(plan.tile, replace(s, row=at))
-    if body is None:
-        return None
-    first = int(s.row.value)
-    last = first + s.rows * count
-    if not blocked:
-        return (For(at, Const(first), Const(last), body, s.rows),)
-    start = _block_start(plan)
-    return (For(at, start, apply("min", start + size, last), body, s.rows),)
+    return None if body is None else (For(at, first, stop, body, s.rows),)

@@ -35,3 +35,18 @@ def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
         ]
         best.append(min(options))
     return (*([limit] * tall), *sorted(best[rest][1], reverse=True))
+
+
+def rows_per_block(rows: int, fitting: int, limit: int, vectors: int) -> int:
+    """Equal blocks of whole tiles, at most `fitting` rows if possible; the tiles that differ are all in the last."""
+    whole = split_rows(rows, limit, vectors).count(limit) * limit
+    for blocks in range(-(-rows // max(fitting, limit)), 1, -1):
+        size = -(-rows // blocks // limit) * limit
+        if last_block(rows, size) <= whole:
+            return size
+    return rows
+
+
+def last_block(rows: int, size: int) -> int:
+    """The first row of the last of blocks of `size` rows."""
+    return (rows - 1) // size * size

@@ -42,6 +42,11 @@ class Plan:
     around: tuple[Axis, ...] = ()
 
     @property
+    def blocked(self) -> bool:
+        """Whether rows are divided into blocks."""
+        return self.block is not None and (self.operands.block is not None or self.size < self.block.extent)
+
+    @property
     def rows(self) -> tuple[Axis, ...]:
         """Axes inside a panel, outermost first."""
         return (*self.between, *([self.tile.row] if self.tile.row else []))

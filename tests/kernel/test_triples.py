@@ -1,0 +1,98 @@
+"""Random kernels for random machines, as benchmarks/schedule_fuzz.py tries more of them; and the faults it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlc.kernel.loop_evaluate import run_loops
+from dlc.kernel.loops import For, Program, Stmt
+from dlc.kernel.nest import Kernel
+from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import close, samples
+from tests.kernel import triples as tried
+from tests.kernel.triples import Triple, minimised, triples
+from tests.machines import MACHINES
+
+SAMPLE = 60
+"""Seeds of models; about two hundred triples."""
+
+
+@pytest.mark.parametrize("first", range(0, SAMPLE, 10))
+def test_random_triples(first: int) -> None:
+    for seed in range(first, first + 10):
+        for form, triple in triples(seed):
+            problem = triple.problem()
+            assert not problem, f"seed {seed}, {form}: {problem}\n{triple}"
+
+
+def product(rows: int, inner: int, columns: int, panels: bool) -> str:
+    shape, read = (f"{columns // 16},{inner},16", "p1[j//16,k,j % 16]") if panels else (f"{inner},{columns}", "p1[k,j]")
+    return f"""kernel(p0: f32[{rows},{inner}], p1: f32[{shape}]) -> (r0: f32[{rows},{columns}]) {{
+ k<{inner}: r0[i,j] += p0[i,k]*{read}
+}}"""
+
+
+CLOSED = (
+    # Tiles that differ from the others were all computed in the last row block, but finished block by block.
+    (product(128, 3072, 768, True), Machine(64, 32, 32 << 10, 512 << 10)),
+    (product(128, 3072, 768, True), Machine(64, 32, 32 << 10, 1 << 20)),
+)
+
+
+@pytest.mark.parametrize(("text", "machine"), CLOSED)
+def test_what_was_wrong_once(text: str, machine: Machine) -> None:
+    _agrees(text, machine)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("panels", [False, True])
+def test_row_blocks_with_a_rest(panels: bool, name: str) -> None:
+    """Extents around those of tiles and blocks, for caches that hold a few rows."""
+    machine = MACHINES[name]
+    for rows in (15, 28, 29, 43, 57, 128):
+        _agrees(product(rows, 40, 48, panels), replace(machine, l1=2 << 10, l2=4 << 10))
+
+
+def _agrees(text: str, machine: Machine) -> None:
+    kernel = parse_kernel(text)
+    a, b = samples(kernel)
+    matrix = b if b.ndim == 2 else b.transpose(1, 0, 2).reshape(a.shape[1], -1)
+    (got,) = run_loops(schedule(kernel, machine), [a, b])
+    assert close(got, a @ matrix)
+
+
+def test_a_failure_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_the_last_row(kernel: Kernel, machine: Machine) -> Program:
+        program = schedule(kernel, machine)
+        return replace(program, body=_shortened(program.body)) if machine.vector_bytes else program
+
+    monkeypatch.setattr(tried, "schedule", without_the_last_row)
+    triple = Triple(parse_kernel(product(20, 40, 32, False)), Machine(32, 16, 5000, 3000))
+    assert "never written" in triple.problem()
+    small = minimised(triple)
+    assert "never written" in small.problem()
+    assert small.kernel.macs < triple.kernel.macs
+    assert small.machine.l1 == Machine().l1
+    assert "agree(parse_kernel(" in str(small)
+
+
+def _shortened(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements with the last step of the first loop left out."""
+    first, *rest = body
+    assert isinstance(first, For)
+    return (replace(first, stop=first.stop - first.step), *rest)
+
+
+def test_triples_of_a_seed_are_the_same_every_time() -> None:
+    for seed in range(8):
+        once, again = list(triples(seed)), list(triples(seed))
+        assert [str(t) for _, t in once] == [str(t) for _, t in again]
+
+
+def test_samples_differ_from_element_to_element() -> None:
+    (a, *_) = samples(parse_kernel(product(20, 40, 32, False)))
+    assert len(np.unique(a)) == a.size

@@ -1,0 +1,135 @@
+"""Triples of a kernel, a machine and the schedule that serves it, evaluated against the kernel's own reference.
+
+A triple that fails is made small: fewer results, smaller extents, a simpler machine, as long as it fails the same way.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dlc.diagnostics import DlcError
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.loop_evaluate import run_loops
+from dlc.kernel.loop_memory import LoopFault
+from dlc.kernel.nest import Kernel
+from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.text import parse_kernel, print_kernel
+from tests.backend_c.harness import close, samples
+from tests.kernel.forms import drawn_kernels
+from tests.machines import random_machine
+
+PER_KERNEL = 2
+"""Machines that every kernel is scheduled for."""
+ROUNDS = 400
+"""Candidates that are tried to make a failing triple smaller."""
+
+
+@dataclass(frozen=True)
+class Triple:
+    """A kernel for a machine; the schedule is the one that `schedule` chooses."""
+
+    kernel: Kernel
+    machine: Machine
+
+    def problem(self) -> str:
+        """What is wrong with its loops, "" if nothing is."""
+        args = samples(self.kernel)
+        try:
+            found = run_loops(schedule(self.kernel, self.machine), args)
+        except LoopFault as fault:
+            return f"fault: {fault}"
+        except Exception as bug:  # noqa: BLE001  # whatever goes wrong is told with its kernel
+            return f"{type(bug).__name__}: {bug}"
+        for result, got, want in zip(self.kernel.results, found, run_kernel(self.kernel, args), strict=True):
+            if not close(got, want):
+                return f"difference: {result.name} is not the reference's"
+        return ""
+
+    def __str__(self) -> str:
+        """Python text that makes the triple."""
+        return f'agree(parse_kernel("""{print_kernel(self.kernel)}"""), {self.machine!r})'
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A triple that went wrong: where it came from, how, and the smallest like it."""
+
+    seed: int
+    form: str
+    problem: str
+    triple: Triple
+
+
+def triples(seed: int) -> Iterator[tuple[str, Triple]]:
+    """The triples of a seed, with their form."""
+    form, kernels = drawn_kernels(seed)
+    rng = random.Random(-seed - 1)
+    for kernel in kernels:
+        for _ in range(PER_KERNEL):
+            yield form, Triple(kernel, random_machine(rng))
+
+
+def minimised(triple: Triple) -> Triple:
+    """The smallest triple found by greedy steps that fails as this one does."""
+    kind = triple.problem().partition(":")[0]
+    tried = 0
+    going = True
+    while going and tried < ROUNDS:
+        going = False
+        for candidate in _smaller(triple):
+            tried += 1
+            if _fails_alike(candidate, kind):
+                triple, going = candidate, True
+                break
+            if tried >= ROUNDS:
+                break
+    return triple
+
+
+def _fails_alike(candidate: Triple, kind: str) -> bool:
+    """Whether it fails in the same way, and not because it is no valid kernel: scalar loops must be right."""
+    if candidate.problem().partition(":")[0] != kind:
+        return False
+    plain = Machine()
+    return candidate.machine == plain or not replace(candidate, machine=plain).problem()
+
+
+def _smaller(triple: Triple) -> Iterator[Triple]:
+    text = print_kernel(triple.kernel)
+    numbers = sorted({int(n) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", text)} - {0, 1}, reverse=True)
+    for n in numbers:
+        for fewer in dict.fromkeys((1, 2, n // 2, n - 1)):
+            if 0 < fewer < n:
+                changed = _parsed(re.sub(rf"(?<![\w.]){n}(?![\w.])", str(fewer), text))
+                if changed is not None:
+                    yield replace(triple, kernel=changed)
+    kernel = triple.kernel
+    for kept in range(len(kernel.results)) if len(kernel.results) > 1 else ():
+        name = kernel.results[kept].name
+        gone = {r.name for r in kernel.results} - {name}
+        nests = tuple(n for n in kernel.nests if n.out not in gone)
+        if not any(gone & n.reads() for n in nests):
+            yield replace(triple, kernel=Kernel.canonical(kernel.params, (kernel.results[kept],), nests, kernel.locals))
+    for machine in _plainer(triple.machine):
+        yield replace(triple, machine=machine)
+
+
+def _parsed(text: str) -> Kernel | None:
+    try:
+        return parse_kernel(text)
+    except (DlcError, ValueError, TypeError, KeyError, AssertionError):
+        return None
+
+
+def _plainer(machine: Machine) -> Iterator[Machine]:
+    plain = Machine()
+    for name in ("strict", "vector_bytes", "registers", "l1", "l2"):
+        if getattr(machine, name) != getattr(plain, name):
+            yield replace(machine, **{name: getattr(plain, name)})
+    for name in ("l1", "l2"):
+        size = getattr(machine, name)
+        if size & (size - 1):
+            yield replace(machine, **{name: 1 << (size.bit_length() - 1)})
