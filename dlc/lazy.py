@@ -1,5 +1,6 @@
 """References to classes that are imported when they are used."""
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,11 @@ class Lazy:
     """The class's spec name."""
     target: str
     """"module:Class"."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its module is imported already."""
+        return self.target.partition(":")[0] in sys.modules
 
     def load(self) -> type[Any]:
         """Import the class."""

@@ -11,7 +11,6 @@ The traceback tells more than wrappers around every call into a plugin could: it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def owner_of(problem: BaseException, package: str = "") -> Plugin | None:
     """
     from dlc.plugins import list_plugins
 
-    others = {p.package: p for p in list_plugins() if p.distribution not in RELEASED_WITH_CORE}
+    others = {p.package: p for p in list_plugins() if not p.is_own}
     if package in others:
         return others[package]
     owners = (others.get(name) for frame in _frames(problem) for name in _packages(frame))
@@ -64,6 +63,8 @@ def origin_of(problem: BaseException, state: object) -> tuple[str, ...]:
 
 def _frames(problem: BaseException) -> Iterator[FrameType]:
     """Innermost first."""
+    from traceback import walk_tb  # with what it imports, start-up would pay for it
+
     return (frame for frame, _ in reversed(list(walk_tb(problem.__traceback__))))
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlc import hookspecs
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.guard import attempt
 from dlc.installed import EntryPoint, entry_points
 from dlc.lazy import Lazy
+from dlc.owner import RELEASED_WITH_CORE
 from dlc.registry import Entry, Kind, Observer, Registry, reason_of
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class Plugin:
     state: State = "ok"
     reason: str = ""
     """Why it is not ok."""
+    changes: tuple[str, ...] = ()
+    """What it changed of the interpreter when it was imported; it was set back."""
 
     @property
     def title(self) -> str:
@@ -53,8 +57,19 @@ class Plugin:
         """Top-level package of its code."""
         return self.module.partition(".")[0]
 
-    def problem(self) -> Diagnostic:
-        """The warning for a plugin that does not work."""
+    @property
+    def is_own(self) -> bool:
+        """Whether it is released together with dlc."""
+        return self.distribution in RELEASED_WITH_CORE
+
+    def problem(self) -> Diagnostic | None:
+        """The warning for a plugin that does not work, or does what it should not."""
+        if self.state == "ok" and self.changes:
+            message = f"plugin {self.title} changes {' and '.join(self.changes)} when it is imported; that was set back"
+            help = "tell its authors: a plugin changes nothing that others use"
+            return Diagnostic("plugin-side-effect", message, severity="warning", help=help)
+        if self.state not in ("broken", "incompatible"):
+            return None
         return Diagnostic(
             "broken-plugin" if self.state == "broken" else "incompatible-plugin",
             f"plugin {self.title} is skipped: {self.reason}",
@@ -83,7 +98,7 @@ def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
         plugin = _plugin(point)
         other = found.get(point.name)
         if other and (other.distribution, other.module) != (plugin.distribution, plugin.module):
-            raise _clash("plugins", point.name, other.title, plugin.title, other.distribution)
+            raise _clash("plugins", point.name, other, plugin)
         found[point.name] = replace(plugin, state="blocked", reason="disabled") if plugin.name in blocked else plugin
     return tuple(found.values())
 
@@ -105,7 +120,7 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS) ->
         if isinstance(outcome, Plugin):
             plugins.append(outcome)
         else:
-            plugins.append(plugin)
+            plugins.append(outcome.plugin)
             loaded.append(outcome)
     return _registry(tuple(plugins), loaded, kinds)
 
@@ -122,17 +137,23 @@ def _plugin(point: EntryPoint) -> Plugin:
 
 def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
     """The plugin's hooks and entries, or the plugin with the reason why there are none."""
-    try:
+
+    def load() -> Plugin | _Loaded:
         module = import_module(plugin.module)
         if reason := _incompatible(module):
             return replace(plugin, state="incompatible", reason=reason)
         manager = _manager(module)
         return _Loaded(plugin, manager, tuple(e for kind in kinds for e in _entries(plugin, kind, manager)))
-    except (Exception, SystemExit) as problem:
-        if plugin.module == "dlc.builtin":
-            raise  # our own bug, not a plugin's
-        # Third-party code may raise anything; the reason is shown, and nothing else depends on this plugin.
-        return replace(plugin, state="broken", reason=reason_of(problem))
+
+    if plugin.module == "dlc.builtin":
+        return load()  # what it raises is our own bug, not a plugin's
+    # Third-party code may raise anything; the reason is shown, and nothing else depends on this plugin.
+    outcome = attempt(load, plugin.title, ours=plugin.is_own)
+    if outcome.value is None:
+        return replace(plugin, state="broken", reason=reason_of(outcome.problem))
+    if isinstance(outcome.value, Plugin):
+        return replace(outcome.value, changes=outcome.changes)
+    return replace(outcome.value, plugin=replace(plugin, changes=outcome.changes))
 
 
 def _manager(module: ModuleType) -> "PluginManager":
@@ -165,16 +186,17 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
             for name, text in cast("Mapping[object, object]", offered).items():
                 if not isinstance(name, str) or not isinstance(text, str):
                     raise TypeError(f"{_HOOKS[kind]} must map names to spec text, not {name!r} to {text!r}")
-                yield Entry(kind, name, plugin.name, plugin.module, text)
+                yield Entry(kind, name, plugin.name, plugin.module, text, plugin.is_own)
         elif kind == "rules":
             for rule in cast("Iterable[Any]", offered):
                 if not isinstance(rule, Lazy) and not callable(getattr(rule, "apply", rule)):
                     raise TypeError(f"{_HOOKS[kind]} must return rules or dlc.Lazy, not {rule!r}")
                 name = getattr(rule, "name", None) or getattr(rule, "__name__", type(rule).__name__)
-                yield Entry(kind, str(name), plugin.name, plugin.module, rule)
+                yield Entry(kind, str(name), plugin.name, plugin.module, rule, plugin.is_own)
         else:
             for item in cast("Iterable[object]", offered):
-                yield Entry(kind, _class_name(kind, item), plugin.name, plugin.module, cast("type[Any]", item))
+                target = cast("type[Any]", item)
+                yield Entry(kind, _class_name(kind, item), plugin.name, plugin.module, target, plugin.is_own)
 
 
 def _class_name(kind: Kind, item: object) -> str:
@@ -196,15 +218,15 @@ def _implementations(manager: "PluginManager", hook: str) -> Iterable[Callable[.
 
 def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[Kind, ...]) -> Registry:
     tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
-    titles = {plugin.name: plugin.title for plugin in plugins}
+    by_name = {plugin.name: plugin for plugin in plugins}
     for entry in (e for one in loaded for e in one.entries):
         other = tables[entry.kind].setdefault(entry.name, entry)
         if other is not entry:
-            raise _clash(entry.kind, entry.name, titles[other.plugin], titles[entry.plugin], entry.plugin)
+            raise _clash(entry.kind, entry.name, by_name[other.plugin], by_name[entry.plugin])
     return Registry(
         plugins=plugins,
         tables=tables,
-        problems=tuple(p.problem() for p in plugins if p.state in ("broken", "incompatible")),
+        problems=tuple(found for p in plugins if (found := p.problem())),
         observers=_observers(loaded, "dlc_step_done"),
         commands=_observers(loaded, "dlc_commands"),
     )
@@ -214,14 +236,17 @@ def _observers(loaded: list[_Loaded], hook: str) -> tuple[Observer, ...]:
     return tuple(Observer(one.plugin.title, h) for one in loaded for h in _implementations(one.manager, hook))
 
 
-def _clash(kind: str, name: str, first: str, second: str, disable: str) -> DlcError:
+def _clash(kind: str, name: str, first: Plugin, second: Plugin) -> DlcError:
+    """What can go is the plugin of a third party; of two, the later one."""
+    which = first if second.is_own else second
+    them = which.title if first.is_own or second.is_own else "one of them"
     if kind == "plugins":
-        help = f"remove one of them: pip uninstall {disable}"
+        help = f"remove {them}: pip uninstall {which.distribution}"
     else:
-        help = f'disable one of them in dlc.toml: [plugins] disable = ["{disable}"]'
+        help = f'disable {them} in dlc.toml: [plugins] disable = ["{which.name}"]'
     return error(
         "name-clash",
-        f"two plugins offer {name} among the {kind}: {first} and {second}",
+        f"two plugins offer {name} among the {kind}: {first.title} and {second.title}",
         help=help,
         exit_code=ExitCode.PLUGIN,
     )

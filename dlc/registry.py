@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
+from dlc.guard import attempt
 from dlc.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Entry:
     """The plugin's module."""
     target: Any
     """A class or Lazy; the text of a pipeline; a rule."""
+    is_own: bool = False
+    """Whether the plugin is released together with dlc."""
 
     @property
     def package(self) -> str:
@@ -45,13 +48,14 @@ class Entry:
         """
         if not isinstance(self.target, Lazy):
             return self.target
-        try:
-            found = self.target.load()
-        except (Exception, SystemExit) as problem:
-            if self.package == "dlc":
-                raise  # our own bug, not a plugin's
+        if self.package == "dlc":
+            found = self.target.load()  # what it raises is our own bug, not a plugin's
+        else:
             # Third-party code may raise anything; the reason is shown, and what else is installed still works.
-            raise self._unusable(f"cannot be loaded: {reason_of(problem)}") from problem
+            outcome = attempt(self.target.load, self.plugin, ours=self.is_own or self.target.is_loaded)
+            found = outcome.value
+            if outcome.problem:
+                raise self._unusable(f"cannot be loaded: {reason_of(outcome.problem)}") from outcome.problem
         own: object = getattr(found, "text_name" if self.kind == "ops" else "name", self.name)
         if own != self.name:
             raise self._unusable(f"calls itself {own}; its hook and its class must agree")
@@ -265,10 +269,12 @@ def failed_hook(plugin: str, hook: str, problem: BaseException) -> Diagnostic:
     return Diagnostic("broken-plugin", message, severity="warning")
 
 
-def reason_of(problem: BaseException) -> str:
+def reason_of(problem: BaseException | None) -> str:
     """Type, message and the last place in the code."""
     import traceback
 
+    if problem is None:
+        return "it gave nothing"
     frames = traceback.extract_tb(problem.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(problem).__name__}: {problem}{place}"

@@ -11,6 +11,11 @@ from dlc.diagnostics import Diagnostic
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "lustre", "beegfs", "gpfs", "fuse.sshfs"})
 _GENERATION = re.compile(r"index-(\d{1,6})")
+_OWN = re.compile(rf"{_GENERATION.pattern}|objects|tmp|corrupt")
+_FAN = re.compile(r"[0-9a-f]{2}")
+_OWN = re.compile(rf"{_GENERATION.pattern}|objects|tmp|corrupt")
+_FAN = re.compile(r"[0-9a-f]{2}")
+_DATABASE = re.compile(r"cache\.db.*")
 _TAG_FILE = "CACHEDIR.TAG"  # https://bford.info/cachedir/ : backup programs skip a directory with this file
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# dlc's cache: everything in it can be rebuilt.\n"
 
@@ -84,12 +89,28 @@ def _check(directory: Path, *, readonly: bool) -> Diagnostic | None:
         return unusable(
             directory, f"others can write to it (mode {mode:04o})", f"empty it, then: chmod 700 {directory}"
         )
-    if any((directory / f"index-{number}").is_symlink() for number in generations(directory)):
-        return unusable(directory, "its index is a symbolic link")
+    if linked := _linked(directory):
+        what = f"{linked.relative_to(directory)} in it is a symbolic link"
+        return unusable(directory, what, "remove the link: what it leads to is no part of a cache")
     if "$" in str(directory.absolute()):  # diskcache would expand it as an environment variable
         return unusable(directory, "its path contains '$'")
     if (kind := _file_system(directory)) in _NETWORK:
         return unusable(directory, f"it is on a network file system ({kind}), where SQLite's locks are unreliable")
+    return None
+
+
+def _linked(directory: Path) -> Path | None:
+    """A directory or database of ours that is a symbolic link: what is written, or swept for its age, would lie
+    somewhere else."""
+    indexes = [(directory / f"index-{number}", _DATABASE) for number in generations(directory)]
+    for folder, names in ((directory, _OWN), (directory / "objects", _FAN), *indexes):
+        try:
+            with os.scandir(folder) as found:
+                links = sorted(each.name for each in found if each.is_symlink() and names.fullmatch(each.name))
+        except OSError:
+            continue  # not there, or told by whoever needs it
+        if links:
+            return folder / links[0]
     return None
 
 

@@ -80,7 +80,11 @@ class Graph:
 
     def readers(self, op: Op) -> int:
         """Number of ops that read it, plus one if it is an output."""
-        return len(self.users.get(op, ())) + (op in self.outputs)
+        return len(self.users.get(op, ())) + (op.digest in self._returned)
+
+    @cached_property
+    def _returned(self) -> frozenset[str]:
+        return frozenset(o.digest for o in self.outputs)
 
     def origin(self, op: Op) -> tuple[str, ...]:
         """Names of the source nodes an op came from."""

@@ -234,7 +234,10 @@ def walk(e: Expr) -> Iterator[Expr]:
     while stack:
         e = stack.pop()
         yield e
-        stack.extend(reversed(children(e)))
+        if isinstance(e, Apply):
+            stack += e.args[::-1]
+        elif isinstance(e, Load):
+            stack += e.index[::-1]
 
 
 def loads(e: Expr) -> Iterator[Load]:

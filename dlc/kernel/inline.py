@@ -26,6 +26,8 @@ def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
 
 def value_at(producer: Nest, index: tuple[Expr, ...]) -> Expr:
     """The producer's body at the given subscripts."""
+    if index == producer.index:
+        return producer.body
     mapping: dict[Expr, Expr] = {a: e for a, e in zip(producer.index, index, strict=True) if isinstance(a, Axis)}
     return substitute(producer.body, mapping)
 

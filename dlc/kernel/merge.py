@@ -5,7 +5,7 @@ k1: t = f(a);   k2: r = g(t, b)     →     k: t local; t = f(a); r = g(t, b)   
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
@@ -27,7 +27,7 @@ class Joined:
 
 
 def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequence[int], value: int) -> Joined:
-    """The producer followed by the consumer, the value between them a local.
+    """The producer followed by the consumer, the value between them a local, behind those of the producer.
 
     Args:
         producer: A kernel with one result.
@@ -52,46 +52,75 @@ def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequen
         Param(between, producer.results[0].type),
         *(Param(second[p.name], p.type) for p in consumer.locals),
     )
-    nests = (*(n.rename(first) for n in producer.nests), *(n.rename(second) for n in consumer.nests))
+    nests = (*_renamed(producer.nests, first), *_renamed(consumer.nests, second))
     params = tuple(Param(name, types[name]) for name in param.values())
     results = tuple(Param(second[p.name], p.type) for p in consumer.results)
     return Joined(Kernel(params, results, locals_, nests), numbers)
 
 
-def inline_locals(kernel: Kernel) -> Kernel:
-    """The kernel without the locals whose value can be computed where it is read, at no extra work."""
-    changed = True
-    while changed:
-        changed = False
-        for local in kernel.locals:
-            smaller = _inline_local(kernel, local)
-            if smaller is not None:
-                kernel, changed = smaller, True
+def _renamed(nests: Sequence[Nest], names: Mapping[str, str]) -> Iterable[Nest]:
+    changed = {old: new for old, new in names.items() if old != new}
+    return (n.rename(changed) for n in nests)
+
+
+def inline_locals(kernel: Kernel, suspects: Iterable[str] | None = None) -> Kernel:
+    """The kernel without the locals whose value can be computed where it is read, at no extra work.
+
+    Args:
+        kernel: Its locals keep their order.
+        suspects: Names of the locals to look at, and at what else inlining them touches; by default all.
+    """
+    nests, kept = list(kernel.nests), list(kernel.locals)
+    waiting = {p.name for p in kept} if suspects is None else set(suspects)
+    # A local is asked again only when a nest that writes or reads it has changed: kernels grow join by join, and most
+    # of their locals were refused before.
+    while waiting:
+        uses = _Uses(nests)
+        touched: frozenset[str] = frozenset()
+        for local in [p for p in kept if p.name in waiting]:
+            waiting.remove(local.name)
+            if touched := _inline_local(kernel, local, nests, uses):
+                kept.remove(local)
                 break
-    return kernel
+        waiting = {p.name for p in kept if p.name in waiting or p.name in touched}
+    if len(kept) == len(kernel.locals):
+        return kernel
+    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), tuple(kept))
 
 
-def _inline_local(kernel: Kernel, local: Param) -> Kernel | None:
-    writers = [k for k, n in enumerate(kernel.nests) if n.out == local.name]
-    readers = [k for k, n in enumerate(kernel.nests) if local.name in n.reads()]
-    if len(writers) != 1 or not is_pointwise_map(kernel.nests[writers[0]], local.shape):
-        return None
-    producer = kernel.nests[writers[0]]
-    if any(k <= writers[0] for k in readers):  # what is read before it is written is the start value
-        return None
-    if not producer.reads():
+class _Uses:
+    """Which nests, by position, write and read each tensor."""
+
+    def __init__(self, nests: Sequence[Nest]) -> None:
+        self.writers: dict[str, list[int]] = {}
+        self.readers: dict[str, list[int]] = {}
+        for k, n in enumerate(nests):
+            self.writers.setdefault(n.out, []).append(k)
+            for name in n.loads:
+                self.readers.setdefault(name, []).append(k)
+
+
+def _inline_local(kernel: Kernel, local: Param, nests: list[Nest], uses: _Uses) -> frozenset[str]:
+    """Make `nests` do without a local. Gives the tensors that the changed nests name; none when it stays."""
+    writers, readers = uses.writers.get(local.name, []), uses.readers.get(local.name, [])
+    if len(writers) != 1 or not is_pointwise_map(nests[writers[0]], local.shape):
+        return frozenset()
+    (writer,) = writers
+    producer = nests[writer]
+    if any(k <= writer for k in readers):  # what is read before it is written is the start value
+        return frozenset()
+    if not producer.loads:
         producer = replace(producer, body=typed_literal(kernel, producer.body, local))
-    overwritten = {n.out for n in kernel.nests[writers[0] + 1 :]} & producer.reads()
+    overwritten = any(k > writer for name in producer.loads for k in uses.writers.get(name, ()))
     if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
-        return None
-    nests = list(kernel.nests)
+        return frozenset()
+    if any(refusal(producer, local, nests[k]) for k in readers):
+        return frozenset()
     for k in readers:
-        if refusal(producer, local, nests[k]):
-            return None
         nests[k] = inline(nests[k], local.name, producer)
-    del nests[writers[0]]
-    locals_ = tuple(p for p in kernel.locals if p.name != local.name)
-    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), locals_)
+    touched = {local.name, *producer.loads}.union(*({nests[k].out, *nests[k].loads} for k in readers))
+    del nests[writer]
+    return frozenset(touched)
 
 
 def typed_literal(kernel: Kernel, body: Expr, local: Param) -> Expr:
@@ -121,7 +150,7 @@ def _is_literal(body: Expr) -> bool:
 
 def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
     """Why a pointwise producer of `value` should not be inlined into a consumer; "" when it should."""
-    found = [x for e in consumer.exprs() for x in loads(e) if x.param == value.name]
+    found = consumer.loads.get(value.name, ())
     if is_movement(producer.body):
         if consumer.reduce is None or _is_literal(producer.body):
             return ""
@@ -147,7 +176,7 @@ def _index(load: Load) -> list[Expr]:
 
 def is_epilogue(nest: Nest, value: Param) -> bool:
     """Whether a nest is a map over `value`, element by element: it can run while a producer's tile is in registers."""
-    found = {x for e in nest.exprs() for x in loads(e) if x.param == value.name}
+    found = set(nest.loads.get(value.name, ()))
     if nest.reduce is not None or nest.where is not None or len(found) != 1 or nest.points != value.type.size:
         return False
     (load,) = found
@@ -161,7 +190,7 @@ def is_epilogue(nest: Nest, value: Param) -> bool:
 
 def align_epilogue(nest: Nest, value: Param) -> Nest:
     """The nest with its axes in the order of the value's dimensions."""
-    load = next(x for e in nest.exprs() for x in loads(e) if x.param == value.name)
+    load = nest.loads[value.name][0]
     order = tuple(i for i in load.index if isinstance(i, Axis))
     return replace(nest, axes=order)
 

@@ -99,8 +99,23 @@ class Nest:
             yield self.where
 
     @cached_property
+    def loads(self) -> Mapping[str, tuple[Load, ...]]:
+        """Every load of the subscripts, the body and the guard, in reading order, by the tensor it reads."""
+        found: dict[str, list[Load]] = {}
+        for e in self.exprs():
+            for x in walk(e):
+                if isinstance(x, Load):
+                    found.setdefault(x.param, []).append(x)
+        return {name: tuple(xs) for name, xs in found.items()}
+
+    @cached_property
     def _reads(self) -> frozenset[str]:
-        return frozenset(x.param for e in self.exprs() for x in walk(e) if isinstance(x, Load))
+        return frozenset(self.loads)
+
+    @cached_property
+    def lines(self) -> dict[tuple[int, ...], str]:
+        """Its text in canonical kernels by the shape of what it writes: kernels that grow print only what is new."""
+        return {}
 
     @cached_property
     def nodes(self) -> int:
@@ -126,10 +141,17 @@ class Nest:
             return self
         return replace(self.map(lambda e: substitute(e, mapping)), axes=axes)
 
+    def _written_to(self, out: str) -> Nest:
+        """The same values in another tensor. What is known of the loads stays known."""
+        moved = replace(self, out=out)
+        moved.__dict__["loads"] = self.loads
+        return moved
+
     def rename(self, names: Mapping[str, str]) -> Nest:
         """The nest with tensors renamed; the same object when none of its own is."""
-        if all(names.get(name, name) == name for name in (self.out, *self._reads)):
-            return self
+        if all(name not in names or names[name] == name for name in self.loads):
+            out = names.get(self.out, self.out)
+            return self if out == self.out else self._written_to(out)
 
         def change(load: Load) -> Expr:
             new = names.get(load.param, load.param)
@@ -218,12 +240,15 @@ class Kernel:
             raise ValueError("two tensors of a kernel share a name")
 
         def renamed(ps: tuple[Param, ...]) -> tuple[Param, ...]:
-            return tuple(Param(names[p.name], p.type) for p in ps)
+            return tuple(p if names[p.name] == p.name else Param(names[p.name], p.type) for p in ps)
 
+        changed = {old: new for old, new in names.items() if old != new}
         out: list[Nest] = []
         for nest in nests:
-            axes = {a: Axis(f"i{k}", a.extent) for k, a in enumerate(nest.axes)}
-            out.append(nest.substitute(axes, tuple(axes.values())).rename(names))
+            if any(a.name != f"i{k}" for k, a in enumerate(nest.axes)):
+                axes = {a: Axis(f"i{k}", a.extent) for k, a in enumerate(nest.axes)}
+                nest = nest.substitute(axes, tuple(axes.values()))
+            out.append(nest.rename(changed))
         return cls(renamed(params), renamed(results), renamed(locals), tuple(out))
 
 

@@ -78,6 +78,13 @@ def _infix(infix: str, args: tuple[Expr, ...], outer: int, names: Names) -> str:
     return f"({text})" if level < outer else text
 
 
+def _canonical_line(nest: Nest, shape: tuple[int, ...]) -> str:
+    """A nest of a canonical kernel, whose tensors are spelled as they are named."""
+    if shape not in nest.lines:
+        nest.lines[shape] = _print_nest(nest, shape, {})
+    return nest.lines[shape]
+
+
 def _print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
     """A nest on one line, tensors spelled as told; `shape` is that of what it writes."""
     spelled = {a: _AXES[k] if k < len(_AXES) else f"i{k}" for k, a in enumerate(nest.axes)}
@@ -106,7 +113,13 @@ def print_kernel(kernel: Kernel, name: str = "") -> str:
     local = f" local {locals_}" if kernel.locals else ""
     head = f"kernel{name and ' '}{name}{params} -> {results}{local} {{"
     shapes = {p.name: p.shape for _, ps in groups for p in ps}
-    return "\n".join([head, *(f"  {_print_nest(n, shapes.get(n.out, ()), names)}" for n in kernel.nests), "}"])
+    canonical = all(name == spelled for name, spelled in names.items())
+
+    def line(n: Nest) -> str:
+        shape = shapes.get(n.out, ())
+        return _canonical_line(n, shape) if canonical else _print_nest(n, shape, names)
+
+    return "\n".join([head, *(f"  {line(n)}" for n in kernel.nests), "}"])
 
 
 def parse_kernel(text: str, source: str = "<text>") -> Kernel:

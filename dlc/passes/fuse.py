@@ -35,11 +35,23 @@ class Fuse(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     max_nests: int = option(32, "nests of the largest joined kernel", low=1)
+    max_arguments: int = option(127, "parameters of the largest joined kernel; C promises 127 to a function", low=1)
     epilogues: bool = option(True, "let a map follow the reduction that it reads, element by element")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same computation in fewer kernels."""
         return _Fuser(self, state, report).graph()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A call that grows: what it is so far, and what is known of it. It becomes an op, with a digest, in the end."""
+
+    kernel: Kernel
+    args: tuple[Op, ...]
+    origins: tuple[str, ...]
+    settled: bool
+    """Whether every local of the kernel has been asked whether it can be inlined."""
 
 
 class _Fuser:
@@ -52,19 +64,18 @@ class _Fuser:
         self._constant: dict[str, bool] = {}
         self._origins = dict(source.origins)
         self._missed: dict[str, list[tuple[str, str]]] = {}
+        self._settled: set[str] = set()
 
     def graph(self) -> Graph:
         source = self._source
         outputs = {o.digest for o in source.outputs}
         for op in source.ops:
             moved = op.with_operands([self._new[x.digest] for x in op.operands])
-            self._tell(moved, source.origin(op))
             result = moved
             if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
-                joined = self._absorb(moved)
-                result = Call(_aligned(joined.body), joined.args)
-                self._tell(result, self._origins.get(joined.digest, ()))
-                self._missed[result.digest] = self._missed.pop(joined.digest)
+                result = self._fused(moved, source.origin(op))
+            else:
+                self._tell(moved, source.origin(op))
             self._new[op.digest] = result
             # An output has the caller as a further reader and can be absorbed by nobody.
             readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)
@@ -76,36 +87,42 @@ class _Fuser:
 
     def _tell(self, op: Op, names: tuple[str, ...]) -> None:
         if names:
-            known = self._origins.get(op.digest, ())
-            self._origins[op.digest] = tuple(dict.fromkeys((*known, *names)))[:MAX_ORIGINS]
+            self._origins[op.digest] = _together(self._origins.get(op.digest, ()), names)
 
-    def _absorb(self, call: Call) -> Call:
+    def _fused(self, call: Call, origins: tuple[str, ...]) -> Call:
+        """The call with what it absorbs."""
+        names = _together(self._origins.get(call.digest, ()), origins)
+        group, missed = self._absorb(_Group(call.body, call.args, names, settled=False), repr(call))
+        kernel = _aligned(group.kernel)
+        result = call if kernel is call.body else Call(kernel, group.args)
+        self._tell(result, group.origins)
+        self._missed[result.digest] = missed
+        # Aligning moves nests, and what could not be inlined before might be afterwards.
+        if group.settled and kernel is group.kernel:
+            self._settled.add(result.digest)
+        return result
+
+    def _absorb(self, group: _Group, text: str) -> tuple[_Group, list[tuple[str, str]]]:
+        """A group with all that it can absorb, and what it cannot absorb and why; `text` names it without origins."""
         refused: dict[str, tuple[str, str]] = {}
         while True:
-            for arg in call.args:
+            for arg in group.args:
                 if arg.digest in refused or not isinstance(arg, Call) or is_constant(arg, self._constant):
                     continue
-                why = self._refusal(arg, call)
+                why = self._refusal(arg, group)
                 if why:
-                    refused[arg.digest] = (self._named(arg), why)
+                    refused[arg.digest] = (_named(self._origins.get(arg.digest, ()), repr(arg)), why)
                     continue
-                joined = self._join(arg, call)
-                self._tell(joined, (*self._origins.get(arg.digest, ()), *self._origins.get(call.digest, ())))
+                group = self._join(arg, group)
                 self._report.count("joined")
                 # What was refused to a call that is now a part of this one is asked for by this one.
                 self._missed.pop(arg.digest, None)
-                call = joined
                 break
             else:
-                self._missed[call.digest] = [(f"{name} → {self._named(call)}", why) for name, why in refused.values()]
-                return call
+                name = _named(group.origins, text)
+                return group, [(f"{refused_name} → {name}", why) for refused_name, why in refused.values()]
 
-    def _named(self, call: Call) -> str:
-        """Where a call came from, in few words."""
-        names = self._origins.get(call.digest) or (repr(call),)
-        return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-
-    def _refusal(self, producer: Call, consumer: Call) -> str:
+    def _refusal(self, producer: Call, consumer: _Group) -> str:
         """Why the consumer cannot absorb the producer; "" when it can."""
         if len(producer.types) != 1:
             return "it has several results"
@@ -116,15 +133,18 @@ class _Fuser:
         movement = mapped and single is not None and is_movement(single.body)
         if self._readers[producer.digest] > 1 and not movement:
             return f"it has {self._readers[producer.digest]} readers"
-        if is_view(producer) and _reduces(consumer.body):
+        if _reduces(consumer.kernel) and is_view(producer):
             return "it is only another view of the same memory"
-        nests = len(kernel.nests) + len(consumer.body.nests)
+        nests = len(kernel.nests) + len(consumer.kernel.nests)
         if nests > self._options.max_nests:
             return f"the joined kernel would have {nests} nests, more than {self._options.max_nests}"
+        arguments = len({a.digest for a in (*producer.args, *consumer.args)} - {producer.digest})
+        if arguments > self._options.max_arguments:
+            return f"the joined kernel would have {arguments} arguments, more than {self._options.max_arguments}"
         names = {
-            p.name for p, a in zip(consumer.body.params, consumer.args, strict=True) if a.digest == producer.digest
+            p.name for p, a in zip(consumer.kernel.params, consumer.args, strict=True) if a.digest == producer.digest
         }
-        for nest in consumer.body.nests:
+        for nest in consumer.kernel.nests:
             for name in sorted(names & nest.reads()):
                 if movement and any(x.param == name and reads_panels(nest, x) for x in loads(nest.body)):
                     return "it stores a factor in panels"
@@ -132,7 +152,7 @@ class _Fuser:
                 inlined = refusal(single, value, nest) if mapped and single is not None else "it is no map"
                 if not inlined:
                     continue
-                why = inlined if movement else self._epilogue_refusal(nest, value, consumer.body)
+                why = inlined if movement else self._epilogue_refusal(nest, value, consumer.kernel)
                 if why:
                     # Of a map, why it was not inlined says more than that it leads no epilogue.
                     return inlined if mapped else why
@@ -149,14 +169,31 @@ class _Fuser:
             return "its reader is the epilogue of another reduction already"
         return ""
 
-    def _join(self, producer: Call, consumer: Call) -> Call:
+    def _join(self, producer: Call, consumer: _Group) -> _Group:
         ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))
         number = {op.digest: k for k, op in enumerate(ops)}
         given = [number[a.digest] for a in producer.args]
         taken = [number[a.digest] for a in consumer.args]
-        joined = join(producer.body, given, consumer.body, taken, number[producer.digest])
-        kernel = inline_locals(joined.kernel)
-        return Call(kernel, tuple(ops[n] for n in joined.arguments))
+        joined = join(producer.body, given, consumer.kernel, taken, number[producer.digest])
+        own, count = [p.name for p in joined.kernel.locals], len(producer.body.locals)
+        first = count if producer.digest in self._settled else 0
+        suspects = own[first : count + 1 if consumer.settled else None]
+        return _Group(
+            inline_locals(joined.kernel, suspects),
+            tuple(ops[n] for n in joined.arguments),
+            _together(self._origins.get(producer.digest, ()), consumer.origins),
+            settled=True,
+        )
+
+
+def _together(*names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n for ns in names for n in ns))[:MAX_ORIGINS]
+
+
+def _named(origins: tuple[str, ...], text: str) -> str:
+    """Where a call came from, in few words; `text` names one from nowhere."""
+    names = origins or (text,)
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _reduces(kernel: Kernel) -> bool:
@@ -166,14 +203,18 @@ def _reduces(kernel: Kernel) -> bool:
 def _aligned(kernel: Kernel) -> Kernel:
     """Every epilogue right behind its reduction and walking in the same order: a schedule can run it tile by tile."""
     reduced = {n.out for n in kernel.nests if n.reduce is not None}
+    if not reduced:
+        return kernel
     locals_ = [p for p in kernel.locals if p.name in reduced]
     order: list[Nest] = []
     waiting = list(kernel.nests)
     while waiting:
         nest = waiting.pop(0)
         order.append(nest)
+        if nest.reduce is None:
+            continue
         ready = [n for n in waiting if nest.out in n.reads() and _may_follow(n, waiting)]
-        if nest.reduce is not None and len(ready) == 1:
+        if len(ready) == 1:
             waiting.remove(ready[0])
             order.append(ready[0])
     for k, nest in enumerate(order):

@@ -35,7 +35,7 @@ def segments(net: Network) -> tuple[Segment, ...]:
         if members:
             bound = max(live, *(needs[task] for task in bits(members)))
             pieces.append(Segment(start, members, live, bound))
-            live = _live_after(net, border)
+            live = _live_after(net, live, start, border)
             start = border
     return tuple(pieces)
 
@@ -54,13 +54,18 @@ def _reach(net: Network) -> tuple[list[int], list[int]]:
     return past, future
 
 
-def _live_after(net: Network, done: int) -> int:
-    """Bytes live when exactly these tasks have run."""
-    return sum(
-        size
-        for storage, size in enumerate(net.sizes)
-        if (storage in net.given or net.users[storage] & done) and (storage in net.kept or net.users[storage] & ~done)
-    )
+def _live_after(net: Network, live: int, start: int, done: int) -> int:
+    """Bytes live when exactly the tasks `done` have run, where `live` are when those of `start` have.
+
+    Only what the tasks between touch is looked at: a network may have as many pieces as tasks.
+    """
+
+    def alive(storage: int, run: int) -> bool:
+        born = storage in net.given or net.users[storage] & run
+        return bool(born and (storage in net.kept or net.users[storage] & ~run))
+
+    touched = {storage for task in bits(done & ~start) for storage in net.touches[task]}
+    return live + sum(net.sizes[s] * (alive(s, done) - alive(s, start)) for s in touched)
 
 
 def _needs(net: Network, past: list[int], future: list[int]) -> list[int]:

@@ -1,5 +1,6 @@
 """Walking through the sets of done tasks of one segment: the moves that all order searches share."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from dlc.placement.segments import Segment
@@ -22,7 +23,7 @@ class Walk:
         self.net = net
         self.segment = segment
         self.evaluations = 0  # effects asked for so far, the measure of work done
-        self._memo: list[dict[int, tuple[int, int]]] = [{} for _ in net.tasks]
+        self._memo: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def start(self) -> State:
         """The state in which no member has run."""

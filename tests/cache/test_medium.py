@@ -201,14 +201,35 @@ def test_unfit_directories_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "open").chmod(0o777)
     assert "others can write to it (mode 0777)" in unfit(tmp_path / "open")
     assert "'$'" in unfit(tmp_path / "$HOME")
-    (tmp_path / "real" / "index-0").symlink_to(tmp_path)
-    assert "index is a symbolic link" in unfit(tmp_path / "real")
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: 12345)
         assert "belongs to user" in unfit(tmp_path / "open")
     with monkeypatch.context() as patch:
         patch.setattr(directory_module, "_NETWORK", {directory_module._file_system(tmp_path)})
         assert "network file system" in unfit(tmp_path / "net")
+
+
+@pytest.mark.parametrize("part", ["index-0", "index-7", "objects", "objects/ab", "tmp", "corrupt", "index-0/cache.db"])
+def test_links_inside_are_refused(tmp_path: Path, part: str) -> None:
+    """Whoever prepares a cache must not have dlc write, or sweep for its age, what lies elsewhere."""
+    cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    for folder in ("index-0", "objects/ab", "tmp", "corrupt"):
+        (cache / folder).mkdir(parents=True, mode=0o700)
+    cache.chmod(0o700)
+    elsewhere.mkdir()
+    (elsewhere / "letter").write_text("mine")
+    os.utime(elsewhere / "letter", (0, 0))
+    if (cache / part).is_dir():
+        for below in (cache / part).iterdir():
+            below.rmdir()
+        (cache / part).rmdir()
+    (cache / part).symlink_to(elsewhere)
+    assert f"{part} in it is a symbolic link" in unfit(cache)
+    with open_cache(cache, "rw") as opened:
+        opened.trim(0)
+        opened.clear()
+    assert (elsewhere / "letter").read_text() == "mine"
+    assert [each.name for each in elsewhere.iterdir()] == ["letter"]
 
 
 def test_a_missing_directory_in_read_only_mode_is_told(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ LINES = {
     "cache_verify": ["cache", "verify"],
     "cache_trim": ["cache", "trim", "1GiB"],
     "cache_clear": ["cache", "clear"],
+    "trust": ["trust"],
     "plugins": ["plugins"],
     "doctor": ["doctor"],
 }
