@@ -23,7 +23,7 @@ from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
 from dlc.cache.store import Store
-from dlc.cache.upkeep import Statistics, Trimmed, Verification, complete, survey, trim, verify, why
+from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.hashing import content_sha256, file_sha256
 
@@ -193,11 +193,12 @@ class Cache:
         """Evict the least recently used entries until all take at most `max_bytes`. Statistics stay."""
         return trim(self.store, max_bytes)
 
-    def clear(self) -> None:
+    def clear(self) -> Trimmed:
         """Remove everything, statistics and things set aside included."""
-        self.store.clear()
+        done = clear(self.store)
         with self._lock:
             self._counts, self._saved = Counts(errors=-self.store.errors), Counts()
+        return done
 
     def close(self) -> None:
         """Keep this process's counts, evict down to the size limit if anything was written, release the store."""

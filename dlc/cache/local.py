@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -28,6 +28,7 @@ from dlc.hashing import content_sha256
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 
+_AT_ONCE: Final = 100  # rows of one transaction: it must not hold up other processes
 INLINE_LIMIT: Final = 32 << 10  # bytes up to which an object is a database row
 
 
@@ -152,17 +153,27 @@ class LocalStore:
                 self._blobs.write_file(path, digest)
         return digest
 
-    def delete(self, digests: Sequence[str]) -> None:
-        """See `Store.delete`."""
+    def delete(self, digests: Sequence[str]) -> Set[str]:
+        """See `Store.delete`. A file that stays does not keep the others."""
+        gone: set[str] = set()
         if self.access != "rw":
-            return
-        with self._guard(writing=True):
-            rows = [digest for digest in digests if not self._blobs.has(digest)]
-            for digest in set(digests).difference(rows):
+            return gone
+        files = [digest for digest in digests if self._blobs.has(digest)]
+        for digest in files:
+            try:
                 self._blobs.remove(digest)
-            if rows:
+                gone.add(digest)
+            except OSError as failure:
+                self.errors += 1
+                self._warn(warning(classify(failure, self._index.database), self.directory, failure))
+        rows = [digest for digest in digests if digest not in set(files)]
+        with self._guard(writing=True):
+            for start in range(0, len(rows), _AT_ONCE):
+                some = rows[start : start + _AT_ONCE]
                 with self._lock:
-                    self._index.writer().delete_rows(rows)
+                    self._index.writer().delete_rows(some)
+                gone.update(some)
+        return gone
 
     def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
         """See `Store.compact_stats`."""
@@ -193,8 +204,6 @@ class LocalStore:
         if self.access == "rw":
             with self._guard(writing=True), self._lock:
                 self._index.writer().clear_rows()
-                for entry in self._blobs.entries():
-                    self._blobs.remove(entry.digest)
                 self._blobs.sweep(corrupt_age=0.0)
                 drop_old_indexes(self.directory)
 

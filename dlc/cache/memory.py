@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,12 +78,13 @@ class MemoryStore:
         for digest, raw in list(self.sealed.items()):
             yield Entry(digest, self.kinds[digest], len(raw), float(self.used[digest]))
 
-    def delete(self, digests: Sequence[str]) -> None:
+    def delete(self, digests: Sequence[str]) -> Set[str]:
         """See `Store.delete`."""
         for digest in digests:
             self.sealed.pop(digest, None)
             self.kinds.pop(digest, None)
             self.used.pop(digest, None)
+        return frozenset(digests)
 
     def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
         """See `Store.compact_stats`."""

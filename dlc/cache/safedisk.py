@@ -81,11 +81,10 @@ class Writer(diskcache.Cache):
                 self._sql("UPDATE Cache SET access_time = ? WHERE key = ? AND raw = 1", (now, name))
 
     def delete_rows(self, names: Sequence[str]) -> None:
-        """Delete rows, in transactions short enough not to hold up other processes."""
-        for start in range(0, len(names), 100):
-            with _locks_told(), self.transact():
-                for name in names[start : start + 100]:
-                    self.delete(name)
+        """Delete rows, in one transaction."""
+        with _locks_told(), self.transact():
+            for name in names:
+                self.delete(name)
 
     def merge_rows(self, tag: str, merge: Callable[[Mapping[str, bytes]], bytes]) -> None:
         """Replace all rows with `tag` by one, filed under one of their names, in one transaction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -68,8 +68,8 @@ class Store(Protocol):
         """All entries, in no particular order."""
         ...
 
-    def delete(self, digests: Sequence[str]) -> None:
-        """Remove entries; absent ones are ignored."""
+    def delete(self, digests: Sequence[str]) -> Set[str]:
+        """Remove entries, as many of them as the medium lets go; those that are gone. Absent ones count among them."""
         ...
 
     def compact_stats(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
@@ -85,7 +85,7 @@ class Store(Protocol):
         ...
 
     def clear(self) -> None:
-        """Remove every entry and everything set aside."""
+        """Remove everything set aside, and what is left of entries that are not ours."""
         ...
 
     def close(self) -> None:

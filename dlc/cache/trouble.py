@@ -40,7 +40,7 @@ _BY_SQLITE: Final[dict[int, Trouble]] = {
 _TEXT: Final[dict[Trouble, str]] = {
     "corrupt": "the index of the cache in {} is damaged; a new one is begun",
     "full": "no space left for the cache in {}; results of this build are not kept",
-    "read-only": "cannot write to the cache in {}; results of this build are not kept",
+    "read-only": "cannot write to the cache in {}; nothing is kept in it, or removed from it",
     "locked": "another process keeps the cache in {} locked; going on without it",
 }
 _HELP: Final[dict[Trouble, str]] = {

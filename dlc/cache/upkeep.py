@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.cache.counts import Counts
@@ -31,16 +31,18 @@ class Verification:
     checked: int  # entries re-hashed
     size: int  # bytes of them
     bad: tuple[str, ...]  # digests of damaged entries; they are misses from now on
+    kept: tuple[str, ...]  # those of them that could not be set aside
     dangling: int  # records whose objects were evicted: misses, but no damage
 
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What `dlc cache trim` prints."""
+    """What `dlc cache trim` and `clear` print: what they did, which may be less than what they were to do."""
 
     removed: int  # entries
     freed: int  # bytes
     left: int  # bytes
+    kept: int = 0  # entries that were to go and could not be removed
 
 
 def records(store: Store) -> Iterator[tuple[Entry, Record]]:
@@ -104,7 +106,8 @@ def verify(store: Store) -> Verification:
             bad.append(entry.digest)
         elif not complete(store, record):
             dangling += 1
-    return Verification(checked, size, tuple(bad), dangling)
+    kept = tuple(digest for digest in bad if store.has(digest))
+    return Verification(checked, size, tuple(bad), kept, dangling)
 
 
 def trim(store: Store, max_bytes: int) -> Trimmed:
@@ -119,5 +122,20 @@ def trim(store: Store, max_bytes: int) -> Trimmed:
         if entry.table != "stat":
             victims.append(entry)
             left -= entry.size
-    store.delete([entry.digest for entry in victims])
-    return Trimmed(len(victims), sum(entry.size for entry in victims), left)
+    return _removed(store, entries, victims)
+
+
+def clear(store: Store) -> Trimmed:
+    """Remove everything, statistics and things set aside included; the numbers are those of results and objects."""
+    entries = list(store.entries())
+    done = _removed(store, entries, [entry for entry in entries if entry.table != "stat"])
+    store.delete([entry.digest for entry in entries if entry.table == "stat"])
+    store.clear()
+    return done
+
+
+def _removed(store: Store, entries: Sequence[Entry], victims: Sequence[Entry]) -> Trimmed:
+    """What removing `victims`, some of all `entries`, has led to."""
+    gone = store.delete([entry.digest for entry in victims])
+    went = [entry.size for entry in victims if entry.digest in gone]
+    return Trimmed(len(went), sum(went), sum(entry.size for entry in entries) - sum(went), len(victims) - len(went))

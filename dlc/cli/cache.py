@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,12 @@ import typer
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.cli.workspace import Workspace, configuration, opened_cache
-from dlc.diagnostics import ExitCode, error, escape
+from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
+from dlc.diagnostics import Diagnostic, ExitCode, error, escape
 
 if TYPE_CHECKING:
-    from dlc.cache import Cache, Counts
+    from dlc.cache import Cache, Counts, Trimmed
+    from dlc.config import Config
     from dlc.why import Finding
 
 app = typer.Typer(
@@ -108,7 +109,7 @@ def verify(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Jso
         f"{found.checked} entries checked, {size(found.size)}: "
         + (f"{len(found.bad)} damaged" if found.bad else "all sound")
     ]
-    lines += [f"  set aside: {digest}" for digest in found.bad]
+    lines += [f"  {'still there' if digest in found.kept else 'set aside'}: {digest}" for digest in found.bad]
     if found.dangling:
         lines.append(f"{found.dangling} results have lost outputs to eviction; they will be built again")
     data = {"checked": found.checked, "bytes": found.size, "bad": list(found.bad), "dangling": found.dangling}
@@ -127,10 +128,7 @@ def trim(ctx: typer.Context, limit: Size = "", cache_dir: flags.CacheDir = None,
         wanted = int(parse_bytes(limit)) if limit else config.cache_size
     except Problem as problem:
         raise error("bad-option", f"{limit}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
-    with opened_cache(ctx.obj, config) as cache:
-        found = cache.trim(wanted)
-    text = f"{found.removed} entries removed, {size(found.freed)} freed, {size(found.left)} left"
-    return Outcome(text, {"removed": found.removed, "freed": found.freed, "left": found.left})
+    return _removal(ctx.obj, config, lambda cache: cache.trim(wanted), left=True)
 
 
 @app.command()
@@ -140,11 +138,35 @@ def clear(ctx: typer.Context, yes: Yes = False, cache_dir: flags.CacheDir = None
     terminal: Terminal = ctx.obj
     if not yes and not terminal.json and not _confirmed():
         return Outcome("nothing removed", {})
-    with _opened(terminal, cache_dir) as cache:
-        before = cache.statistics()
-        cache.clear()
-    text = f"{before.records + before.objects} entries removed, {size(before.size)} freed"
-    return Outcome(text, {"removed": before.records + before.objects, "freed": before.size})
+    config = configuration(flags.CacheFlags("rw", cache_dir))
+    return _removal(terminal, config, lambda cache: cache.clear())
+
+
+def _removal(terminal: Terminal, config: Config, remove: Callable[[Cache], Trimmed], *, left: bool = False) -> Outcome:
+    """What was removed. What could not be is a failure, and so is a cache that cannot be used at all."""
+    from dlc.cache import cache_directory
+
+    cache = open_configured(config, may_be_absent=True)
+    try:
+        found = remove(cache)
+    finally:
+        cache.close()
+    told = f", {size(found.left)} left" if left else ""
+    text = f"{found.removed} entries removed, {size(found.freed)} freed{told}"
+    data = {"removed": found.removed, "freed": found.freed, "left": found.left, "kept": found.kept}
+    if not found.kept and all(w.code != "cache-unusable" for w in cache.warnings):
+        terminal.tell(*cache.warnings)
+        return Outcome(text, data)
+    message = (
+        f"{found.kept} of {found.kept + found.removed} entries of the cache in {cache_directory(config.cache_dir)} "
+        "could not be removed"
+        if found.kept
+        else "nothing could be removed"
+    )
+    notes = [line for w in cache.warnings for line in (w.message, *w.notes)]
+    help = "check who owns the directory and whether its medium can be written, or give another with --cache-dir"
+    terminal.tell(Diagnostic("cannot-remove", message, notes=tuple(notes), help=help))
+    return Outcome(text, data, ExitCode.MODEL)
 
 
 def _told(findings: Sequence[Finding]) -> Iterator[str]:

@@ -38,6 +38,7 @@ diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`)
 _MEANING = {
     ExitCode.OK: "everything went well",
     ExitCode.MODEL: "the model, or where its program should go, cannot be used; for `cache verify`: damage was found; "
+    "for `cache trim` and `clear`: something could not be removed; "
     "for `train`: the loss was not finite",
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
     ExitCode.MISMATCH: "`verify` found a difference beyond the tolerance",

@@ -105,6 +105,52 @@ def test_writing_to_a_read_only_directory_is_one_warning(reachable: Path) -> Non
     assert in_child(build)
 
 
+def test_removing_from_a_read_only_directory_says_so(reachable: Path) -> None:
+    fill(reachable)
+    if os.geteuid() == 0:
+        for path in [reachable, *reachable.rglob("*")]:
+            os.chown(path, 65534, 65534)
+    make_readonly(reachable)
+
+    def remove() -> bool:
+        with open_cache(reachable, "rw") as cache:
+            held = sum(1 for entry in cache.store.entries() if entry.table != "stat")
+            done = cache.trim(0)
+        with open_cache(reachable, "rw") as cache:
+            cleared = cache.clear()
+            assert {"cache-read-only"} == set(codes(cache))
+        return (done.removed, done.freed, done.kept) == (0, 0, held) == (cleared.removed, cleared.freed, cleared.kept)
+
+    assert in_child(remove)
+
+
+@pytest.mark.parametrize("word", ["trim", "clear"])
+def test_what_can_be_removed_is_and_the_rest_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    with open_cache(tmp_path, "rw") as cache:
+        for number in range(4):
+            outputs = {"small": b"%d" % number, "large": BIG + b"%d" % number}
+            cache.save(Key.of(step="s", n=str(number)), outputs, {})
+    with open_cache(tmp_path, "rw") as cache:
+        before = {e.digest: e.size for e in cache.store.entries() if e.table != "stat"}
+        stuck = [path for path in (tmp_path / "objects").rglob("*") if path.is_file()][:2]
+        real = Path.unlink
+
+        def unlink(self: Path, missing_ok: bool = False) -> None:
+            if self in stuck:
+                raise OSError(errno.EACCES, "Permission denied", str(self))
+            real(self, missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", unlink)
+            done = cache.trim(0) if word == "trim" else cache.clear()
+        after = {e.digest: e.size for e in cache.store.entries() if e.table != "stat"}
+        assert (done.removed, done.kept) == (len(before) - 2, 2) == (len(before) - len(after), len(after))
+        assert done.freed == sum(before.values()) - sum(after.values())
+        assert any(str(path) in note for w in cache.warnings for note in w.notes for path in stuck)
+
+
 def test_no_space_for_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path)
 

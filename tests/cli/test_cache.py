@@ -1,10 +1,13 @@
 """`dlc cache`: what it holds, why something misses, whether it is sound, and making room."""
 
+import errno
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dlc.cache.safedisk import Writer
 from dlc.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -86,6 +89,42 @@ def test_damage_is_found(dlc: Dlc, tmp_path: Path) -> None:
     dlc("cache", "verify")
     assert dlc("build", "small.onnx", "-q", "-o", "again").code == ExitCode.OK
     assert dlc("cache", "verify").code == ExitCode.OK
+
+
+@pytest.mark.parametrize("line", [("trim", "0B"), ("clear", "--yes")], ids=lambda line: line[0])
+def test_what_could_not_be_removed_is_an_error(
+    dlc: Dlc, golden: Golden, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: tuple[str, ...]
+) -> None:
+    """0.1 said how many entries it had planned to remove, and went with 0."""
+    dlc("build", "small.onnx", "-q")
+    before = dlc("cache", "stats", "--json").document
+
+    def refused(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    def no_rows(self: Writer, names: Sequence[str] = ()) -> None:
+        refused(tmp_path / "cache.db")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refused)
+        patch.setattr(Writer, "delete_rows", no_rows)
+        patch.setattr(Writer, "clear_rows", no_rows)
+        ran = dlc("cache", *line)
+        text = re.sub(r"[0-9a-f/]{20,}", "<object>", ran.transcript().replace(str(tmp_path), "DIR"))
+        text = re.sub(r"[\d.]+ \w+ left", "<size> left", re.sub(r"\d+ of \d+ entries", "N of N entries", text))
+        golden(f"cache/kept_{line[0]}.txt", text)
+        found = dlc("cache", *line, "--json").document
+    assert ran.code == found["exit_code"] == ExitCode.MODEL
+    assert (found["removed"], found["kept"]) == (0, before["records"] + before["objects"])
+    assert dlc("cache", "stats", "--json").document["records"] == before["records"]
+
+
+def test_a_cache_that_cannot_be_used_is_not_trimmed(dlc: Dlc, tmp_path: Path) -> None:
+    dlc("build", "small.onnx", "-q")
+    (tmp_path / "cache").chmod(0o777)
+    ran = dlc("cache", "trim", "0B")
+    assert ran.code == ExitCode.MODEL
+    assert "others can write to it" in ran.err
 
 
 def test_trim_and_clear(dlc: Dlc, golden: Golden) -> None:
