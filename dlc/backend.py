@@ -11,6 +11,7 @@ from dlc.spec import Configurable
 
 if TYPE_CHECKING:
     from dlc.graph import Op
+    from dlc.kernel.nest import Kernel
     from dlc.plan import Plan
     from dlc.report import Report
     from dlc.training.bundle import Bundle
@@ -53,6 +54,17 @@ class Backend(Configurable, ABC):
         """The default pipeline with these options: `pipeline`, unless one of them wants another."""
         return self.pipeline
 
+    def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
+        """Bytes that each kernel works in on this target while it runs, beside its arguments and results.
+
+        They are stated before steps are ordered, and placed like values: `Plan.workspaces` says where. None by default.
+        """
+        return (0,) * len(kernels)
+
+    def processor(self) -> str:
+        """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
+        return ""
+
     def regions(self) -> Mapping[str, Region]:
         """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
         return {"arena": Region()}
@@ -62,7 +74,7 @@ class Backend(Configurable, ABC):
         return self
 
     def with_workshop(self, workshop: Workshop) -> "Backend":
-        """The backend with cached sub-steps for `emit` and `emit_training`; itself when it needs none.
+        """The backend with cached sub-steps for `workspaces`, `emit`, `emit_training`; itself when it needs none.
 
         For text that takes long and depends on little, such as a kernel's, while the program around it changes.
         """

@@ -69,6 +69,19 @@ def accept(backend: Backend, package: str, given: Handle[Graph], session: Sessio
     return session.step(Stage(f"accept {backend}", package, run), given)
 
 
+def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
+    """The same graph, with the bytes that its kernels work in on the target."""
+
+    def run(graph: Graph, report: Report) -> Graph:
+        from dlc.workspaces import with_workspaces
+
+        report.count("nodes", len(graph.ops))
+        return with_workspaces(graph, _with_jobs(backend, package, session, report))
+
+    extra = (("processor", backend.processor()),)
+    return session.step(Stage(f"workspaces {backend}", package, run, extra), given)
+
+
 def emit(backend: Backend, package: str, given: Handle[Any], session: Session, title: str) -> StepResult[Artifact]:
     """What the pipeline left → program text and data. Generated names start from the title, a file's name."""
 
@@ -85,7 +98,11 @@ def emit(backend: Backend, package: str, given: Handle[Any], session: Session, t
 
 def equipped(backend: Backend, package: str, session: Session, title: str, report: Report) -> Backend:
     """The backend as it emits: named after the model, with sub-steps whose keys hold the code that makes text."""
-    return backend.for_model(title).with_workshop(SessionWorkshop(session, report, code_lines(package)))
+    return _with_jobs(backend.for_model(title), package, session, report)
+
+
+def _with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
+    return backend.with_workshop(SessionWorkshop(session, report, code_lines(package)))
 
 
 def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepResult[Artifact]:
@@ -147,11 +164,13 @@ def compile_source(
 
 
 def passes(recipe: Recipe, session: Session) -> Iterator[tuple[str, Callable[[Handle[Any]], StepResult[Any]]]]:
-    """Name and function of every step between parse and emit, the backend's consent among them."""
-    last = last_of_ops(recipe)
+    """Name and function of every step between parse and emit, with those in which the backend has its say."""
+    last, ordered = last_of_ops(recipe), first_plan(recipe)
     for number, step in enumerate((*recipe.steps, None)):
         if number == last:
             yield "accept", lambda given: accept(recipe.backend, recipe.backend_package, given, session)
+        if number == ordered:
+            yield "workspaces", lambda given: workspaces(recipe.backend, recipe.backend_package, given, session)
         if step is not None:
             yield step.name, lambda given, step=step: apply(step, given, session)
 
@@ -178,6 +197,16 @@ def last_of_ops(recipe: Recipe) -> int:
         return -1
     leaving = (k for k, step in enumerate(recipe.steps) if step.stage.level_out != "ops")
     return next(leaving, len(recipe.steps))
+
+
+def first_plan(recipe: Recipe) -> int:
+    """The step that orders kernels, before which the backend states what they work in; -1 if it has nothing to say."""
+    from dlc.workspaces import states_workspaces
+
+    if not states_workspaces(recipe.backend):
+        return -1
+    levels = ((step.stage.level_in, step.stage.level_out) for step in recipe.steps)
+    return next((k for k, level in enumerate(levels) if level == ("kernels", "plan")), -1)
 
 
 def _check(graph: Graph, level: str) -> None:

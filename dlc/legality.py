@@ -65,12 +65,14 @@ def check_regions(plan: Plan, backend: Backend) -> None:
 
 
 def _check_alignment(plan: Plan, backend: Backend, regions: Mapping[str, Region]) -> None:
-    for slot in plan.slots.values():
-        align = regions[slot.region].align
-        if slot.offset % align:
+    slots = (("one at", s.region, s.offset) for s in (*plan.slots.values(), *plan.workspaces.values()))
+    ends = (("a region that ends at", name, size) for name, size in plan.regions.items())
+    for what, region, at in (*slots, *ends):
+        align = regions[region].align
+        if at % align:
             raise error(
                 "misaligned",
-                f"{backend.name} needs values at multiples of {align} bytes, the plan has one at {slot.offset}",
+                f"{backend.name} needs values at multiples of {align} bytes, the plan has {what} {at}",
                 help=f"--set plan-memory.align={align}",
                 exit_code=ExitCode.USAGE,
             )

@@ -18,6 +18,8 @@ from dlc.plan import Plan, results_of
 
 WIDTH, HEIGHT = 1000, 420
 """Of the drawing, in its own units; the page scales it."""
+WORKSPACE = "workspace"
+"""Kind of what a step's kernel works in, beside the types of values."""
 _LISTED = 12
 """Values at most that are listed as alive at the peak."""
 
@@ -162,7 +164,7 @@ def storages_html(title: str, picture: Memory) -> str:
 
 
 def memory(plan: Plan) -> Memory:
-    """The arena of a plan over time: a rectangle per placed value; steps may be instructions."""
+    """The arena of a plan over time: a rectangle per placed value or workspace; steps may be instructions."""
     # An input that is kept is copied to its place before the first step.
     values = {i.digest: (0, i.type) for i in plan.kept}
     values |= {digest: (born, type) for digest, (born, type) in plan.values.items() if digest in plan.slots}
@@ -170,6 +172,11 @@ def memory(plan: Plan) -> Memory:
     held = [
         Held(owners[d], str(type), born, max(last.get(d, born), born) + 1, slots[d].offset, slots[d].size)
         for d, (born, type) in values.items()
+    ]
+    held += [
+        Held(origin_of(plan, step) or f"step {k}", WORKSPACE, k, k + 1, slot.offset, slot.size)
+        for k, step in enumerate(plan.steps)
+        if (slot := plan.workspaces.get(step.digest))
     ]
     arena, count = plan.regions.get("arena", 0), max(len(plan.steps), 1)
     return drawn(held, span=(0, count), memory=(0, arena), bound=int(plan.facts.get("bound", 0)))
@@ -184,8 +191,9 @@ def plan_html(model: str, target: str, plans: Mapping[str, Plan]) -> str:
 def figures(plan: Plan) -> dict[str, int | str]:
     """What the planner came to; sizes in bytes.
 
-    `unshared_bytes` is what the values would take without sharing, `method` how the places were found, `bound_step`
-    where the bytes of the lower bound are alive.
+    `peak_bytes` has room for the values and for what kernels work in: `scratch_bytes` of it for the neediest kernel.
+    `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
+    the bytes of the lower bound are alive.
     """
     facts = plan.facts
     return {
@@ -194,6 +202,7 @@ def figures(plan: Plan) -> dict[str, int | str]:
         "bound_bytes": facts.get("bound", 0),
         "bound_step": facts.get("bound_step", 0),
         "gap_percent": facts.get("gap_percent", "0.00"),
+        "scratch_bytes": plan.scratch,
         "unshared_bytes": facts.get("unshared", 0),
         "method": facts.get("method", ""),
     }

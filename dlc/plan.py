@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lives: `size` bytes at `offset` in a region."""
+    """Where a value or a workspace lives: `size` bytes at `offset` in a region."""
 
     region: str
     offset: int
@@ -40,6 +40,9 @@ class Plan:
     Inputs are read from the caller's buffers, graph outputs are written to the caller's buffers, constants come from
     the weights; only the values in between have slots. So has an input that is read when an output may have overwritten
     it already (`Graph.aliases`): it is copied to its slot before the first step, and read from there.
+
+    A step whose kernel works in more memory than its arguments and results (`Graph.workspaces`) has a place for that as
+    well, which nothing that is alive while it runs shares.
     """
 
     kind: ClassVar[str] = "plan"
@@ -52,6 +55,8 @@ class Plan:
     """Bytes per region: {"arena": 8192}."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)
     """Figures of the planner: bound, gap, method."""
+    workspaces: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
+    """Digest of a step → where it works."""
 
     @cached_property
     def digest(self) -> str:
@@ -124,6 +129,11 @@ class Plan:
         """The inputs that are copied to their slots before the first step."""
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that the neediest step works in, beside its operands and results."""
+        return max((slot.size for slot in self.workspaces.values()), default=0)
+
     @cached_property
     def outputs(self) -> Mapping[str, int]:
         """Digest of a value → the number of the graph output that it is."""
@@ -156,12 +166,14 @@ def plan_text(plan: Plan) -> str:
     """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
     number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
     values = {v.digest: [number[c.digest], k] for c in plan.graph.ops for k, v in enumerate(_placed(c))}
+    workspaces = [[number[d], s.region, s.offset, s.size] for d, s in sorted(plan.workspaces.items())]
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],
             "slots": [[*values[d], s.region, s.offset, s.size] for d, s in sorted(plan.slots.items())],
             "regions": dict(sorted(plan.regions.items())),
             "facts": dict(sorted(plan.facts.items())),
+            **({"workspaces": workspaces} if workspaces else {}),
         },
         separators=(",", ":"),
     )
@@ -171,7 +183,7 @@ def parse_plan(graph: Graph, text: str) -> Plan:
     """The inverse of `plan_text`, on the same graph.
 
     Raises:
-        ValueError: the text is not a plan of this graph, or places a value outside its region.
+        ValueError: the text is not a plan of this graph, or places a value or a workspace outside its region.
     """
     try:
         data: Any = json.loads(text)
@@ -181,10 +193,15 @@ def parse_plan(graph: Graph, text: str) -> Plan:
         slots: dict[str, Slot] = {}
         for number, result, region, offset, size in data["slots"]:
             value = _placed(graph.ops[_is(int, number)])[_is(int, result)]
-            slots[value.digest] = _slot(value, Slot(_is(str, region), _is(int, offset), _is(int, size)), regions)
+            slot = Slot(_is(str, region), _is(int, offset), _is(int, size))
+            slots[value.digest] = _slot(str(value.type), value.type.nbytes, slot, regions)
+        workspaces: dict[str, Slot] = {}
+        for number, region, offset, size in data.get("workspaces", ()):
+            step, slot = _call(graph, number), Slot(_is(str, region), _is(int, offset), _is(int, size))
+            workspaces[step.digest] = _slot(f"the workspace of op {number}", graph.workspace(step), slot, regions)
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(f"not a plan of this graph: {problem!r}") from problem
-    return Plan(graph, steps, slots, regions, facts)
+    return Plan(graph, steps, slots, regions, facts, workspaces)
 
 
 def _call(graph: Graph, number: object) -> Op:
@@ -199,9 +216,9 @@ def _placed(op: Op) -> tuple[Op, ...]:
     return results_of(op) if op.runs else (op,) if isinstance(op, Input) else ()
 
 
-def _slot(value: Op, slot: Slot, regions: Mapping[str, int]) -> Slot:
-    if slot.offset < 0 or slot.size < value.type.nbytes or slot.offset + slot.size > regions[slot.region]:
-        raise ValueError(f"{slot} does not hold {value.type} inside {regions[slot.region]} bytes")
+def _slot(what: str, size: int, slot: Slot, regions: Mapping[str, int]) -> Slot:
+    if slot.offset < 0 or slot.size < size or slot.offset + slot.size > regions[slot.region]:
+        raise ValueError(f"{slot} does not hold {what} inside {regions[slot.region]} bytes")
     return slot
 
 

@@ -112,17 +112,15 @@ class Dump:
 
 
 def memory_line(memory: Mapping[str, int | str]) -> str:
-    """`arena 8,192 B (lower bound 8,192 B, gap 0.00 %), scratch 0 B, weights 1,024 B`, as far as it is known."""
+    """`arena 8,192 B (lower bound 8,192 B, gap 0.00 %), weights 1,024 B`, as far as it is known."""
     arena, bound, gap = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
     if not isinstance(arena, int):
         return ""
     against = [f"lower bound {bound:,} B"] if isinstance(bound, int) else []
     against += [f"gap {gap} %"] if gap is not None else []
     parts = [f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")]
-    for key, word in (("scratch_bytes", "scratch"), ("weights_bytes", "weights")):
-        if isinstance(count := memory.get(key), int):
-            parts.append(f"{word} {count:,} B")
-    return ", ".join(parts)
+    weights = memory.get("weights_bytes")
+    return ", ".join([*parts, f"weights {weights:,} B"] if isinstance(weights, int) else parts)
 
 
 def _title(step: StepResult[Any], steps: Steps) -> str:

@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from dlc.graph.op import Op, quote
-from dlc.graph.structure import Constant, Input
+from dlc.graph.structure import Call, Constant, Input
 from dlc.graph.tensor import Tensor
 
 Rule = Callable[[Op], Op | None]
 _EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_NO_WORKSPACES: Mapping[str, int] = MappingProxyType({})
 # A rewritten op explains at most this many source nodes; more would only make reports unreadable.
 MAX_ORIGINS = 16
 
@@ -32,6 +33,8 @@ class Graph:
         names: The outputs' names.
         aliases: (i, j): output i may reuse the storage of input j (weight updates); the only trace of mutation.
         origins: Op digest → names of the source model's nodes it came from. Never part of a digest.
+        workspaces: Kernel digest → bytes that it works in while it runs, beside arguments and results, where the target
+            has stated any.
     """
 
     kind: ClassVar[str] = "graph"
@@ -40,6 +43,7 @@ class Graph:
     names: tuple[str, ...]
     aliases: tuple[tuple[int, int], ...] = ()
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _EMPTY)
+    workspaces: Mapping[str, int] = field(default_factory=lambda: _NO_WORKSPACES)
 
     @cached_property
     def digest(self) -> str:
@@ -50,6 +54,8 @@ class Graph:
         for name in self.names:
             h.update(quote(name).encode() + b"\0")
         h.update(repr(self.aliases).encode())
+        for kernel, size in sorted(self.workspaces.items()):
+            h.update(f"{kernel} {size}\0".encode())
         return h.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -89,6 +95,10 @@ class Graph:
     def origin(self, op: Op) -> tuple[str, ...]:
         """Names of the source nodes an op came from."""
         return self.origins.get(op.digest, ())
+
+    def workspace(self, op: Op) -> int:
+        """Bytes that an op works in while it runs; only kernels work in any."""
+        return self.workspaces.get(op.body.digest, 0) if isinstance(op, Call) else 0
 
     def rewrite(self, rule: Rule, rounds: int = 1) -> Graph:
         """Apply a rule to every op, operands first; with `rounds`, again until nothing changes (at most so often)."""
@@ -184,9 +194,11 @@ def _near(op: Op, depth: int = 4) -> list[Op]:
 
 
 def with_live_origins(graph: Graph) -> Graph:
-    """The graph with the origins of ops that are no longer there forgotten."""
+    """The graph with the origins of ops, and the workspaces of kernels, that are no longer there forgotten."""
     live = {op.digest for op in graph.ops}
-    return replace(graph, origins={d: n for d, n in graph.origins.items() if d in live})
+    kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)} if graph.workspaces else set[str]()
+    workspaces = {d: n for d, n in graph.workspaces.items() if d in kernels}
+    return replace(graph, origins={d: n for d, n in graph.origins.items() if d in live}, workspaces=workspaces)
 
 
 def make_graph(

@@ -48,10 +48,14 @@ class GraphReader:
         aliases: list[tuple[int, int]] = []
         while tokens.accept("alias"):
             aliases.append((tokens.extent("an output"), tokens.extent("an input")))
+        workspaces: dict[str, int] = {}
+        while tokens.accept("workspace"):
+            kernel = self._attributes.kernel()
+            workspaces[kernel.digest] = tokens.extent("a size in bytes")
         tokens.expect("}")
         tokens.kind("end", "the end of the text")
         values, names = tuple(o for o, _ in outputs), tuple(n for _, n in outputs)
-        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins)
+        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces)
 
     def _kernel(self) -> None:
         # The name stands between `kernel` and its parameters; the reader of kernels knows no names.

@@ -6,12 +6,13 @@
       %2 = add(%0, %1)
       %3 = @k0(%2) | "relu_1" "relu_2"
       return %3 "y"
+      workspace @k0 4096
     }
 
 Types are derived, so they are not written; a call is written as its kernel's name; behind `|` stand the nodes of the
-source model that an op came from. An input tells its role and what it starts with: `"w": f32[2] weight = 0.0`; a
-constant that is a parameter has a `name`. Small constants stand in the text, large ones by digest; reading those back
-needs a `tensors` function that finds them.
+source model that an op came from; `workspace` tells the bytes that a kernel works in. An input tells its role and what
+it starts with: `"w": f32[2] weight = 0.0`; a constant that is a parameter has a `name`. Small constants stand in the
+text, large ones by digest; reading those back needs a `tensors` function that finds them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def print_graph(graph: Graph, origins: bool = False) -> str:
     returned = ", ".join(f"{names[o.digest]} {quote(n)}" for o, n in zip(graph.outputs, graph.names, strict=True))
     lines.append(f"  return {returned}")
     lines += [f"  alias {i} {j}" for i, j in graph.aliases]
+    lines += [f"  workspace {name} {graph.workspaces[d]}" for d, name in kernels.items() if d in graph.workspaces]
     return "\n".join([*lines, "}"]) + "\n"
 
 

@@ -63,7 +63,7 @@ class MemoryModel:
                     sizes.append(value.type.nbytes)
             pairs = in_place_pairs(call, storage, sizes) if in_place else ()
             calls.append(call)
-            tasks.append(Task(reads, tuple(writes), inplace=pairs, after=after))
+            tasks.append(Task(reads, tuple(writes), graph.workspace(call), pairs, after))
         return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
 
 

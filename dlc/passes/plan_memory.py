@@ -3,22 +3,23 @@
     plan with an order   →   plan with offsets; values whose lifetimes overlap never share bytes
 
 Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. An input
-that is still read when an output may have been written over it gets a place too, for a copy made first. Prints the
-arena, the lower bound (most bytes alive at once in this order) and the gap between them.
+that is still read when an output may have been written over it gets a place too, for a copy made first. So does what a
+kernel works in while its step runs, where the target has said so. Prints the arena, the lower bound (most bytes alive
+at once in this order) and the gap between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dlc.diagnostics import DlcError, ExitCode, error
 from dlc.graph.op import Op
-from dlc.graph.structure import Item
+from dlc.graph.structure import Input, Item
 from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel, overwritten_inputs
-from dlc.placement import Task, check_placement, lifetimes, place
+from dlc.placement import Lifetimes, Placement, Task, check_placement, lifetimes, place
 from dlc.plan import Plan, Slot, results_of
 from dlc.report import Report
 from dlc.spec import Bytes, option
@@ -38,61 +39,99 @@ class PlanMemory(Pass[Plan, Plan]):
     limit: Bytes | None = option(None, "largest arena allowed; a larger one is an error that names what to attack")
 
     def run(self, state: Plan, report: Report) -> Plan:
-        """The plan with a slot for every intermediate value."""
-        model = MemoryModel.of(state.graph, self.in_place)
-        position = {c.digest: k for k, c in enumerate(model.calls)}
-        order = [position[s.digest] for s in state.steps]
-        kept = overwritten_inputs(state.graph, state.steps)
-        sizes = (*model.sizes, *(i.type.nbytes for i in kept))
-        storage = {**model.storage, **{i.digest: len(model.sizes) + k for k, i in enumerate(kept)}}
-        lives = lifetimes(_reading(model, {i.digest: storage[i.digest] for i in kept}), sizes, order)
-        found = place(lives.buffers, align=self.align, strategy=self.strategy, seed=self.seed)
-        wrong = check_placement(lives.buffers, found.offsets, self.align)
+        """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
+        wanted = _Wanted.of(state, self.in_place)
+        buffers = wanted.lives.buffers
+        found = place(buffers, align=self.align, strategy=self.strategy, seed=self.seed)
+        wrong = check_placement(buffers, found.offsets, self.align)
         assert not wrong, wrong
-        slots: dict[str, Slot] = {}
-        calls = [op for op in state.graph.ops if op.runs]
-        for value in (*kept, *(v for c in calls for v in results_of(c))):
-            if value.digest in storage:
-                offset = found.offsets[lives.of_storage[storage[value.digest]]]
-                slots[value.digest] = Slot("arena", offset, value.type.nbytes)
         gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
-        if kept:
-            report.note(f"copied first, because an output may be written over them: {', '.join(i.name for i in kept)}")
+        if wanted.kept:
+            names = ", ".join(i.name for i in wanted.kept)
+            report.note(f"copied first, because an output may be written over them: {names}")
         report.note(f"arena {found.arena:,} B, bound {found.bound:,} B at step {found.bound_step}, gap {gap:.2f} %")
         if self.limit is not None and found.arena > self.limit:
-            alive = {b.id for b in lives.buffers if b.birth <= found.bound_step < b.death}
-            # Of values that were handed over in place, the last one lies there.
-            values = (v for s in state.steps[: found.bound_step + 1] for v in results_of(s))
-            last = {lives.of_storage[model.storage[v.digest]]: v for v in values if v.digest in model.storage}
-            held = [v for buffer, v in last.items() if buffer in alive]
-            raise self._too_large(state, found.arena, found.bound_step, held)
+            raise self._too_large(state, found, wanted)
         facts = {
             "arena": found.arena,
             "bound": found.bound,
             "bound_step": found.bound_step,
             "gap_percent": f"{gap:.2f}",
             "method": found.method,
-            "unshared": sum(sizes),
+            "unshared": wanted.unshared,
         }
-        return replace(state, slots=slots, regions={"arena": found.arena}, facts={**state.facts, **facts})
+        return replace(
+            state,
+            slots={d: Slot("arena", found.offsets[buffer], size) for d, (buffer, size) in wanted.values.items()},
+            workspaces={d: Slot("arena", found.offsets[b], buffers[b].size) for d, b in wanted.workspaces.items()},
+            regions={"arena": found.arena},
+            facts={**state.facts, **facts},
+        )
 
-    def _too_large(self, plan: Plan, arena: int, step: int, held: Sequence[Op]) -> DlcError:
+    def _too_large(self, plan: Plan, found: Placement, wanted: _Wanted) -> DlcError:
         """The error that names the peak, and who holds the most memory there."""
 
         def told(op: Op) -> str:
             return ", ".join(plan.graph.origin(op.of if isinstance(op, Item) else op)) or "unnamed"
 
-        largest = sorted(held, key=lambda v: -v.type.nbytes)[:5]
+        step = found.bound_step
+        held = [(v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {told(v)}") for v in wanted.alive(plan, step)]
+        work = plan.graph.workspace(plan.steps[step])
+        held += [(work, f"{work} bytes that {told(plan.steps[step])} works in")] if work else []
+        held.sort(key=lambda each: -each[0])
+        arena, limit = found.arena, self.limit or 0
         return error(
             "memory-limit",
-            f"the arena takes {arena} bytes, {arena - (self.limit or 0)} more than the limit of {self.limit}",
+            f"the arena takes {arena} bytes, {arena - limit} more than the limit of {limit}",
             notes=(
                 f"the peak is at step {step} ({told(plan.steps[step])})",
-                *(f"in use there: {v.type}, {v.type.nbytes} bytes, from {told(v)}" for v in largest),
+                *(f"in use there: {text}" for _, text in held[:5]),
             ),
             help="a smaller batch or input shrinks these tensors",
             exit_code=ExitCode.LIMIT,
         )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a plan needs places for: values over their lifetimes, and workspaces during one step each."""
+
+    kept: tuple[Input, ...]
+    """Inputs that are copied first."""
+    lives: Lifetimes
+    values: Mapping[str, tuple[int, int]]
+    """Digest of a value, of a view or of a kept input → (number of its buffer, bytes)."""
+    workspaces: Mapping[str, int]
+    """Digest of a step → number of its buffer."""
+    unshared: int
+    """Bytes if nothing shared any."""
+
+    @classmethod
+    def of(cls, plan: Plan, in_place: bool) -> _Wanted:
+        model = MemoryModel.of(plan.graph, in_place)
+        position = {c.digest: k for k, c in enumerate(model.calls)}
+        order = [position[s.digest] for s in plan.steps]
+        kept = overwritten_inputs(plan.graph, plan.steps)
+        sizes = (*model.sizes, *(i.type.nbytes for i in kept))
+        storage = {**model.storage, **{i.digest: len(model.sizes) + k for k, i in enumerate(kept)}}
+        tasks = _reading(model, {i.digest: storage[i.digest] for i in kept})
+        lives = lifetimes(tasks, sizes, order)
+        placed = (*kept, *(v for op in plan.graph.ops if op.runs for v in results_of(op)))
+        numbers = zip(model.calls, lives.of_workspace, strict=True)
+        return cls(
+            kept,
+            lives,
+            {v.digest: (lives.of_storage[storage[v.digest]], v.type.nbytes) for v in placed if v.digest in storage},
+            {call.digest: buffer for call, buffer in numbers if buffer >= 0},
+            sum(sizes) + sum(task.workspace for task in tasks),
+        )
+
+    def alive(self, plan: Plan, step: int) -> list[Op]:
+        """The values that are in use at a step; of those that were handed over in place, the last one."""
+        buffers = {b.id for b in self.lives.buffers if b.birth <= step < b.death}
+        values = (v for s in plan.steps[: step + 1] for v in results_of(s))
+        last = {self.values[v.digest][0]: v for v in values if v.digest in self.values}
+        return [v for buffer, v in last.items() if buffer in buffers]
 
 
 def _reading(model: MemoryModel, kept: Mapping[str, int]) -> list[Task]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from dlc_backend_c.backend import C
 from dlc_backend_c.training_runtime import TrainingModel
 
-from dlc import Report, Spec
+from dlc import Backend, Report, Spec
 from dlc.graph import Graph
 from dlc.install import install
 from dlc.passes.autodiff import Autodiff
@@ -20,24 +20,29 @@ from dlc.plan import Plan
 from dlc.training.bundle import Bundle, FunctionName
 from dlc.training.bundling import make_bundle
 from dlc.training.names import FUNCTIONS
+from dlc.workspaces import with_workspaces
 from tests.backend_c.models import Bench
 
 
-def bundle_of(model: Graph, options: str, template: tuple[str, bytes] = ("", b"")) -> Bundle:
+def bundle_of(
+    model: Graph, options: str, template: tuple[str, bytes] = ("", b""), backend: Backend | None = None
+) -> Bundle:
     """The training program of a model: `options` of the pass `autodiff`."""
     stage = Autodiff.from_spec(Spec.parse(f"autodiff{{{options}}}"))
     plans: dict[FunctionName, Plan] = {
-        name: _plan(Autodiff.from_spec(Spec.parse(f"autodiff{{{options} give={name}}}")).run(model, Report()))
+        name: _plan(
+            Autodiff.from_spec(Spec.parse(f"autodiff{{{options} give={name}}}")).run(model, Report()), backend or C()
+        )
         for name in FUNCTIONS[stage.updates]
     }
     facts = {"loss": str(stage.loss), "optimizer": str(stage.optimizer), "updates": stage.updates}
     return make_bundle(plans, stage.training(), template=template, facts=facts)
 
 
-def _plan(graph: Graph) -> Plan:
+def _plan(graph: Graph, backend: Backend) -> Plan:
     report = Report()
-    kernels = Lower().run(Simplify().run(graph, report), report)
-    return PlanMemory().run(Schedule().run(Fuse().run(kernels, report), report), report)
+    kernels = Fuse().run(Lower().run(Simplify().run(graph, report), report), report)
+    return PlanMemory().run(Schedule().run(with_workspaces(kernels, backend), report), report)
 
 
 def trainer(bundle: Bundle, directory: Path, bench: Bench, spec: str = "c{prefix=net}") -> TrainingModel:

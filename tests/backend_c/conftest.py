@@ -28,7 +28,7 @@ def compile_model(bench: Bench) -> Compile:
 
     def compile_(graph: Graph, spec: str, directory: Path | None = None, workshop: Bench | None = None) -> Artifact:
         backend = C.from_spec(Spec.parse(spec))
-        artifact = backend.build(backend.emit(plan_of(graph), Report()), workshop or bench)
+        artifact = backend.build(backend.emit(plan_of(graph, backend), Report()), workshop or bench)
         if directory is not None:
             install(artifact, directory)
         return artifact

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dlc_backend_c.backend import C
 
-from dlc import Artifact, Job, Report
+from dlc import Artifact, Backend, Job, Report
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Add, Mul, Relu
 from dlc.ops.linear import Conv, MatMul
@@ -23,14 +24,16 @@ from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
 from dlc.plan import Plan
 from dlc.types import Type, f32
+from dlc.workspaces import with_workspaces
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def plan_of(graph: Graph) -> Plan:
-    """The plan of a graph, unfused: what the backend gets, with in-place steps and views."""
+def plan_of(graph: Graph, backend: Backend | None = None) -> Plan:
+    """The plan of a graph, unfused: what the backend gets, with in-place steps and views, and room for its kernels."""
     report = Report()
-    return PlanMemory().run(Schedule().run(Lower().run(Expand().run(graph, report), report), report), report)
+    kernels = Lower().run(Expand().run(graph, report), report)
+    return PlanMemory().run(Schedule().run(with_workspaces(kernels, backend or C()), report), report)
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:

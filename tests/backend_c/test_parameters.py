@@ -28,6 +28,7 @@ from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
 from dlc.plan import parse_plan, plan_text, results_of
 from dlc.types import Type, f32, f64, i32
+from dlc.workspaces import with_workspaces
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Bench, content, plan_of, shell
 from tests.tools import COMPILERS, CXX_COMPILERS
@@ -128,9 +129,10 @@ def test_a_product_is_added_to_a_tensor_in_its_place(dtype: Any, bench: Bench, t
     """A = A + B C, fused, over a sum so long that it may be cut in blocks: none may go to A before A is read."""
     a, b, c = (Input(n, Type(dtype, s)) for n, s in (("A", (37, 130)), ("B", (37, 1500)), ("C", (1500, 130))))
     graph, report = in_out((a, b, c), {"A": Add(MatMul(b, c), a)}), Report()
-    plan = PlanMemory().run(Schedule().run(Fuse().run(Lower().run(graph, report), report), report), report)
-    assert len(plan.steps) == 1 and not plan.kept
     backend = C.from_spec(Spec.parse("c{prefix=net}"))
+    kernels = with_workspaces(Fuse().run(Lower().run(graph, report), report), backend)
+    plan = PlanMemory().run(Schedule().run(kernels, report), report)
+    assert len(plan.steps) == 1 and not plan.kept
     install(backend.build(backend.emit(plan, Report()), bench), tmp_path)
     given = feeds(graph)
     want = evaluate(graph, feeds(graph))["A"]

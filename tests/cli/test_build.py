@@ -29,7 +29,7 @@ def test_it_says_what_it_wrote(dlc: Dlc) -> None:
     assert ran.err == ""
     assert re.fullmatch(
         r"build/small: \d+ files, [\d.,]+ \w+\n"
-        r"arena [\d,]+ B \(lower bound [\d,]+ B, gap \d+\.\d\d %\), scratch [\d,]+ B, weights [\d,]+ B\n",
+        r"arena [\d,]+ B \(lower bound [\d,]+ B, gap \d+\.\d\d %\), weights [\d,]+ B\n",
         ran.out,
     )
     assert names("build/small") >= FILES

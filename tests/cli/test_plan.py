@@ -1,5 +1,7 @@
 """`dlc plan`: its figures are those of the plans, and its picture those of any target."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -27,6 +29,7 @@ from tests.conftest import Golden
 def models() -> None:
     Path("small.onnx").write_bytes(small().SerializeToString())
     Path("net.onnx").write_bytes(perceptron().SerializeToString())
+    Path("tinyvit.onnx").write_bytes((MODELS / "tinyvit" / "model.onnx").read_bytes())
     Path("digits.onnx").write_bytes((MODELS / "mnist_cntk" / "model.onnx").read_bytes())
 
 
@@ -102,16 +105,51 @@ def test_what_is_told_is_what_a_build_does(dlc: Dlc, line: tuple[str, ...]) -> N
     )
 
 
+LOSS = "loss=cross-entropy,optimizer=adam"
+
+
+@pytest.mark.parametrize("cpu", ["generic", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("model", "train"),
+    [("digits.onnx", ()), ("tinyvit.onnx", ()), ("net.onnx", ("--train", LOSS)), ("digits.onnx", ("--train", LOSS))],
+    ids=["convolutions", "attention", "perceptron, training", "convolutions, training"],
+)
+def test_there_is_one_total_of_memory(dlc: Dlc, model: str, train: tuple[str, ...], cpu: str) -> None:
+    """What a plan tells is what the build, its header, its manifest and its report tell, whatever vectors there are."""
+    line = (model, *train, "--target", f"c{{cpu={cpu} lib=none prefix=net}}")
+    planned = dlc("plan", *line, "--json").document["functions"]
+    built = dlc("build", *line, "-o", "out", "--html", "--json").document["memory"]
+    peak = max(f["peak_bytes"] for f in planned)
+    assert built["arena_bytes"] == peak >= max(f["bound_bytes"] for f in planned)
+    assert built["scratch_bytes"] == max(f["scratch_bytes"] for f in planned) < peak
+    assert json.loads(Path("out/manifest.json").read_text())["memory"]["arena_bytes"] == peak
+    assert re.findall(r"#define NET_ARENA_BYTES (\d+)", Path("out/net.h").read_text()) == [str(peak)]
+    assert f'<tr><th>arena bytes</th><td class="c">{peak:,}</td></tr>' in Path("out/report.html").read_text()
+    for f in planned:
+        assert built.get(f"{f['function']}_arena_bytes", peak) == f["peak_bytes"]
+    # Loops for vectors copy what they would otherwise read out of its order.
+    copies = cpu != "generic" and (model == "tinyvit.onnx" or (model == "digits.onnx" and bool(train)))
+    assert built["scratch_bytes"] > 0 or not copies
+
+
+def test_workspaces_are_drawn(dlc: Dlc) -> None:
+    plan = plans_of("tinyvit.onnx", "c{cpu=x86-64-v3}")[""]
+    drawn = [r for r in memory(plan).rectangles if ": workspace, " in r.title]
+    assert len(drawn) == len(plan.workspaces) > 0
+    assert {round(r.width, 6) for r in drawn} == {round(WIDTH / len(plan.steps), 6)}
+
+
 def test_what_is_printed(dlc: Dlc, golden: Golden) -> None:
-    golden("plan/digits.txt", dlc("plan", "digits.onnx", "-q").transcript())
-    golden("plan/training.txt", dlc("plan", "net.onnx", "--train", "loss=cross-entropy", "-q").transcript())
+    target = ("--target", "c{cpu=x86-64-v3}")
+    golden("plan/digits.txt", dlc("plan", "digits.onnx", *target, "-q").transcript())
+    golden("plan/training.txt", dlc("plan", "net.onnx", *target, "--train", "loss=cross-entropy", "-q").transcript())
     ran = dlc("plan", "net.onnx", "--target", "s2train", "--html", "plan.html")
     assert ran.out.endswith("picture: plan.html\n")
     assert {line.split()[0] for line in ran.out.splitlines()[1:4]} == {"step", "predict", "evaluate"}
     page = Path("plan.html").read_text(encoding="utf-8")
     assert page.count("<svg") == sum(1 for p in plans_of("net.onnx", "s2train").values() if p.slots)
     assert {p.name for p in Path().iterdir()} == {
-        "dlc.toml", "small.onnx", "net.onnx", "digits.onnx", "plan.html"
+        "dlc.toml", "small.onnx", "net.onnx", "digits.onnx", "tinyvit.onnx", "plan.html"
     }  # fmt: skip
 
 

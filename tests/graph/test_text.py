@@ -35,6 +35,7 @@ graph(%0 "x": f32[2,3], %1 "w": f32[3] weight) {
   %7 = clip(%6) low=0.0 high=6.0 | "relu6"
   return %7 "y", %0 "x again"
   alias 1 0
+  workspace @k0 4096
 }
 """
 
@@ -61,6 +62,7 @@ def test_the_example_of_the_documentation() -> None:
     assert graph.origin(call) == ('conv "1"', "relu_1")
     assert [i.role for i in graph.inputs] == ["data", "weight"]
     assert graph.aliases == ((1, 0),)
+    assert graph.workspace(call) == 4096 and graph.workspace(graph.ops[3]) == 0
 
 
 def test_calls_may_be_written_as_any_op() -> None:

@@ -26,11 +26,20 @@ STRICT: Mapping[str, tuple[str, ...]] = {
 }
 # Not optimised, or clang takes longer to instrument one network than all others take to run.
 CHECKED = ("-O0", "-g0", *SANITIZE)
+
+
+def shared(name: str) -> onnx.ModelProto:
+    """One of the models that the tests bring along."""
+    return onnx.load_from_string((Path(__file__).parent.parent / "data" / "models" / name / "model.onnx").read_bytes())
+
+
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "shufflenet": lambda: light("shufflenet", seed=2),
     "mobilenet": lambda: mobilenet_v2(size=64),
     "bert": lambda: bert(layers=1, norm="decomposed"),
     "gpt": lambda: gpt(layers=1, past=3, length=5),
+    # Its kernels work in memory of the arena where there are vectors.
+    "tinyvit": lambda: shared("tinyvit"),
 }
 # Every buffer has its exact size, so that the sanitizer sees one byte too many; the arena starts as rubbish.
 DRIVER = """

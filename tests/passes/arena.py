@@ -33,7 +33,9 @@ def execute(plan: Plan, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, 
     random = Random(seed)
     for step in plan.calls:
         results = [machine.place(v) for v in results_of(step)]
+        machine.scribble(step)
         run_in_place(step.body, [machine.read(a) for a in step.args], results, random)
+        machine.scribble(step)
     return {name: machine.read(o) for name, o in zip(plan.graph.names, plan.graph.outputs, strict=True)}
 
 
@@ -70,6 +72,11 @@ class _Machine:
             (found,) = evaluate_ops((value,), {})
             self._values[value.digest] = found
         return self._values[value.digest]
+
+    def scribble(self, step: Op) -> None:
+        """What a kernel may do at any time while it runs: write into all that it works in."""
+        if slot := self._plan.workspaces.get(step.digest):
+            self._arena[slot.offset : slot.offset + slot.size] = 0xFF
 
     def _view(self, value: Op) -> Array:
         slot = self._plan.slots[value.digest]
@@ -143,7 +150,8 @@ def lives_of(plan: Plan) -> list[Life]:
     """Who uses which bytes when, told from the steps alone.
 
     A value lives from the step that writes it through the last that reads it or a view of it. Where a result takes the
-    very place of an argument that is read for the last time, and the kernel does work so, the argument ends there.
+    very place of an argument that is read for the last time, and the kernel does work so, the argument ends there. What
+    a kernel works in lives during its step.
     """
     base, kept = _bases(plan), plan.kept
     lives = {
@@ -164,7 +172,13 @@ def lives_of(plan: Plan) -> list[Life]:
                 last = lives[old].death == k + 1 and lives[old].birth < k
                 if same and last and _works_in_place(step, [base.get(a.digest, a.digest) == old for a in step.args]):
                     lives[old].death = k
-    return list(lives.values())
+    found = list(lives.values())
+    for k, step in enumerate(plan.calls):
+        assert (step.digest in plan.workspaces) == (plan.graph.workspace(step) > 0)
+        if slot := plan.workspaces.get(step.digest):
+            assert slot.size >= plan.graph.workspace(step)
+            found.append(Life(len(found), slot.size, k, k + 1, slot.offset))
+    return found
 
 
 def _works_in_place(step: Call, over: list[bool]) -> bool:

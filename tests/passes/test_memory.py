@@ -17,7 +17,7 @@ from dlc.ops.linear import MatMul
 from dlc.ops.reduce import CumSum, ReduceSum
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc.passes.base import run_passes
-from dlc.plan import Plan
+from dlc.plan import Plan, parse_plan, plan_text
 from dlc.report import Report
 from dlc.types import Type, f64
 from tests.passes.arena import check_plan, execute
@@ -40,6 +40,17 @@ def planned(graph: Graph, pipeline: str) -> Plan:
     return run_passes([made(t) for t in pipeline.split(",")], graph, Report())
 
 
+def working(graph: Graph, pipeline: str, sizes: Random) -> Plan:
+    """As `planned`, of kernels that work in memory of random sizes; some need none."""
+    kernels = run_passes([made(t) for t in pipeline.split(",")], graph, Report())
+    needs = {op.body.digest: sizes.choice((0, 1, 64, 200, 4096)) for op in kernels.ops if isinstance(op, Call)}
+    return planned_from(replace(kernels, workspaces={digest: n for digest, n in needs.items() if n}), sizes)
+
+
+def planned_from(kernels: Graph, choice: Random) -> Plan:
+    return planned(kernels, f"{choice.choice(ORDERS)},{choice.choice(('plan-memory', 'plan-memory{strategy=none}'))}")
+
+
 def equal(plan: Plan, seed: int = 0) -> None:
     values = feeds(plan.graph, seed)
     want, got = evaluate(plan.graph, values), execute(plan, values, seed)
@@ -56,6 +67,50 @@ def test_plans_of_random_models_run_in_their_arena(
     step = made(place)
     check_plan(plan, getattr(step, "align"))  # noqa: B009 - any pass has options, this one has this
     equal(plan, seed)
+
+
+@settings(max_examples=60, deadline=None, database=None, derandomize=True)
+@given(GRAPHS, st.sampled_from(BEFORE), st.integers(0, 9999))
+def test_what_kernels_work_in_overlaps_nothing_that_is_alive(graph: Graph, before: str, seed: int) -> None:
+    """A kernel may write all over its workspace while it runs; the judge counts it among what is alive."""
+    plan = working(graph, before, Random(seed))
+    check_plan(plan)
+    equal(plan, seed)
+    assert parse_plan(plan.graph, plan_text(plan)) == plan
+
+
+def test_a_workspace_lies_in_a_gap_before_memory_is_added() -> None:
+    x = Input("x", Type(f64, (100,)))
+    a, b = Exp(x), Neg(Exp(Neg(x)))
+    kernels = planned(make_graph((x,), {"y": Add(a, b)}), "lower,schedule,plan-memory")
+    free = {kernels.steps[0].body.digest: 800} if isinstance(kernels.steps[0], Call) else {}
+    plan = planned(replace(kernels.graph, workspaces=free), "schedule{policy=depth-first},plan-memory")
+    # While the first step runs, one of the arena's two places is free.
+    assert plan.regions == kernels.regions
+    check_plan(plan)
+
+
+def test_an_order_is_chosen_for_workspaces_too() -> None:
+    """The step that works in much memory runs while little else is alive."""
+    x = Input("x", Type(f64, (100,)))
+    small, large = ReduceSum(Exp(x), (0,), False), Exp(Neg(x))
+    graph = planned(make_graph((x,), {"y": Add(large, small)}), "lower,schedule").graph
+    work = next(op for op in graph.ops if isinstance(op, Call) and op.type.shape == ())
+    plan = planned(replace(graph, workspaces={work.body.digest: 8000}), "schedule,plan-memory")
+    assert plan.facts["order_proven"] and int(plan.facts["order_peak"]) <= 8000 + 8 + 800
+    assert plan.facts["arena"] == plan.facts["bound"]
+    check_plan(plan)
+
+
+def test_graphs_that_change_keep_the_workspaces_of_kernels_that_they_keep() -> None:
+    x = Input("x", Type(f64, (3,)))
+    graph = planned(make_graph((x,), {"y": Add(Exp(x), Neg(x))}), "lower,schedule").graph
+    calls = [op for op in graph.ops if isinstance(op, Call)]
+    stated = replace(graph, workspaces={op.body.digest: 64 * (k + 1) for k, op in enumerate(calls)})
+    assert stated.digest != graph.digest
+    assert stated.rewrite(lambda op: op) == stated
+    inner = replace(stated, outputs=(calls[0],)).rewrite(lambda op: op)
+    assert inner.workspaces == {calls[0].body.digest: 64}
 
 
 def test_the_judge_and_the_machine_find_what_is_wrong() -> None:

@@ -46,6 +46,26 @@ def test_search_finds_the_best_of_all_first_fit_orders(buffers: list[Buffer]) ->
     assert place(buffers, align=1, budget=500).arena == optimum
 
 
+@settings(deadline=None, max_examples=150)
+@given(buffer_lists(), st.dictionaries(st.integers(0, 18), st.integers(1, 600), max_size=8))
+def test_buffers_of_one_step_take_no_more_than_if_they_were_placed_last(
+    buffers: list[Buffer], short: dict[int, int]
+) -> None:
+    """Workspaces of kernels are placed with all others, not into what those leave free."""
+    brief = [Buffer(len(buffers) + k, size, step, step + 1) for k, (step, size) in enumerate(short.items())]
+    first = place(buffers)
+    end = first.arena
+    for b in brief:
+        alive = [(at, at + -(-o.size // 64) * 64) for o, at in zip(buffers, first.offsets, strict=True) if meets(o, b)]
+        size = -(-b.size // 64) * 64
+        end = max(end, first_fit(sorted(alive), size) + size)
+    assert place([*buffers, *brief]).arena <= end
+
+
+def meets(a: Buffer, b: Buffer) -> bool:
+    return a.birth < b.death and b.birth < a.death
+
+
 @given(buffer_lists(), st.integers(1, 64))
 def test_max_live_is_the_worst_step(buffers: list[Buffer], align: int) -> None:
     totals = [sum(-(-b.size // align) * align for b in buffers if b.birth <= step < b.death) for step in range(20)]

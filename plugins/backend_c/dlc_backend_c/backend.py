@@ -1,6 +1,6 @@
 """`C`: options, and the three things a backend does: emit, build, load."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
+    from dlc.kernel.nest import Kernel
     from dlc.plan import Plan
     from dlc.training.bundle import Bundle
     from dlc_backend_c.runtime import Model
@@ -39,12 +40,24 @@ class C(Options, Backend):
         return {"arena": Region(align=64)}
 
     def toolchain(self) -> str:
-        """Target features, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
-        from dlc_backend_c.target import target_for
+        """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
         from dlc_backend_c.toolchain import find_toolchain
 
-        target = f"target {self.cpu} {' '.join(target_for(self.cpu, self.strict_float).flags)}".rstrip()
+        target = f"target {self.processor()}"
         return target if self.lib == "none" else f"{target}\n{find_toolchain(self.cc).identity}"
+
+    def processor(self) -> str:
+        """What compilers are told of it, and the sizes that loops are made for."""
+        from dlc_backend_c.target import target_for
+
+        return target_for(self.cpu, self.strict_float).identity
+
+    def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
+        """The scratch memory that each kernel's function asks for."""
+        from dlc_backend_c.function import workspaces
+        from dlc_backend_c.target import target_for
+
+        return workspaces(kernels, target_for(self.cpu, self.strict_float), self.workshop)
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""

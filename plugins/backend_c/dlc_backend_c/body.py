@@ -10,9 +10,7 @@ from dlc.graph import Call, Input, Op
 from dlc.plan import Plan, results_of
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
-from dlc_backend_c.scratch import scratch_offsets
 from dlc_backend_c.target import CTarget
-from dlc_backend_c.weights import ALIGN
 
 Functions = Mapping[tuple[str, bool], CFunction]
 """By kernel digest and whether a result overwrites an argument, in order of first use."""
@@ -36,29 +34,9 @@ class Body:
     """For each output an expression of type `void *`."""
 
     @property
-    def planned(self) -> int:
-        """Bytes of the arena that the plan placed values in."""
-        return -(-self.plan.regions.get("arena", 0) // ALIGN) * ALIGN
-
-    @cached_property
     def arena_bytes(self) -> int:
-        """Bytes of working memory: of values, and of kernels where no gap between values has room for them."""
-        ends = (at + n for at, n in zip(self._scratch_offsets, self._scratch_bytes, strict=True) if n)
-        return max(self.planned, *ends, 0)
-
-    @property
-    def scratch(self) -> int:
-        """Bytes behind the plan that kernels work in."""
-        return self.arena_bytes - self.planned
-
-    @cached_property
-    def _scratch_bytes(self) -> tuple[int, ...]:
-        """What each step works in."""
-        return tuple(-(-self._function(s).scratch // ALIGN) * ALIGN for s in self.plan.calls)
-
-    @cached_property
-    def _scratch_offsets(self) -> tuple[int, ...]:
-        return scratch_offsets(self.plan, self._scratch_bytes)
+        """Bytes of working memory, as the plan has it: of values, and of kernels."""
+        return self.plan.regions.get("arena", 0)
 
     @cached_property
     def reads_weights(self) -> bool:
@@ -85,7 +63,7 @@ class Body:
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
         values = [*(self._read(x) for x in step.operands), *(self._write(r) for r in results_of(step))]
         if function.scratch:
-            values.append(f"a + {self._scratch_offsets[number]}")
+            values.append(f"a + {self.plan.workspaces[step.digest].offset}")
         names = self.plan.graph.origin(step)
         comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
         return [*comment, f"    {function.name}({', '.join(values)});"]
@@ -126,7 +104,10 @@ def constants_of(plan: Plan) -> list[Op]:
 
 
 def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | None = None) -> Functions:
-    """One function per distinct kernel, named after its content so that objects can be shared between models."""
+    """One function per distinct kernel, named after its content so that objects can be shared between models.
+
+    Raises DlcError (USAGE) when a function works in memory that its plan has no place for.
+    """
     kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.calls}
     digests = {digest for digest, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
@@ -135,7 +116,22 @@ def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | No
         Wanted(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", not shares)
         for (digest, shares), kernel in kernels.items()
     ]
-    return dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
+    functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
+    for plan in plans:
+        _check_workspaces(plan, functions)
+    return functions
+
+
+def _check_workspaces(plan: Plan, functions: Functions) -> None:
+    for step in plan.calls:
+        function, slot = functions[step.body.digest, in_place(plan, step)], plan.workspaces.get(step.digest)
+        if function.scratch > (slot.size if slot else 0):
+            raise error(
+                "no-places",
+                f"{function.name} works in {function.scratch} bytes, the plan has {slot.size if slot else 0} for it",
+                help="plan again for this target: what kernels work in has to be known before schedule and plan-memory",
+                exit_code=ExitCode.USAGE,
+            )
 
 
 def in_place(plan: Plan, step: Call) -> bool:

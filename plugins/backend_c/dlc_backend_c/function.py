@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dlc import Job, Workshop
+from dlc.kernel.loops import Program
 from dlc.kernel.nest import Kernel
-from dlc.kernel.schedules import schedule
-from dlc_backend_c.loops_to_c import function_text
+from dlc.kernel.schedules import Machine, schedule
+from dlc_backend_c.loops_to_c import function_text, scratch_places
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
 
@@ -71,12 +73,39 @@ def c_functions(wanted: Sequence[Wanted], target: CTarget, workshop: Workshop | 
     return [CFunction.from_bytes(made) for made in workshop.cached([w.job(target) for w in wanted])]
 
 
+def workspaces(kernels: Sequence[Kernel], target: CTarget, workshop: Workshop | None = None) -> list[int]:
+    """Bytes that the function of each kernel works in, whatever its results overwrite; 64-aligned."""
+    if workshop is None:
+        return [workspace(k, target) for k in kernels]
+    machine = ("machine", str(target.machine))
+    jobs = [
+        Job("workspace", k.digest, (("kernel", k.digest), machine), lambda k=k: b"%d" % workspace(k, target))
+        for k in kernels
+    ]
+    return [int(made) for made in workshop.cached(jobs)]
+
+
+def workspace(kernel: Kernel, target: CTarget) -> int:
+    """`CFunction.scratch` of a kernel."""
+    _, size = scratch_places(_loops(_plain(kernel), target.machine))
+    return size
+
+
 def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True) -> CFunction:
     """The function that computes a kernel; results need no initial content.
 
     Buffers may not overlap. Unless `disjoint`, the compiler is not told so: a result may then overwrite an argument of
     which the kernel reads each element before it writes that one.
     """
-    plain = Kernel.canonical(kernel.params, kernel.results, kernel.nests, kernel.locals)
-    text, scratch = function_text(schedule(plain, target.machine), name, disjoint=disjoint)
+    text, scratch = function_text(_loops(_plain(kernel), target.machine), name, disjoint=disjoint)
     return CFunction(name, text, scratch)
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    return Kernel.canonical(kernel.params, kernel.results, kernel.nests, kernel.locals)
+
+
+@lru_cache(maxsize=1024)
+def _loops(kernel: Kernel, machine: Machine) -> Program:
+    """A kernel's loops: memory is planned with what they work in before their text is written."""
+    return schedule(kernel, machine)

@@ -248,6 +248,18 @@ def shared_parts(e: Expr) -> list[Expr]:
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
+def scratch_places(program: Program) -> tuple[Mapping[str, int], int]:
+    """Offset of every buffer in the scratch memory that the caller passes, and the bytes of it (64-aligned)."""
+    used = reads(program.body) | writes(program.body)
+    places: dict[str, int] = {}
+    end = 0
+    for b in program.buffers:
+        if b.name in used and not b.stack:
+            places[b.name] = end
+            end += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
+    return places, end
+
+
 def function_text(program: Program, name: str, *, disjoint: bool = True) -> tuple[str, int]:
     """The complete definition, and the bytes of scratch memory it wants (64-aligned).
 
@@ -258,7 +270,7 @@ def function_text(program: Program, name: str, *, disjoint: bool = True) -> tupl
     tensors |= {b.name: b.dtype for b in program.buffers}
     used = reads(program.body) | writes(program.body)
     writer = Writer(tensors)
-    scratch = 0
+    places, scratch = scratch_places(program)
     for b in program.buffers:
         if b.name not in used or not b.size:
             continue
@@ -267,8 +279,7 @@ def function_text(program: Program, name: str, *, disjoint: bool = True) -> tupl
             writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
         else:
             kind = spelling.STORAGE[b.dtype]
-            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(scratch + {scratch});")
-            scratch += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
+            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(scratch + {places[b.name]});")
     for p in (*program.params, *program.results):
         if p.name not in used:
             writer.line(f"(void){p.name};")

@@ -50,6 +50,12 @@ class CTarget:
 
         return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict)
 
+    @property
+    def identity(self) -> str:
+        """Everything that code for it depends on, in a line."""
+        sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
+        return f"{self.cpu} {' '.join(self.flags)} {sizes}"
+
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
         off = tuple("-ffp-contract=off" if f == "-ffp-contract=fast" else f for f in self.flags)

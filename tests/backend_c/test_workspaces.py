@@ -1,0 +1,78 @@
+"""What kernels work in: the backend states it, the plan has room for it, and the program finds it there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from dlc_backend_c.backend import C
+from dlc_backend_c.target import X86_64_V4, Cpu
+
+from dlc import Report, Spec
+from dlc.diagnostics import DlcError, ExitCode
+from dlc.graph import Graph, Input, make_graph
+from dlc.ops.elementwise import Exp
+from dlc.ops.linear import MatMul
+from dlc.types import Type, f32
+from dlc.workspaces import with_workspaces
+from tests.backend_c.models import Bench, content, plan_of
+
+CPUS = get_args(Cpu)
+
+
+def backend_of(cpu: str) -> C:
+    return C.from_spec(Spec.parse(f"c{{cpu={cpu} lib=none}}"))
+
+
+def products() -> Graph:
+    """Two products one after the other; tiles of vectors pack their factors."""
+    a, b, c = (
+        Input(name, Type(f32, shape)) for name, shape in (("a", (37, 1500)), ("b", (1500, 130)), ("c", (130, 90)))
+    )
+    return make_graph((a, b, c), {"y": Exp(MatMul(Exp(MatMul(a, b)), c))})
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_what_is_stated_is_what_the_function_asks_for(cpu: str) -> None:
+    plan = plan_of(products(), backend_of(cpu))
+    artifact = backend_of(cpu).emit(plan, Report())
+    asked = {k["digest"]: k["scratch"] for k in json.loads(content(artifact, "manifest.json"))["kernels"]}
+    assert {step.body.digest: plan.graph.workspace(step) for step in plan.calls} == asked
+    assert artifact.facts["arena_bytes"] == plan.regions["arena"] == plan.facts["bound"]
+    assert cpu != "x86-64-v3" or artifact.facts["scratch_bytes"] != 0
+
+
+def test_targets_state_what_their_machines_need() -> None:
+    plan = plan_of(products(), backend_of("generic"))
+    stated = {cpu: with_workspaces(plan.graph, backend_of(cpu)).workspaces for cpu in CPUS}
+    assert stated["generic"] == {}
+    assert stated["x86-64-v3"] and all(size % 64 == 0 < size for size in stated["x86-64-v3"].values())
+
+
+def test_sizes_are_kept_beside_the_text_of_functions() -> None:
+    bench = Bench()
+    backend = backend_of("x86-64-v3").with_workshop(bench)
+    plan = plan_of(products(), backend)
+    kernels = {step.body.digest for step in plan.calls}
+    assert set(bench.made) == kernels
+    assert plan_of(products(), backend) == plan and len(bench.made) == len(kernels)
+    backend.emit(plan, Report())
+    assert all(name.startswith("dlc_k_") for name in bench.made[len(kernels) :])
+
+
+def test_a_plan_without_room_for_its_kernels_is_refused() -> None:
+    """It was made for another processor: nothing may be written over what is alive."""
+    with pytest.raises(DlcError, match=r"works in \d+ bytes, the plan has 0 for it") as caught:
+        backend_of("x86-64-v3").emit(plan_of(products(), backend_of("generic")), Report())
+    assert caught.value.exit_code == ExitCode.USAGE
+    plan = plan_of(products(), backend_of("x86-64-v3"))
+    small = {d: replace(slot, size=slot.size - 64) for d, slot in plan.workspaces.items()}
+    with pytest.raises(DlcError, match="works in"):
+        backend_of("x86-64-v3").emit(replace(plan, workspaces=small), Report())
+
+
+def test_two_sizes_of_caches_are_two_processors() -> None:
+    assert X86_64_V4.identity != replace(X86_64_V4, l2=2 << 20).identity
+    assert X86_64_V4.identity in backend_of("x86-64-v4").toolchain()
