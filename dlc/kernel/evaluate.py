@@ -6,7 +6,8 @@ kernels; ops override `evaluate` where numpy has the whole computation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,22 +20,30 @@ from dlc.types import Array, DType
 SLAB_POINTS = 1 << 20
 
 
-def run_kernel(kernel: Kernel, args: Sequence[Array]) -> tuple[Array, ...]:
-    """The results of a kernel on arrays of its parameters' types."""
+Functions = Mapping[str, Callable[..., Any]]
+"""Name of a scalar function → its value on arrays."""
+_PLAIN: Final[Functions] = {name: scalar.numpy for name, scalar in SCALARS.items()}
+
+
+def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PLAIN) -> tuple[Array, ...]:
+    """The results of a kernel on arrays of its parameters' types.
+
+    `functions` compute what bodies apply, for those who want it computed otherwise; reductions are numpy's.
+    """
     env: dict[str, Array] = {p.name: np.asarray(a) for p, a in zip(kernel.params, args, strict=True)}
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = np.full(t.shape, kernel.start_of(t.name), t.dtype.numpy)
     with np.errstate(all="ignore"):
         for nest in kernel.nests:
-            _run_nest(kernel, nest, env)
+            _run_nest(kernel, nest, env, functions)
     return tuple(env[r.name] for r in kernel.results)
 
 
-def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array]) -> None:
+def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array], functions: Functions) -> None:
     if nest.points == 0:
         return
     if not nest.axes:
-        _run_slab(kernel, nest, env, {}, ())
+        _run_slab(_Points(kernel, env, {}, functions), nest, ())
         return
     outer, *inner = nest.axes
     per_outer = max(1, nest.points // outer.extent)
@@ -46,15 +55,13 @@ def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array]) -> None:
     for start in range(0, outer.extent, step):
         stop = min(start + step, outer.extent)
         grid = {outer: np.arange(start, stop).reshape([-1] + [1] * (rank - 1)), **fixed}
-        _run_slab(kernel, nest, env, grid, (stop - start, *(a.extent for a in inner)))
+        shape = (stop - start, *(a.extent for a in inner))
+        _run_slab(_Points(kernel, env, grid, functions), nest, shape)
 
 
-def _run_slab(
-    kernel: Kernel, nest: Nest, env: Mapping[str, Array], grid: Mapping[Axis, Array], shape: tuple[int, ...]
-) -> None:
-    interpreter = _Points(kernel, env, grid)
-    out = env[nest.out]
-    value = np.broadcast_to(interpreter.value(nest.body, kernel.tensors[nest.out].dtype), shape)
+def _run_slab(interpreter: _Points, nest: Nest, shape: tuple[int, ...]) -> None:
+    out = interpreter.env[nest.out]
+    value = np.broadcast_to(interpreter.value(nest.body, interpreter.kernel.tensors[nest.out].dtype), shape)
     index = tuple(np.broadcast_to(interpreter.index(i), shape) for i in nest.index)
     if nest.where is not None:
         keep = np.broadcast_to(interpreter.value(nest.where, None), shape)
@@ -79,6 +86,8 @@ def _literal(value: bool | int | float, dtype: DType) -> Array:
 class Interpreter:
     """Evaluates expressions; who derives from it says what an axis or a load is, and what types there are."""
 
+    functions: Functions = _PLAIN
+
     def leaf(self, e: Expr) -> Array:
         """The value of what is neither a literal nor an applied function."""
         raise NotImplementedError
@@ -99,14 +108,14 @@ class Interpreter:
 
     def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
         """The value of a function."""
-        scalar = SCALARS[fn]
+        scalar, function = SCALARS[fn], self.functions[fn]
         if scalar.to is not None:
             (x,) = args
-            return scalar.numpy(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
+            return function(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
         if scalar.rule == "select":
             return self.select(args, self._common(args[1:]) or like)
         inner = self._common(args) or (None if scalar.rule == "bool" else like)
-        return np.asarray(scalar.numpy(*(self.value(a, inner) for a in args)))
+        return np.asarray(function(*(self.value(a, inner) for a in args)))
 
     def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
         """The second or third argument, as the first says."""
@@ -120,8 +129,10 @@ class Interpreter:
 class _Points(Interpreter):
     """The points of one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
 
-    def __init__(self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array]) -> None:
-        self._kernel, self._env, self._grid = kernel, env, grid
+    def __init__(
+        self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array], functions: Functions
+    ) -> None:
+        self.kernel, self.env, self._grid, self.functions = kernel, env, grid, functions
         self._dtypes: dict[int, DType | None] = {}  # by identity: the expressions outlive this
 
     def index(self, e: Expr) -> Array:
@@ -132,7 +143,7 @@ class _Points(Interpreter):
             case Axis():
                 return self._grid[e]
             case Load(param, index):
-                tensor = self._env[param]
+                tensor = self.env[param]
                 if not tensor.size:  # every load of it is guarded off
                     return np.zeros((), tensor.dtype)
                 where = tuple(
@@ -145,7 +156,7 @@ class _Points(Interpreter):
     def dtype(self, e: Expr) -> DType | None:
         """Type of an expression, found once: every expression around it asks."""
         if not isinstance(e, Apply):
-            return self._kernel.dtype_of(e)
+            return self.kernel.dtype_of(e)
         if id(e) not in self._dtypes:
             self._dtypes[id(e)] = result_dtype(e.fn, tuple([self.dtype(a) for a in e.args]))
         return self._dtypes[id(e)]

@@ -59,6 +59,7 @@ def runtime(model: onnx.ModelProto, outputs: Sequence[str], feeds: Mapping[str, 
     settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.intra_op_num_threads = 1
+    settings.log_severity_level = 4
     untyped = onnx.ModelProto()
     untyped.CopyFrom(model)
     for output in untyped.graph.output:  # of an output without a type it infers the type, of an undefined one not

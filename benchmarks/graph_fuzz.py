@@ -1,0 +1,268 @@
+"""Random ONNX models through dlc and the C target: against the reference evaluator, onnxruntime and differences.
+
+    python benchmarks/graph_fuzz.py [--count 20000] [--seed 0] [--jobs 2] [--sanitize] [--keep-going] [--json FILE]
+
+Graph N of a run is drawn from the seed `seed + N`, and batches of graphs share a compiler and its flags, so a failure
+is repeated by `--seed S --count 1 --tools K`, as its line says. Faults are made small and written to `--output` as
+files that `tests/fuzz` replays. Without `--keep-going` the run ends behind the first batch with a fault. The exit code
+is 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), *(str(ROOT / "plugins" / p) for p in ("backend_c", "frontend_kernel", "frontend_onnx"))]
+
+from tests.fuzz.case import Tools, drawn  # noqa: E402
+from tests.fuzz.judge import Verdict, judged  # noqa: E402
+from tests.fuzz.model import dumps  # noqa: E402
+from tests.fuzz.shrink import shrunk  # noqa: E402
+from tests.fuzz.tools import SANITIZED, TOOLS  # noqa: E402
+
+BATCH = 40
+"""Graphs that share a compiler's flags and a process."""
+SECONDS = 600
+"""That a batch may take."""
+
+
+Found = tuple[list[Verdict], Counter[str], Counter[str], float]
+"""Of a task: verdicts, operators and kinds of programs with their counts, seconds of the processor."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Graphs for one process."""
+
+    seeds: tuple[int, ...]
+    number: int
+    """Of the tools, which decides compiler and flags."""
+    tools: Tools
+
+    def halves(self) -> tuple[Task, Task]:
+        """Two smaller tasks."""
+        middle = len(self.seeds) // 2
+        return Task(self.seeds[:middle], self.number, self.tools), Task(self.seeds[middle:], self.number, self.tools)
+
+
+@dataclass
+class Totals:
+    """What became of all graphs so far."""
+
+    what: Counter[str] = field(default_factory=Counter[str])
+    by_tools: Counter[str] = field(default_factory=Counter[str])
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    operators: Counter[str] = field(default_factory=Counter[str])
+    refusals: Counter[str] = field(default_factory=Counter[str])
+    oracle: Counter[str] = field(default_factory=Counter[str])
+    absent: Counter[str] = field(default_factory=Counter[str])
+    compared: int = 0
+    undecided: int = 0
+    seconds: float = 0.0
+    """Of the processor."""
+    faults: dict[str, list[tuple[Verdict, Task]]] = field(default_factory=dict[str, list[tuple[Verdict, Task]]])
+
+    def add(self, task: Task, found: Found) -> None:
+        """Count a task in."""
+        verdicts, operators, kinds, seconds = found
+        self.seconds += seconds
+        self.by_tools[str(task.tools)] += len(verdicts)
+        self.operators += operators
+        self.kinds += kinds
+        for v in verdicts:
+            self.what[v.what] += 1
+            self.compared, self.undecided = self.compared + v.compared, self.undecided + v.undecided
+            if v.what == "refused":
+                self.refusals[v.kind] += 1
+            elif v.what == "fault":
+                self.faults.setdefault(v.kind, []).append((v, task))
+            if v.oracle is not None:
+                self._heard(v)
+
+    def _heard(self, v: Verdict) -> None:
+        assert v.oracle is not None
+        if not v.oracle.ran:
+            self.absent[v.oracle.reason] += 1
+        self.oracle[
+            "did not run it" if not v.oracle.ran else "agrees" if not v.oracle.reason else f"rule: {v.oracle.reason}"
+        ] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        faults = {
+            k: [{"seed": v.seed, "tools": t.number, "detail": v.detail} for v, t in f] for k, f in self.faults.items()
+        }
+        return {
+            "graphs": self.what.total(),
+            "verdicts": self.what,
+            "compiled": self.by_tools,
+            "kinds": self.kinds,
+            "refusals": self.refusals,
+            "onnxruntime": self.oracle,
+            "onnxruntime-absent": self.absent,
+            "elements": {"compared": self.compared, "undecided": self.undecided},
+            "processor-seconds": round(self.seconds, 1),
+            "operators": self.operators,
+            "faults": faults,
+        }
+
+
+def work(task: Task, pipe: Connection) -> None:
+    """Judge a task's graphs, in a process of their own."""
+    cases = [drawn(seed, task.tools) for seed in task.seeds]
+    operators = Counter(n.op for case in cases for n in case.model.nodes)
+    verdicts = judged(cases, task.tools)
+    used = os.times()
+    pipe.send((verdicts, operators, Counter(c.kind for c in cases), sum(used[:4])))
+    pipe.close()
+
+
+@dataclass
+class Running:
+    """A process at work."""
+
+    task: Task
+    process: Any
+    pipe: Connection
+    end: float
+
+
+def run(tasks: list[Task], jobs: int, totals: Totals) -> Iterator[int]:
+    """Run tasks, a few at a time; the number of graphs done, behind each. A task whose process dies is halved."""
+    fork = multiprocessing.get_context("fork")
+    running: list[Running] = []
+    tasks = tasks[::-1]
+    while tasks or running:
+        while tasks and len(running) < jobs:
+            task = tasks.pop()
+            mine, theirs = fork.Pipe(duplex=False)
+            process = fork.Process(target=work, args=(task, theirs))
+            process.start()
+            theirs.close()
+            running.append(Running(task, process, mine, time.monotonic() + SECONDS))
+        ready = wait([r.pipe for r in running], timeout=1)
+        for r in [r for r in running if r.pipe in ready or time.monotonic() > r.end]:
+            running.remove(r)
+            yield _finished(r, tasks, totals)
+
+
+def _finished(r: Running, tasks: list[Task], totals: Totals) -> int:
+    task = r.task
+    try:
+        found: Found | None = r.pipe.recv() if r.pipe.poll() else None
+    except EOFError:
+        found = None
+    if found is None and time.monotonic() > r.end:
+        r.process.kill()
+    r.process.join()
+    r.pipe.close()
+    if found is None and len(task.seeds) > 1:
+        tasks += task.halves()
+        return 0
+    if found is None:
+        kind = f"the process ends with {r.process.exitcode}"
+        dead = Verdict(task.seeds[0], "fault", kind, kind)
+        found = ([dead], Counter[str](), Counter[str](), 0.0)
+    totals.add(task, found)
+    return len(task.seeds)
+
+
+def tasks_of(first: int, count: int, sanitize: bool, tools: int | None) -> list[Task]:
+    """The tasks of a run."""
+    table = SANITIZED if sanitize else TOOLS
+    starts = range(first, first + count, BATCH)
+    numbers = [k % len(table) if tools is None else tools for k in range(len(starts))]
+    return [
+        Task(tuple(range(s, min(s + BATCH, first + count))), n, table[n]) for s, n in zip(starts, numbers, strict=True)
+    ]
+
+
+def main() -> int:
+    """Run it all, with a line of progress and a summary; whether there were faults decides the exit code."""
+    chosen = _arguments()
+    totals, start, done = Totals(), time.monotonic(), 0
+    for more in run(tasks_of(chosen.seed, chosen.count, chosen.sanitize, chosen.tools), chosen.jobs, totals):
+        done += more
+        _progress(done, chosen.count, totals, time.monotonic() - start)
+        if totals.faults and not chosen.keep_going:
+            break
+    print("\n")
+    seconds = time.monotonic() - start
+    summary(totals, seconds)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps({**totals.to_json(), "seconds": round(seconds, 1)}, indent=2) + "\n")
+    if totals.faults:
+        reduce(totals, Path(chosen.output), chosen.shrink_seconds)
+    return 1 if totals.faults else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for option, default in (("count", 20_000), ("seed", 0), ("jobs", 2), ("shrink-seconds", 90)):
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--tools", type=int, help="number of the compiler and its flags for all graphs")
+    parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    parser.add_argument("--keep-going", action="store_true", help="go on behind a fault")
+    parser.add_argument("--json", default="", help="file for the summary")
+    parser.add_argument("--output", default="graph-faults", help="directory for faults, made small")
+    return parser.parse_args()
+
+
+def _progress(done: int, count: int, totals: Totals, seconds: float) -> None:
+    rate = done / max(seconds, 1e-9)
+    left = (count - done) / rate if rate else 0.0
+    faults = sum(map(len, totals.faults.values()))
+    end = "\r" if sys.stdout.isatty() else "\n"
+    print(f"{done}/{count} graphs, {faults} faults, {60 * rate:.0f} a minute, {left:.0f} s left ", end=end, flush=True)
+
+
+def summary(totals: Totals, seconds: float) -> None:
+    """What ran, how it was compiled, and what came of it."""
+    rate = 60 * totals.what.total() / max(totals.seconds, 1e-9)
+    print(f"{totals.what.total()} graphs in {seconds:.0f} s, {rate:.0f} a minute for each processor")
+    for title, counts in (
+        ("verdicts", totals.what),
+        ("compiled by", totals.by_tools),
+        ("programs", totals.kinds),
+        ("refused by dlc with a message", totals.refusals),
+        ("onnxruntime", totals.oracle),
+    ):
+        print(f"\n{title}")
+        for name, count in counts.most_common():
+            print(f"  {count:7,}  {name}")
+    print(f"\n{totals.operators.total():,} nodes of {len(totals.operators)} operators")
+    print(f"{totals.compared:,} elements compared, {totals.undecided:,} that rounding may change at will")
+    for kind, found in totals.faults.items():
+        print(f"\nFAULT {len(found)} × {kind}")
+        for verdict, task in found[:3]:
+            print(f"  --seed {verdict.seed} --count 1 --tools {task.number}: {verdict.detail[:300]}")
+
+
+def reduce(totals: Totals, folder: Path, seconds: float) -> None:
+    """Write one small case for every kind of fault."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, found in totals.faults.items():
+        verdict, task = min(found, key=lambda f: len(drawn(f[0].seed, f[1].tools).model.nodes))
+        case = shrunk(drawn(verdict.seed, task.tools), kind, seconds)
+        name = "-".join("".join(c if c.isalnum() else " " for c in kind).split())[:60]
+        path = folder / f"{name}-{verdict.seed}.json"
+        path.write_text(dumps({"fault": kind, "cause": "", **case.to_json()}))
+        print(f"{path}: {len(case.model.nodes)} nodes: {' '.join(n.op for n in case.model.nodes)}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

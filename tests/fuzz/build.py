@@ -1,0 +1,103 @@
+"""Cases → C: parsed, differentiated, run through the pipeline and emitted as `dlc build` does, with nothing kept.
+
+What is computed stands beside it as a graph, for the evaluator of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dlc_backend_c.manifest import read
+from dlc_frontend_onnx.frontend import Onnx
+
+from dlc.cache import Cache, MemoryStore
+from dlc.codec import Context
+from dlc.config import Config
+from dlc.config_file import load_config
+from dlc.driver import compile_source
+from dlc.graph import Graph
+from dlc.interfaces import Artifact, Source
+from dlc.plugins import load_registry
+from dlc.recipe import Recipe, resolve
+from dlc.registry import Registry
+from dlc.session import Session
+from dlc.state_text import op_classes
+from tests.fuzz.case import Case
+from tests.fuzz.model import Array
+
+
+@dataclass(frozen=True)
+class Program:
+    """The C text of a case, and what it has to compute."""
+
+    case: Case
+    artifact: Artifact
+    graph: Graph
+    """What the pipeline was given to compile: the model, its gradients or a step of training."""
+    feeds: Mapping[str, Array]
+
+    @property
+    def prefix(self) -> str:
+        return Path(self.artifact.entry).stem
+
+
+@cache
+def installed() -> tuple[Registry, Config]:
+    """Plugins, and a configuration of no file."""
+    return load_registry(()), load_config(Path("/"))
+
+
+def recipe_of(case: Case, prefix: str) -> Recipe:
+    """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
+    tools = case.tools
+    target = (
+        f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} strict-float={'yes' if tools.strict else 'no'}}}"
+    )
+    pipeline = f"autodiff{{{case.train}}},infer" if case.kind == "train" else None
+    grad = tuple(n for n, v in case.model.inputs.items() if v.dtype.kind == "f") if case.kind == "gradient" else ()
+    registry, config = installed()
+    return resolve(registry, config, target, pipeline=pipeline, settings=case.settings, without=case.without, grad=grad)
+
+
+def program_of(case: Case, prefix: str) -> Program:
+    """The case, compiled to C text; raises DlcError as the command would, and anything else where dlc is broken."""
+    recipe = recipe_of(case, prefix)
+    registry, _ = installed()
+    session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry), Path()), jobs=1)
+    source = Source(data=case.model.bytes, label="fuzz.onnx")
+    done = compile_source(source, Onnx(), "dlc_frontend_onnx", recipe, session, stop_after="emit")
+    before = max((k + 1 for k, s in enumerate(recipe.steps) if s.stage.computes_other), default=0)
+    graph: Graph = done.steps[before].handle.value
+    return Program(case, done.last.value, graph, feeds_of(case, graph))
+
+
+def feeds_of(case: Case, graph: Graph) -> dict[str, Array]:
+    """Values of a graph's inputs: the model's, what weights begin with, and random seeds of gradients and labels."""
+    rng = np.random.default_rng(case.seed)
+    found: dict[str, Array] = {}
+    for i in graph.inputs:
+        initial: Any = i.initial
+        if i.name in case.model.inputs:
+            found[i.name] = case.model.inputs[i.name]
+        elif initial is not None:
+            found[i.name] = initial.array() if hasattr(initial, "array") else np.full(i.shape, initial, i.dtype.numpy)
+        elif i.dtype.is_float:
+            found[i.name] = rng.standard_normal(i.shape).astype(i.dtype.numpy)
+        else:
+            found[i.name] = np.zeros(i.shape, i.dtype.numpy)
+    return found
+
+
+def text_of(program: Program) -> dict[str, bytes]:
+    """The C files of a program: its header, and one unit with its weights."""
+    files, p = program.artifact.files, program.prefix
+    source = bytes(read(files[f"{p}.c"]))
+    weights = files.get(f"{p}_weights.c")
+    if weights is not None:
+        source += b"\n" + bytes(read(weights))
+    return {f"{p}.h": bytes(read(files[f"{p}.h"])), f"{p}.c": source}

@@ -1,0 +1,87 @@
+"""A model and one way to compile it: everything that a run of the fuzzer decides for a graph, and that a file keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any, Final, Literal
+
+from tests.fuzz import kinds_elementwise, kinds_index, kinds_movement, kinds_sums
+from tests.fuzz.drawing import Maker, draw
+from tests.fuzz.model import Model, from_json, to_json
+
+Kind = Literal["forward", "gradient", "train"]
+KINDS: Final[tuple[tuple[int, Callable[[Maker], object]], ...]] = (
+    *kinds_elementwise.KINDS,
+    *kinds_movement.KINDS,
+    *kinds_sums.KINDS,
+    *kinds_index.KINDS,
+)
+MOST_NODES: Final = 40
+LEFT_OUT: Final = ("fold-constants", "simplify", "layout", "fuse")
+"""Passes that a pipeline need not have."""
+SETTINGS: Final = (
+    *("plan-memory.strategy=none", "plan-memory.strategy=greedy", "plan-memory.strategy=best-fit"),
+    *("plan-memory.in-place=no", "plan-memory.align=128", "schedule.policy=depth-first", "schedule.state-limit=3"),
+    *("fuse.max-nests=2", "fuse.max-nests=200", "fuse.epilogues=no", "layout.values=no", "layout.weights=no"),
+    *("layout.panel=1", "layout.panel=4", "layout.panel=32", "simplify.compose=no", "simplify.rounds=1"),
+    *("fold-constants.max-bytes=0", "expand.only=()"),
+)
+TRAININGS: Final = (
+    *("loss=mse", "loss=l1", "loss=huber", "loss=mse optimizer=adam", "loss=mse optimizer=adamw clip=1.0"),
+    *("loss=mse optimizer=sgd{momentum=0.9}", "loss=mse optimizer=rmsprop", "loss=mse optimizer=lamb"),
+)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """How a whole batch is compiled."""
+
+    cc: str = "gcc"
+    cpu: str = "native"
+    strict: bool = False
+    flags: tuple[str, ...] = ()
+    """Behind dlc's own."""
+
+    def __str__(self) -> str:
+        return " ".join((self.cc, self.cpu, *(["strict"] * self.strict), *(self.flags or ["default flags"])))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is built, and how."""
+
+    model: Model
+    seed: int = 0
+    """Of seeds of gradients and labels, and of the alignment of buffers."""
+    kind: Kind = "forward"
+    without: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    train: str = ""
+    """Options of the pass autodiff."""
+    tools: Tools = field(default_factory=Tools)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file."""
+        how = {k: v for k, v in asdict(self).items() if k not in ("model", "tools")}
+        return {**how, "tools": asdict(self.tools), **to_json(self.model)}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Case:
+        """The inverse of `to_json`; other keys are ignored."""
+        how = told["tools"]
+        tools = Tools(str(how["cc"]), str(how["cpu"]), bool(how["strict"]), tuple(how["flags"]))
+        without, settings = tuple(told["without"]), tuple(told["settings"])
+        return cls(from_json(told), int(told["seed"]), told["kind"], without, settings, str(told["train"]), tools)
+
+
+def drawn(seed: int, tools: Tools) -> Case:
+    """The case of a seed."""
+    random = Random(f"case {seed}")
+    kind: Kind = random.choices(("forward", "gradient", "train"), (80, 13, 7))[0]
+    model = draw(seed, KINDS, MOST_NODES if kind == "forward" else 12, learns=kind == "train")
+    without = tuple(name for name in LEFT_OUT if random.random() < 0.12)
+    settings = {text.partition("=")[0]: text for text in random.choices(SETTINGS, k=random.choice((0, 0, 0, 1, 2, 3)))}
+    kept = tuple(text for text in settings.values() if text.partition(".")[0] not in without)
+    return Case(model, seed, kind, without, kept, random.choice(TRAININGS) if kind == "train" else "", tools)

@@ -1,0 +1,142 @@
+"""What becomes of cases: built, run, compared with the reference and with onnxruntime."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal
+
+import numpy as np
+
+from dlc.checking.differences import Differences
+from dlc.checking.question import of_outputs
+from dlc.diagnostics import DlcError, ExitCode
+from tests.frontend_onnx.building import parse
+from tests.fuzz.batch import Ran, run_all
+from tests.fuzz.build import Program, program_of
+from tests.fuzz.case import Case, Tools
+from tests.fuzz.oracle import Opinion, opinion
+from tests.fuzz.rounding import Spread, spreads, wrong
+
+FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
+"""Exit codes that no valid model may end in."""
+GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
+"""Files whose functions say nothing about who made a mistake."""
+CHECKED_GRADIENTS: Final = 3
+"""One in so many gradients is compared with differences."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one case."""
+
+    seed: int
+    what: Literal["same", "refused", "fault"]
+    kind: str = ""
+    """Of a fault or refusal: equal for what is likely one cause."""
+    detail: str = ""
+    oracle: Opinion | None = None
+    compared: int = 0
+    """Elements that the reference decides."""
+    undecided: int = 0
+
+
+def judged(cases: Sequence[Case], tools: Tools) -> list[Verdict]:
+    """Verdicts on cases that share their tools."""
+    with TemporaryDirectory(prefix="fuzz-") as folder:
+        found: dict[int, Verdict] = {}
+        programs: dict[int, Program] = {}
+        for k, case in enumerate(cases):
+            made = _built(case, f"g{k}")
+            if isinstance(made, Program):
+                programs[k] = made
+            else:
+                found[k] = made
+        for (k, program), ran in zip(programs.items(), run_all([*programs.values()], tools, Path(folder)), strict=True):
+            found[k] = _compared(program, ran)
+        return [found[k] for k in range(len(cases))]
+
+
+def _built(case: Case, prefix: str) -> Program | Verdict:
+    try:
+        return program_of(case, prefix)
+    except DlcError as refusal:
+        told = refusal.diagnostics[0]
+        if refusal.exit_code in FAULTS:
+            return Verdict(
+                case.seed, "fault", f"exit {int(refusal.exit_code)}: {_general(told.message)}", str(told.message)
+            )
+        return Verdict(case.seed, "refused", f"exit {int(refusal.exit_code)}: {_general(told.message)}", told.message)
+    except Exception as bug:  # noqa: BLE001 - what the command line calls a bug
+        cause = bug.__cause__ or bug
+        return Verdict(case.seed, "fault", f"exit 70: {_place(cause)}", "".join(traceback.format_exception(cause)[-4:]))
+
+
+def _place(problem: BaseException) -> str:
+    """Class of an exception and the innermost function of dlc that it passed."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [f for f in frames if "dlc" in f.filename and not f.filename.endswith(GENERIC) and f.name[0] != "<"]
+    frames = own or frames
+    at = frames[-1]
+    return f"{type(problem).__name__} in {Path(at.filename).name}, {at.name}"
+
+
+def _general(message: str) -> str:
+    """A message without names, numbers and types of one model."""
+    text = message.splitlines()[0]
+    return re.sub(r"\b[a-z]+\d+\[[^\]]*\]|\[[^\]]*\]|\b[vxcy]\d+\b|\d+|'[^']*'", "#", text)[:120]
+
+
+def _compared(program: Program, ran: Ran) -> Verdict:
+    case = program.case
+    if ran.outputs is None:
+        return Verdict(
+            case.seed, "fault", f"C: {_general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}", ran.problem
+        )
+    bad: list[str] = []
+    found: dict[str, Spread] = {}
+    for samples, ulps in ((3, 2.0), (24, 8.0)):
+        found = spreads(program.graph, program.feeds, samples, ulps)
+        bad = [name for name, want in found.items() if wrong(ran.outputs[name], want).any()]
+        if not bad:
+            break
+    decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
+    whole = sum(s.value.size for s in found.values())
+    if bad:
+        detail = "; ".join(_told(name, ran, found[name]) for name in bad[:3])
+        return Verdict(case.seed, "fault", f"C differs from the reference ({case.kind})", detail)
+    if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
+        return Verdict(case.seed, "fault", "gradient differs from differences", problem)
+    said = opinion(case.model, parse(case.model.onnx)) if case.kind == "forward" else None
+    if said is not None and not said.explained:
+        return Verdict(case.seed, "fault", f"reference differs from onnxruntime: {said.reason}", said.detail, said)
+    return Verdict(case.seed, "same", oracle=said, compared=decided, undecided=whole - decided)
+
+
+def _told(name: str, ran: Ran, want: Spread) -> str:
+    assert ran.outputs is not None
+    got = ran.outputs[name]
+    bad = wrong(got, want)
+    at = tuple(int(k) for k in np.argwhere(bad)[0])
+    spread = f"{want.most[at]:.3g}"
+    return f"{name}{list(at)} is {got[at]}, not {want.value[at]} (spread {spread}); {bad.sum()} of {bad.size} elements"
+
+
+def _against_differences(case: Case) -> str:
+    """What is wrong with a gradient by finite differences in double precision; "" where nothing is."""
+    names = [n for n, v in case.model.inputs.items() if v.dtype.kind == "f" and np.isfinite(v).all() and v.size]
+    if not names or not all(np.isfinite(v).all() for v in case.model.inputs.values() if v.dtype.kind == "f"):
+        return ""
+    question = of_outputs(parse(case.model.onnx), names, case.seed)
+    found = Differences.at(question.at(case.model.inputs))
+    if not np.isfinite(found.loss):
+        return ""
+    for checked in found.check(2, case.seed, relative=1e-5, absolute=1e-6):
+        worst = checked.worst
+        if worst is not None and checked.error(worst) > checked.relative:
+            return f"d{checked.name}: {worst.derivative} by dlc, {worst.difference} by differences"
+    return ""

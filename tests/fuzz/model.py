@@ -1,0 +1,155 @@
+"""An ONNX model with the values that it is run on, as data: what is drawn, shrunk, written to a file and replayed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.frontend_onnx.building import model_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator."""
+
+    op: str
+    inputs: tuple[str, ...]
+    """"" where an optional operand is left out."""
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    domain: str = ""
+
+    @property
+    def onnx(self) -> onnx.NodeProto:
+        """As the model has it; named after its first result."""
+        attributes = {k: v for k, v in self.attributes.items() if v is not None}
+        return helper.make_node(
+            self.op, self.inputs, self.outputs, name=self.outputs[0], domain=self.domain or None, **attributes
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph, its constants, and a value for each input."""
+
+    nodes: tuple[Node, ...]
+    inputs: Mapping[str, Array]
+    constants: Mapping[str, Array]
+    outputs: tuple[str, ...]
+    opset: int
+
+    @cached_property
+    def onnx(self) -> onnx.ModelProto:
+        """The model itself."""
+        domains = sorted({n.domain for n in self.nodes} - {""})
+        nodes = [n.onnx for n in self.nodes]
+        return model_of(nodes, self.inputs, self.outputs, self.constants, self.opset, domains)
+
+    @cached_property
+    def bytes(self) -> bytes:
+        """The model as a file's content."""
+        return self.onnx.SerializeToString()
+
+    def live(self) -> Model:
+        """Without what no output depends on."""
+        needed, kept = set(self.outputs), list[Node]()
+        for node in reversed(self.nodes):
+            if needed & set(node.outputs):
+                needed |= set(node.inputs)
+                kept.append(node)
+        inputs, constants = ({k: v for k, v in d.items() if k in needed} for d in (self.inputs, self.constants))
+        return replace(self, nodes=tuple(reversed(kept)), inputs=inputs, constants=constants)
+
+    def renamed(self, names: Mapping[str, str]) -> Model:
+        """With other names in the operands and outputs: what reads one value reads another."""
+
+        def new(found: Sequence[str]) -> tuple[str, ...]:
+            return tuple(names.get(n, n) for n in found)
+
+        nodes = tuple(replace(n, inputs=new(n.inputs)) for n in self.nodes)
+        return replace(self, nodes=nodes, outputs=new(self.outputs))
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of everything that is computed."""
+        return tuple(name for n in self.nodes for name in n.outputs if name)
+
+
+def to_json(model: Model) -> dict[str, Any]:
+    """For a file."""
+    return {
+        "opset": model.opset,
+        "inputs": {k: _array_to_json(v) for k, v in model.inputs.items()},
+        "constants": {k: _array_to_json(v) for k, v in model.constants.items()},
+        "nodes": [_node_to_json(n) for n in model.nodes],
+        "outputs": list(model.outputs),
+    }
+
+
+def from_json(told: Mapping[str, Any]) -> Model:
+    """The inverse of `to_json`."""
+    return Model(
+        tuple(_node_from_json(n) for n in told["nodes"]),
+        {k: _array_from_json(v) for k, v in told["inputs"].items()},
+        {k: _array_from_json(v) for k, v in told["constants"].items()},
+        tuple(told["outputs"]),
+        int(told["opset"]),
+    )
+
+
+def _array_to_json(array: Array) -> dict[str, Any]:
+    """NaN and infinities are words, because JSON has no numbers for them; all other numbers are exact."""
+    flat = [v if not isinstance(v, float) or np.isfinite(v) else str(v) for v in array.reshape(-1).tolist()]
+    return {"type": str(array.dtype), "shape": list(array.shape), "values": flat}
+
+
+def _array_from_json(told: Mapping[str, Any]) -> Array:
+    values = [float(v) if isinstance(v, str) else v for v in told["values"]]
+    return np.array(values, told["type"]).reshape(told["shape"])
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    attributes = {k: _attribute_to_json(v) for k, v in node.attributes.items() if v is not None}
+    told = {"op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs), "attributes": attributes}
+    return {**told, **({"domain": node.domain} if node.domain else {})}
+
+
+def _attribute_to_json(value: Any) -> Any:
+    return {"tensor": _array_to_json(numpy_helper.to_array(value))} if isinstance(value, TensorProto) else value
+
+
+def _node_from_json(told: Mapping[str, Any]) -> Node:
+    def attribute(value: Any) -> Any:
+        return numpy_helper.from_array(_array_from_json(value["tensor"])) if "tensor" in _keys(value) else value
+
+    attributes = {k: attribute(v) for k, v in told["attributes"].items()}
+    return Node(told["op"], tuple(told["inputs"]), tuple(told["outputs"]), attributes, told.get("domain", ""))
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def dumps(told: Mapping[str, Any]) -> str:
+    """JSON with one line for each node and array, so that a file can be read."""
+    lines: list[str] = []
+    for key, value in told.items():
+        match value:
+            case dict() if key in ("inputs", "constants") and value:
+                inner = ",\n".join(f"  {json.dumps(k)}: {json.dumps(value[k])}" for k in _keys(value))
+                lines.append(f"{json.dumps(key)}: {{\n{inner}\n}}")
+            case list() if key == "nodes" and value:
+                inner = ",\n".join(f"  {json.dumps(node)}" for node in told["nodes"])
+                lines.append(f"{json.dumps(key)}: [\n{inner}\n]")
+            case _:
+                lines.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,164 @@
+"""onnxruntime as an oracle that nobody of this project wrote, and the rules by which it may differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dlc.graph import Graph, evaluate
+from tests.frontend_onnx.building import parse, runtime
+from tests.fuzz.model import Array, Model, Node
+from tests.fuzz.rounding import spreads, wrong
+
+Values = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A deviation of onnxruntime that is known, and counted by its name."""
+
+    name: str
+    ops: tuple[str, ...]
+    applies: Callable[[Node, Values, Values], bool]
+    """Of a node, the values of its operands, and those that the reference gives it."""
+
+
+def _floats(node: Node, values: Values) -> list[Array]:
+    return [v for n in node.inputs if (v := values.get(n)) is not None and v.dtype.kind == "f"]
+
+
+def _has_nan(node: Node, values: Values, wanted: Values) -> bool:
+    del wanted
+    return any(np.isnan(v).any() for v in _floats(node, values))
+
+
+def _not_finite(node: Node, values: Values, wanted: Values) -> bool:
+    del wanted
+    return any(not np.isfinite(v).all() for v in _floats(node, values))
+
+
+def _nearly(error: float) -> Callable[[Node, Values, Values], bool]:
+    """Within an absolute error of the largest possible result, 1."""
+
+    def applies(node: Node, values: Values, wanted: Values) -> bool:
+        pairs = [(values[o], wanted[o]) for o in node.outputs if o in values]
+        return all(np.allclose(a, b, rtol=0.0, atol=error, equal_nan=True) for a, b in pairs)
+
+    return applies
+
+
+def _empty(node: Node, values: Values, wanted: Values) -> bool:
+    del wanted
+    return any(not values[n].size for n in node.inputs[:1] if n in values)
+
+
+RULES: Final = (
+    # Where NaN stands among numbers, ONNX does not say; the reference follows numpy, onnxruntime the vector unit.
+    Rule(
+        "NaN is not ordered: a maximum, minimum or place depends on the order of comparisons",
+        (
+            "ReduceMax",
+            "ReduceMin",
+            "MaxPool",
+            "GlobalMaxPool",
+            "Clip",
+            "Min",
+            "Max",
+            "Hardmax",
+            "ArgMax",
+            "ArgMin",
+            "TopK",
+        ),
+        _has_nan,
+    ),
+    Rule(
+        "a softmax or logarithm of sums with NaN or infinities: onnxruntime's maximum ignores NaN",
+        ("Softmax", "LogSoftmax", "ReduceLogSumExp", "SoftmaxCrossEntropyLoss"),
+        _not_finite,
+    ),
+    # Of f32 it is a rational function on [-18, 18], exact to an absolute error of a few 2^-24, not a relative one.
+    Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid",), _nearly(3e-7)),
+    Rule("the mean of nothing: undefined by ONNX, NaN here, 0 in onnxruntime", ("ReduceMean",), _empty),
+)
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What onnxruntime says of the reference's results."""
+
+    ran: bool
+    reason: str = ""
+    """Why it did not run, or the name of the rule by which it differs, or where it differs."""
+    explained: bool = True
+    detail: str = ""
+
+
+def opinion(model: Model, graph: Graph) -> Opinion:
+    """Whether onnxruntime computes what the reference does, and if not, at which node the two part."""
+    try:
+        got = runtime(model.onnx, graph.names, model.inputs)
+    except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
+        return Opinion(False, _reason(str(problem)))
+    if not _differences(graph, model, dict(zip(graph.names, got, strict=True))):
+        return Opinion(True)
+    return _parting(model)
+
+
+def _differences(graph: Graph, model: Model, got: Mapping[str, Array]) -> list[str]:
+    """Outputs that differ by more than rounding explains, in the order of the graph."""
+    for samples, ulps in ((3, 2.0), (24, 8.0)):
+        found = spreads(graph, model.inputs, samples, ulps)
+        bad = [
+            name
+            for name in graph.names
+            if _is_wrong(got[name], found[name].value) or wrong(got[name], found[name]).any()
+        ]
+        if not bad:
+            return []
+    return bad
+
+
+def _is_wrong(got: Array, want: Array) -> bool:
+    return got.shape != want.shape or got.dtype != want.dtype
+
+
+def _parting(model: Model) -> Opinion:
+    """The first node, in the model's order, whose result differs although its operands do not."""
+    whole = replace(model, outputs=tuple(dict.fromkeys((*model.values, *model.outputs))))
+    try:
+        graph = parse(whole.onnx)
+        got = dict(zip(graph.names, runtime(whole.onnx, graph.names, model.inputs), strict=True))
+    except Exception as problem:  # noqa: BLE001 - an output of each value may ask for what the model itself does not
+        return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
+    bad = set(_differences(graph, whole, got))
+    values, wanted = {**model.inputs, **model.constants, **got}, evaluate(graph, model.inputs)
+    for node in model.nodes:
+        if bad & set(node.outputs) and not bad & set(node.inputs):
+            rule = next((r for r in RULES if node.op in r.ops and r.applies(node, values, wanted)), None)
+            types = ", ".join(str(values[n].dtype) for n in node.inputs if n in values)
+            special = " of values that are not finite" if _not_finite(node, values, wanted) else ""
+            told = rule.name if rule else f"{node.op} ({types}){special}"
+            name = next(o for o in node.outputs if o in bad)
+            return Opinion(True, told, rule is not None, _shown(got[name], wanted[name]))
+    return Opinion(True, "only where no value between is an output", False)
+
+
+def _shown(got: Array, want: Array) -> str:
+    """The first elements that are not close."""
+    if _is_wrong(got, want):
+        return f"{got.dtype}{list(got.shape)} of onnxruntime, {want.dtype}{list(want.shape)} of dlc"
+    far = ~np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5, atol=0.0, equal_nan=True)
+    at = tuple(int(k) for k in np.argwhere(far if far.any() else got != want)[0])
+    return f"at {list(at)} {got[at]} of onnxruntime, {want[at]} of dlc; {far.sum()} of {far.size} elements"
+
+
+def _reason(text: str) -> str:
+    """A message without what is particular to a model."""
+    found = re.search(r"Could not find an implementation for (\w+)\(\d+\)", text)
+    if found:
+        return f"has no {found[1]} of this type"
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\b[vxc]\d+\b|\d+|\{[^}]*\}", "#", text)[:160]

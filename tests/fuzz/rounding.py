@@ -1,0 +1,203 @@
+"""How far rounding may move each element of a result: Monte Carlo arithmetic on the reference (Parker, 1997).
+
+    y' = op(x·(1 + δ))·(1 + δ')        δ, δ' uniform within a few units in the last place, new for every element and op
+
+A stable algorithm gives the exact result of slightly wrong operands, so what another order of sums, a fused
+multiply-add or another library function may make of a result lies among what these perturbations make of it. Ops that
+only choose, move, compare or count round nothing and perturb nothing: results of such ops alone have to be equal. Where
+a perturbation flips a choice, as an argmax between near ties, the element and what follows from it are undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from dlc.graph import Call, Graph, Input, Item, Op
+from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.graph import toposort
+from dlc.graph.op import as_result
+from dlc.kernel.evaluate import Functions, run_kernel
+from dlc.kernel.expr import Apply, Expr
+from dlc.kernel.nest import Kernel
+from dlc.kernel.scalar import SCALARS
+from tests.fuzz.model import Array
+
+EXACT: Final = frozenset(
+    (
+        "select",
+        "min",
+        "max",
+        "neg",
+        "abs",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "sign",
+        "floor",
+    )
+) | {"ceil", "round"}
+"""Functions that give one of their operands, a truth value, or an integer."""
+SPREADS: Final = 8.0
+"""How many times the observed spread is allowed."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A result and how it moves.
+
+    Attributes:
+        value: Of the reference as it is.
+        most: For each element how far perturbations moved it; infinite where they decide whether it is finite, and for
+            integers and booleans where they change it.
+    """
+
+    value: Array
+    most: Array
+
+    @property
+    def decided(self) -> Array:
+        """Elements whose value says something: rounding moves them by less than a thousandth of the largest."""
+        if self.value.dtype.kind != "f":
+            return self.most == 0
+        finite = np.abs(self.value.astype(np.float64))[np.isfinite(self.value)]
+        return self.most <= 1e-3 * float(finite.max(initial=0.0))
+
+
+def spreads(graph: Graph, feeds: Mapping[str, Array], samples: int, ulps: float, seed: int = 0) -> dict[str, Spread]:
+    """Every output with its spread, of `samples` evaluations with perturbations of `ulps` units."""
+    known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in graph.inputs}
+    rng = np.random.default_rng(seed)
+    values: list[Array] = evaluate_ops(graph.outputs, known)
+    most = [np.zeros(v.shape) for v in values]
+    perturbed = _Perturbation(ulps, rng).value
+    for _ in range(samples):
+        moved = evaluate_ops(graph.outputs, known, perturbed)
+        most = [np.maximum(m, _apart(v, w)) for m, v, w in zip(most, values, moved, strict=True)]
+    return {name: Spread(v, m) for name, v, m in zip(graph.names, values, most, strict=True)}
+
+
+def _apart(a: Array, b: Array) -> Array:
+    """Distance of elements; infinite between different ones that are not both finite, or not floats."""
+    with np.errstate(all="ignore"):
+        same = (a == b) | ((a != a) & (b != b))
+        if a.dtype.kind != "f":
+            return np.where(same, 0.0, np.inf)
+        distance = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+
+
+def wrong(got: Array, want: Spread) -> Array:
+    """Which elements of an array rounding does not explain."""
+    apart = _apart(want.value, got)
+    if want.value.dtype.kind == "f":
+        info = np.finfo(want.value.dtype)
+        least = 4.0 * float(info.smallest_subnormal)
+        return ~((apart <= SPREADS * want.most + np.where(want.most > 0, least, 0.0)) | np.isinf(want.most))
+    return (apart > 0) & (want.most == 0)
+
+
+@dataclass(frozen=True)
+class _Perturbation:
+    """Evaluates ops with operands, results and, where that is affordable, every rounding between moved a little."""
+
+    ulps: float
+    rng: np.random.Generator
+
+    def value(self, op: Op, args: Sequence[Any]) -> Any:
+        if not rounds(op):
+            return op.evaluate(*args)
+        moved = [self.moved(a) for a in args]
+        if op.expansion is not None:
+            known = dict(zip(op.operands, moved, strict=True))
+            return evaluate_ops((op.expansion,), known, self.value)[0]
+        if len(op.types) > 1 or (not isinstance(op, Call) and _costly(op)):
+            got: Any = op.evaluate(*moved)
+            return tuple(self.moved(g) for g in got) if len(op.types) > 1 else self.moved(got)
+        found = tuple(map(self.moved, run_kernel(op.kernel, moved, self.functions)))
+        return found if len(op.types) > 1 else found[0]
+
+    @cached_property
+    def functions(self) -> Functions:
+        return {name: s.numpy if name in EXACT else self._around(s.numpy) for name, s in SCALARS.items()}
+
+    def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: self.moved(function(*args))
+
+    def moved(self, x: Any) -> Any:
+        """Elements a few units off; integers, truth values and tuples of results as they are."""
+        if isinstance(x, tuple):
+            return x  # pyright: ignore[reportUnknownVariableType]
+        array: Array = np.asarray(x)
+        if array.dtype.kind != "f":
+            return array
+        noise: Any = self.rng.uniform(-1.0, 1.0, array.shape)
+        factor: Any = 1.0 + self.ulps * float(np.finfo(array.dtype).eps) * noise
+        with np.errstate(all="ignore"):
+            return np.asarray(array * factor, array.dtype)
+
+
+def _costly(op: Op) -> bool:
+    """Whether the loops of an op are slow to interpret: its rounding is that of one sum, which its operands show."""
+    return any(n.reduce in ("add", "mul") for n in op.kernel.nests)
+
+
+_ROUNDS: dict[str, bool] = {}
+
+
+def rounds(op: Op) -> bool:
+    """Whether an op computes with floats, rather than to choose among, move, compare or count them."""
+    if isinstance(op, (Input, Item)) or not op.operands:
+        return False
+    if not any(t.dtype.is_float for t in op.types):
+        return not all(not x.dtype.is_float for x in op.operands if len(x.types) == 1) and _kernel_rounds(op)
+    return _kernel_rounds(op)
+
+
+def _kernel_rounds(op: Op) -> bool:
+    if op.digest not in _ROUNDS:
+        if op.expansion is not None:
+            parts = [p for p in toposort((op.expansion,), dict.fromkeys(op.operands)) if p not in op.operands]
+            _ROUNDS[op.digest] = any(rounds(p) for p in parts)
+        else:
+            _ROUNDS[op.digest] = _of_kernel(op.kernel)
+    return _ROUNDS[op.digest]
+
+
+@cache
+def _of_kernel(kernel: Kernel) -> bool:
+    for nest in kernel.nests:
+        of = kernel.tensors[nest.out].dtype
+        if of.is_float and nest.reduce in ("add", "mul"):
+            return True
+        if _expr_rounds(nest.body, kernel) or (nest.where is not None and _expr_rounds(nest.where, kernel)):
+            return True
+    return False
+
+
+def _expr_rounds(e: Expr, kernel: Kernel) -> bool:
+    if not isinstance(e, Apply):
+        return False
+    inside = any(_expr_rounds(a, kernel) for a in e.args)
+    scalar = SCALARS[e.fn]
+    if inside or e.fn in EXACT:
+        return inside
+    if scalar.to is not None:
+        have = kernel.dtype_of(e.args[0])
+        return scalar.to.is_float and not (have is not None and have.is_float and have.itemsize <= scalar.to.itemsize)
+    found = kernel.dtype_of(e)
+    return found is None or found.is_float
+
+
+__all__ = ["Spread", "rounds", "spreads", "wrong"]

@@ -1,0 +1,68 @@
+"""Random graphs: the faults that were found, replayed, and a small sample of new ones.
+
+`benchmarks/graph_fuzz.py` draws by the thousand; what it finds becomes a file in `tests/data/fuzz`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fuzz.case import Case, Tools, drawn
+from tests.fuzz.judge import judged
+from tests.fuzz.model import dumps
+from tests.fuzz.rounding import Spread, wrong
+from tests.fuzz.tools import TOOLS
+
+FOUND = Path(__file__).parent.parent / "data" / "fuzz"
+SAMPLE = 40
+
+
+@pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda p: p.stem)
+def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
+    told = json.loads(path.read_text())
+    assert told["cause"], "say what was wrong"
+    case = Case.from_json(told)
+    (verdict,) = judged([case], case.tools)
+    assert verdict.what == told.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_sample_of_random_graphs(number: int) -> None:
+    tools = TOOLS[number % len(TOOLS)]
+    first = 1_000_000 + number * SAMPLE
+    verdicts = judged([drawn(seed, tools) for seed in range(first, first + SAMPLE)], tools)
+    assert [v for v in verdicts if v.what == "fault"] == []
+    same = [v for v in verdicts if v.what == "same"]
+    assert len(same) > 0.8 * SAMPLE
+    assert sum(v.compared for v in same) > 4 * sum(v.undecided for v in same)
+    assert sum(v.oracle is not None and v.oracle.ran for v in same) > SAMPLE / 2
+
+
+def test_a_case_is_its_file() -> None:
+    for seed in range(60):
+        case = drawn(seed, Tools())
+        again = Case.from_json(json.loads(dumps(case.to_json())))
+        assert again.model.bytes == case.model.bytes
+        assert all(
+            a.tobytes() == b.tobytes()
+            for a, b in zip(again.model.inputs.values(), case.model.inputs.values(), strict=True)
+        )
+        assert (again.settings, again.without, again.kind, again.train) == (
+            case.settings,
+            case.without,
+            case.kind,
+            case.train,
+        )
+
+
+def test_what_rounding_explains() -> None:
+    want = Spread(np.array([1.0, 2.0, np.inf, np.nan, 0.0], np.float32), np.array([1e-6, 0.0, 0.0, 0.0, np.inf]))
+    assert wrong(want.value, want).tolist() == [False] * 5
+    near = np.array([1.000004, 2.0, np.inf, np.nan, 7.0], np.float32)
+    assert wrong(near, want).tolist() == [False] * 5
+    far = np.array([1.1, 2.0000002, -np.inf, 3.0, np.nan], np.float32)
+    assert wrong(far, want).tolist() == [True, True, True, True, False]

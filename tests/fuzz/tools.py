@@ -1,0 +1,49 @@
+"""Compilers and flags that batches of the fuzzer take turns with."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Final
+
+from dlc_backend_c.target import target_for
+
+from tests.fuzz.case import Tools
+
+
+def _available(tools: Tools) -> bool:
+    """Whether the compiler is installed and the processor runs what it makes."""
+    level = {"generic": 0, "x86-64-v3": 32, "x86-64-v4": 64}.get(tools.cpu, 0)
+    return shutil.which(tools.cc) is not None and target_for("native").vector_bytes >= level
+
+
+_O0, _O1 = ("-O0",), ("-O1",)
+TOOLS: Final = tuple(
+    filter(
+        _available,
+        (
+            Tools(flags=_O0),
+            Tools(cpu="generic", flags=_O0),
+            Tools(cpu="x86-64-v3", flags=_O0),
+            Tools(cc="clang", flags=_O0),
+            Tools(flags=_O1),
+            Tools(cpu="generic", strict=True, flags=_O0),
+            Tools(),
+            Tools(strict=True, flags=_O0),
+            Tools(cc="clang", cpu="generic", flags=_O1),
+            Tools(cpu="x86-64-v4", flags=_O0),
+        ),
+    )
+)
+"""Mostly without optimisation, which takes a compiler most of its time; one in ten with what `dlc build` uses."""
+_SANITIZE: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
+SANITIZED: Final = tuple(
+    filter(
+        _available,
+        (
+            Tools(flags=("-O1", *_SANITIZE)),
+            Tools(cc="clang", cpu="generic", flags=("-O1", *_SANITIZE)),
+            Tools(cpu="generic", flags=("-O1", *_SANITIZE)),
+            Tools(cc="clang", flags=("-O0", *_SANITIZE)),
+        ),
+    )
+)
