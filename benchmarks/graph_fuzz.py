@@ -174,11 +174,15 @@ def _finished(r: Running, tasks: list[Task], totals: Totals) -> int:
         tasks += task.halves()
         return 0
     if found is None:
-        kind = f"the process ends with {r.process.exitcode}"
-        dead = Verdict(task.seeds[0], "fault", kind, kind)
-        found = ([dead], Counter[str](), Counter[str](), 0.0)
+        found = _dead(task, r.process.exitcode)
     totals.add(task, found)
     return len(task.seeds)
+
+
+def _dead(task: Task, code: int) -> Found:
+    """Of a task whose process ended by itself."""
+    kind = f"the process ends with {code}"
+    return [Verdict(task.seeds[0], "fault", kind, kind)], Counter(), Counter(), 0.0
 
 
 def tasks_of(first: int, count: int, sanitize: bool, tools: int | None) -> list[Task]:
