@@ -32,7 +32,7 @@ class KeyDoc:
 
 KEYS: Final = (
     KeyDoc("pipeline.NAME", Pipeline, None, "a named pipeline: spec text, or a list of specs and names"),
-    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options: c{cc=clang threads=4}"),
+    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options: c{cpu=generic lib=static}"),
     KeyDoc("target.NAME.pipeline", Pipeline, None, "what to run for this target; the backend's own by default"),
     KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
     KeyDoc("cache.size", Bytes, 4 << 30, "size that `dlc cache trim` and the store itself keep to"),

@@ -21,7 +21,7 @@ _SHOWN = 120  # characters of a value that a diff line shows
 
 @dataclass(frozen=True)
 class Key:
-    """What a result depends on, in order: `("step", "fuse{max-ops=8}"), ("input", "graph 3f2a…")`.
+    """What a result depends on, in order: `("step", "fuse{max-nests=8}"), ("input", "graph 3f2a…")`.
 
     Labels are `[a-z][a-z0-9_.-]*` and may repeat; values are any text. Raises ValueError for a bad label.
     """
@@ -71,7 +71,7 @@ class Key:
 
     @property
     def step_name(self) -> str:
-        """The name part of the `step` line: `fuse` of `fuse{max-ops=8}`."""
+        """The name part of the `step` line: `fuse` of `fuse{max-nests=8}`."""
         return self.value("step").partition("{")[0].strip()
 
 

@@ -21,7 +21,7 @@ _SPEC = 48
 
 
 def step_name(step: StepResult[Any]) -> str:
-    """`fuse` of `fuse{max-ops=8}`; frontends and backends stand under `parse`, `emit` and `build`."""
+    """`fuse` of `fuse{max-nests=8}`; frontends and backends stand under `parse`, `emit` and `build`."""
     word = step.spec.partition("{")[0]
     return word.partition(" ")[0]
 

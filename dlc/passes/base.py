@@ -10,7 +10,7 @@ it performs, and `run` depends on nothing but the fields and the state:
         name = "fuse"
         level_in = "kernels"
         level_out = "kernels"
-        max_ops: int = option(8, "largest group", low=1)
+        max_nests: int = option(8, "largest group", low=1)
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fields ↔ options: the typed half of a spec. A stage declares its options as dataclass fields, and nothing else.
 
-The example every stage follows, spelled `fuse{max-ops=8}`:
+The example every stage follows, spelled `fuse{max-nests=8}`:
 
     @dataclass(frozen=True)
     class Fuse(Configurable):
         name = "fuse"
-        max_ops: int = option(8, "largest group", low=1)
+        max_nests: int = option(8, "largest group", low=1)
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class OptionDoc:
     """One option, as documentation shows it."""
 
     key: str
-    """As written in a spec: "max-ops"."""
+    """As written in a spec: "max-nests"."""
     type: str
     """Accepted values in words: "integer", "yes | no", "best-fit | greedy"."""
     default: str

@@ -113,7 +113,7 @@ class Spec:
 
 
 def parse_setting(text: str, source: str = "--set") -> tuple[str, str, Value, OptionSpan]:
-    """Split `fuse.max-ops=4` into the step's name, the option's key, its value and where they stand."""
+    """Split `fuse.max-nests=4` into the step's name, the option's key, its value and where they stand."""
     parser = _Parser(text, source)
     name, dot, _ = text.partition("=")[0].strip().rpartition(".")
     if not dot or not _NAME.fullmatch(name):

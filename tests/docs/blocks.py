@@ -1,12 +1,13 @@
 """Shell commands in Markdown: finding them, running them, and comparing what they print with what the page says.
 
-A fenced block in `sh` is a script that must succeed; a block in `text` directly below it is what it prints. A block in
-`console` shows commands behind `$ ` and, below each, what it prints. In outputs `…` stands for anything within a line,
-a line of its own for any lines, and runs of spaces are one space; `[exit code N]` at the end says that the command
-fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the example
-plugin. A block that cannot run there says why in a comment above it: `<!-- not run: REASON -->`; one that needs more
-than Python and gcc says what, `<!-- needs: make -->`, and is left out where that is missing (`.ci/run` installs it).
-The README's two commands have marks of their own, because `.ci/run` runs them as they stand.
+A fenced block in `sh` is a script that must succeed; a block in `text` directly below it is what it prints. A block
+in `console` shows commands behind `$ ` and, below each, what it prints. In outputs `…` stands for anything within a
+line, a line of its own for any lines, and runs of spaces are one space; `[exit code N]` at the end says that the
+command fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the
+example plugin. A block below `<!-- file: NAME -->` becomes that file of the directory. A block that cannot run there
+says why in a comment above it: `<!-- not run: REASON -->`; one that needs more than Python and gcc says what, `<!--
+needs: make -->`, and is left out where that is missing (`.ci/run` installs it). The README's two commands have marks
+of their own, because `.ci/run` runs them as they stand.
 """
 
 import os
@@ -53,6 +54,11 @@ class Block:
             return f"not installed: {absent}" if absent else ""
         return self.mark.partition("not run: ")[2] if self.mark.startswith("not run:") else ""
 
+    @property
+    def file(self) -> str:
+        """The file that it becomes, or ""."""
+        return self.mark.partition("file: ")[2] if self.mark.startswith("file: ") else ""
+
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
@@ -69,6 +75,11 @@ def blocks(page: Path) -> Iterator[Block]:
 def shell_blocks(page: Path) -> list[Block]:
     """The blocks that hold commands."""
     return [block for block in blocks(page) if block.kind in ("sh", "bash", "console")]
+
+
+def working_blocks(page: Path) -> list[Block]:
+    """The blocks that hold commands, and those that are files for them."""
+    return [block for block in blocks(page) if block.kind in ("sh", "bash", "console") or block.file]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, transcript
+from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, transcript, working_blocks
 
 
 def name_of(page: Path) -> str:
@@ -27,8 +27,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path) -> None:
     shell = Shell.new(tmp_path, shared if name_of(page) in SHARING else None)
-    for block in shell_blocks(page):
+    for block in working_blocks(page):
         if block.skipped:
+            continue
+        if block.file:
+            (shell.home / block.file).write_text(block.text, encoding="utf-8")
             continue
         scripts = transcript(block.text) if block.kind == "console" else [(block.text, block.output)]
         for script, expected in scripts:
