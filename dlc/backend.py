@@ -25,9 +25,13 @@ class Backend(Configurable, ABC):
     pipeline: ClassVar[str] = "infer"
     """Default pipeline: a name or spec text."""
     training: ClassVar[str] = ""
-    """Options of the pass autodiff that training programs for the target begin with: those of --train come on top.
+    """Options of the pass autodiff that training programs for the target begin with: those of --train come on top."""
 
-    A backend that has some is one for training: it builds a training program unless a pipeline or --grad is given.
+    offloads: ClassVar[str] = ""
+    """The pass that leaves to a host what the target has no operation for; "" for a target that computes everything.
+
+    It has the options `min-ops` and `min-macs`, the least percentages of the model that stay on the target, which
+    --min-offload sets, and refuses with exit code 4 (LIMIT) what is below them.
     """
 
     tolerance: ClassVar[tuple[float, float] | None] = None
@@ -139,6 +143,14 @@ class Backend(Configurable, ABC):
         """Lines that `dlc build` prints at its end, from the facts of an artifact; beside those on its memory."""
         del facts
         return ()
+
+    def stats(self, artifact: Artifact) -> tuple[str, Mapping[str, Any]] | None:
+        """What `dlc build --stats` tells of a program, as text and as a JSON object.
+
+        None, the default: how often the loops of its kernels run.
+        """
+        del artifact
+        return None
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """Further pages of the report of `dlc build --html`, by name, as {"timeline.html": …}: each a whole page.

@@ -35,7 +35,8 @@ class ArrayProgram:
         for port, buffer, value in zip(self.signature.outputs, buffers, self.run(*read), strict=True):
             array = np.asarray(value, port.type.dtype.numpy).reshape(port.type.shape)
             if buffer is None:
-                found[port.name] = np.ascontiguousarray(array)
+                # Numpy makes scalars contiguous as arrays of one dimension.
+                found[port.name] = np.ascontiguousarray(array).reshape(port.type.shape)
             else:
                 buffer[...] = array
                 found[port.name] = buffer

@@ -3,12 +3,14 @@
 `--print-pipeline` prints exactly this, and the text is stored in the artifact.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlc.backend import Backend
 from dlc.config import Config, Pipeline
 from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.offload import FLAG as MIN_OFFLOAD
+from dlc.offload import offload_options
 from dlc.passes.base import AnyPass, check_chain
 from dlc.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
@@ -117,11 +119,13 @@ def resolve(
     without: Sequence[str] = (),
     grad: Sequence[str] = (),
     train: str | None = None,
+    min_offload: str | None = None,
 ) -> Recipe:
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
 
     `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
-    pass autodiff: the recipe is then that of a training program.
+    pass autodiff: the recipe is then that of a training program. `min_offload` is the text of --min-offload, see
+    `dlc.offload`.
 
     Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
     error too.
@@ -131,24 +135,30 @@ def resolve(
     package = registry.find("backends", backend_spec).package
     text, origin, specs = _chosen(config, pipeline, target_name, backend)
     specs = expand_pipeline(specs, named_pipelines(registry, config))
-    if train is None and not grad and backend.training and origin == _own(backend):
-        train = ""
+    demands = None if min_offload is None else offload_options(min_offload, backend, specs)
+    if demands:
+        specs = tuple(demands.applied(spec) for spec in specs)
     if grad:
         specs = (gradient_spec(grad), *specs)
     if train is not None:
         specs = (training_spec(train, specs, backend.training, grad=grad, without=without), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without)
     if grad and steps and steps[0].name == "gradient":
-        steps = (replace(steps[0], origins={"wrt": "--grad", **steps[0].origins}), *steps[1:])
+        steps = (_told(steps[0], ("wrt",), "--grad"), *steps[1:])
+    if demands:
+        steps = tuple(_told(s, demands.options, MIN_OFFLOAD) if s.name == demands.step else s for s in steps)
     specs = tuple(spec for spec in specs if spec.name not in without)
     check_chain([step.stage for step in steps], specs)
     if train is None:
         return Recipe(backend, package, text, origin, steps, specs)
-    first = replace(
-        steps[0], origins={**dict.fromkeys((k for k, _ in specs[0].options), "--train"), **steps[0].origins}
-    )
+    first = _told(steps[0], (key for key, _ in specs[0].options), "--train")
     check_training(first, backend)
     return Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
+
+
+def _told(step: Step, keys: Iterable[str], flag: str) -> Step:
+    """The step with the flag that these options come from, unless --set changed them."""
+    return replace(step, origins={**dict.fromkeys(keys, flag), **step.origins})
 
 
 def gradient_spec(wrt: Sequence[str]) -> Spec:

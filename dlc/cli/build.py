@@ -16,7 +16,7 @@ from dlc.cli.complete import complete_steps
 from dlc.cli.functions import by_function, headed, plan_of
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
-from dlc.cli.stats import check_stats, stats_of
+from dlc.cli.stats import check_stats, told_stats
 from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.cli.workspace import Workspace, configuration, opened_cache
@@ -121,6 +121,7 @@ def build(
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
     train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
     stop_after: StopAfter = "",
     dump_ir: DumpIr = "",
     print_pipeline: PrintPipeline = False,
@@ -138,7 +139,7 @@ def build(
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train)
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
     wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, jobs)
@@ -205,10 +206,10 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
     target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
-    counted = {name: stats_of(own) for name, own in by_function(steps).items()} if wishes.stats else {}
-    texts = [*explained(steps), *([headed({name: str(c) for name, c in counted.items()})] if counted else [])]
-    told_stats = {name: c.json() for name, c in counted.items()}
-    extra = {"stats": told_stats.get("", told_stats)} if counted else {}
+    texts, extra = [*explained(steps)], dict[str, Any]()
+    if wishes.stats:
+        counted, extra["stats"] = told_stats(prepared.recipe.backend, steps)
+        texts.append(counted)
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build

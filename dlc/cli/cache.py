@@ -81,6 +81,7 @@ def why(
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
     train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
     json: flags.Json = False,
@@ -91,7 +92,8 @@ def why(
 
     terminal: Terminal = ctx.obj
     space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir, trust_config))
-    prepared = space.prepare(flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train))
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
+    prepared = space.prepare(chosen)
     with opened_cache(terminal, space.config, may_be_absent=True) as cache:
         found = explain(
             lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store

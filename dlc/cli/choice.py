@@ -33,6 +33,8 @@ class Choice:
     """Inputs to differentiate by, as they were given: names, or several with commas between them."""
     train: str | None = None
     """Options of the training program to build; None: build the model itself."""
+    min_offload: str | None = None
+    """How much of the model the target has to compute itself, as `dlc.offload` reads it."""
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -55,6 +57,7 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "without": ("--without",),
     "grad": ("--grad",),
     "train": ("--train",),
+    "min_offload": ("--min-offload",),
 }
 """Field of a choice → how the flag is written; each takes a value."""
 
@@ -73,6 +76,7 @@ def choice(
     without: list[str] | None = None,
     grad: list[str] | None = None,
     train: str | None = None,
+    min_offload: str | None = None,
 ) -> Choice:
     """The flags of a command as a value."""
     return Choice(
@@ -86,4 +90,5 @@ def choice(
         tuple(without or ()),
         tuple(grad or ()),
         train,
+        min_offload,
     )

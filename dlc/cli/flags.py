@@ -99,6 +99,16 @@ Train = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+MinOffload = Annotated[
+    str | None,
+    typer.Option(
+        *FLAGS["min_offload"],
+        metavar="PERCENT",
+        help="How much the target computes at least, where it may leave ops to the host: of the model's nodes and of "
+        "its multiply-adds, as 95%, or ops=80%,macs=99%. Exit code 4 if it is less.",
+        rich_help_panel=_WHAT,
+    ),
+]
 Cache = Annotated[
     CacheMode | None,
     typer.Option(

@@ -42,6 +42,7 @@ def plan(
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
     train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -50,14 +51,14 @@ def plan(
 ) -> Outcome:
     """Plan the memory that a program works in, and tell peak, lower bound and gap; nothing is built.
 
-    A step of training, as --train or the target wants it, has a plan for each of its functions. The lower bound is the
+    A training program (--train) has a plan for each of its functions. The lower bound is the
     most bytes that are alive at once in this order of the steps: no places take less.
     """
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     check_outputs({"--html": html}, (model,))
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train)
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
     space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
     prepared = space.prepare(chosen)
     _check(prepared.recipe)

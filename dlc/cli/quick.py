@@ -82,6 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, fr
         one.get("frontend", ""),
         **many,
         train=one.get("train"),
+        min_offload=one.get("min_offload"),
     )
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None

@@ -50,6 +50,7 @@ def run(
     without: flags.Without = None,
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
+    min_offload: flags.MinOffload = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -64,7 +65,7 @@ def run(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     _check(output, timed, calls)
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, min_offload=min_offload)
     with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config)) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)

@@ -1,4 +1,4 @@
-"""`dlc build --stats`: how often the bodies of the kernels' loops run.
+"""`dlc build --stats`: how often the bodies of the kernels' loops run, or what a target tells of its own program.
 
 Counted are the loops that a nest becomes, guards that are loop bounds folded in, on any machine: tiles, vectors and
 threads do the same iterations in another order.
@@ -6,14 +6,16 @@ threads do the same iterations in another order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlc.cli.functions import by_function, headed
 from dlc.cli.terminal import columns
 from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
+    from dlc.backend import Backend
     from dlc.graph.graph import Graph
     from dlc.graph.structure import Call
     from dlc.kernel.nest import Kernel, Nest
@@ -72,6 +74,8 @@ class Stats:
     """All kernels, in the order of their first calls."""
 
     kernels: tuple[KernelStats, ...]
+    uncounted: int = 0
+    """Calls of what is no kernel: operations of a target."""
 
     def __str__(self) -> str:
         """What --stats prints."""
@@ -79,10 +83,11 @@ class Stats:
 
     def _total(self) -> str:
         calls = sum(k.calls for k in self.kernels)
+        others = f"; {_count(self.uncounted, 'operation')} of the target, not counted" if self.uncounted else ""
         return (
             f"total: {_count(len(self.kernels), 'kernel')}, {_count(calls, 'call')}, "
             f"{self._sum('iterations'):,} iterations of {self._sum('points'):,} points, "
-            f"{self._sum('macs'):,} multiply-adds"
+            f"{self._sum('macs'):,} multiply-adds{others}"
         )
 
     def _sum(self, what: str) -> int:
@@ -95,11 +100,17 @@ class Stats:
             "iterations": self._sum("iterations"),
             "points": self._sum("points"),
             "multiply_adds": self._sum("macs"),
+            "uncounted": self.uncounted,
         }
 
 
 def check_stats(recipe: Recipe, stop_after: str) -> None:
-    """Raises DlcError (USAGE) if the build would stop before there are kernels."""
+    """Raises DlcError (USAGE) if the build would stop before there is what is counted."""
+    if tells_own(recipe.backend):
+        if stop_after not in ("", "emit", "build"):
+            message = f"--stats: {recipe.backend.name} counts in the whole program, which {stop_after} does not give"
+            raise error("no-effect", message, help="stop after emit or later", exit_code=ExitCode.USAGE)
+        return
     leaving = [step.name for step in recipe.steps if step.stage.level_out != "ops"]
     before = ["parse", *(step.name for step in recipe.steps if step.stage.level_out == "ops")]
     if not leaving or (stop_after in before and stop_after not in leaving):
@@ -111,6 +122,22 @@ def check_stats(recipe: Recipe, stop_after: str) -> None:
         )
 
 
+def tells_own(backend: Backend) -> bool:
+    """Whether a target tells of its program itself."""
+    from dlc.backend import Backend
+
+    return type(backend).stats is not Backend.stats
+
+
+def told_stats(backend: Backend, steps: Sequence[StepResult[Any]]) -> tuple[str, Mapping[str, Any]]:
+    """What a build of these steps tells, as text and as a JSON object: by function where there are several."""
+    if own := backend.stats(steps[-1].handle.value) if tells_own(backend) else None:
+        return own
+    counted = {name: stats_of(several) for name, several in by_function(steps).items()}
+    found = {name: stats.json() for name, stats in counted.items()}
+    return headed({name: str(stats) for name, stats in counted.items()}), found.get("", found)
+
+
 def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
     """Of the last state that has kernels: what is written out."""
     from dlc.graph.structure import Call
@@ -119,11 +146,13 @@ def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
     state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
     graph, calls = (state.graph, state.steps) if isinstance(state, Plan) else (state, calls_of(state))
     groups: dict[str, list[Call]] = {}
+    uncounted = 0
     for call in calls:
-        if not isinstance(call, Call):
-            continue  # an instruction of a target, which has no loops
-        groups.setdefault(call.body.digest, []).append(call)
-    return Stats(tuple(_kernel(graph, group) for group in groups.values()))
+        if isinstance(call, Call):
+            groups.setdefault(call.body.digest, []).append(call)
+        else:
+            uncounted += 1
+    return Stats(tuple(_kernel(graph, group) for group in groups.values()), uncounted)
 
 
 def _kernel(graph: Graph, calls: Sequence[Call]) -> KernelStats:

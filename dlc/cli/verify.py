@@ -95,6 +95,7 @@ def verify(
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
     train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -113,7 +114,7 @@ def verify(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, train)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
     if gradients:
         from dlc.cli.verify_gradients import Asked, verify_gradients
 
@@ -233,8 +234,14 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
     from dlc.cli.programs import bound
     from dlc.graph.evaluate import evaluate
 
-    found = opened.space.graph(bound(opened, chosen, model)) if graph is None else graph
-    return Reference("numpy", lambda feeds: evaluate(found, feeds))
+    if graph is None:
+        own = opened.space.graph(bound(opened, chosen, model))
+        return Reference("numpy", lambda feeds: evaluate(own, feeds))
+    from dlc.training.step import initial_values
+
+    # A device that keeps weights and states takes no inputs for them.
+    held = initial_values(graph)
+    return Reference("numpy", lambda feeds: evaluate(graph, {**held, **feeds}))
 
 
 def _judge(

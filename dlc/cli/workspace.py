@@ -163,6 +163,7 @@ class Workspace:
                 without=choice.without,
                 grad=choice.by,
                 train=choice.train,
+                min_offload=choice.min_offload,
             )
 
         try:

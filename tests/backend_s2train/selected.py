@@ -108,8 +108,9 @@ def training(
 
 
 def select(graph: Graph, report: Report | None = None, **options: Any) -> Graph:
-    """The graph of instructions."""
-    return S2Select(**options).run(graph, report or Report())
+    """The graph of instructions; what none computes is refused unless `fallback` says otherwise."""
+    chosen: dict[str, Any] = {"fallback": "none", **options}
+    return S2Select(**chosen).run(graph, report or Report())
 
 
 def instructions(graph: Graph) -> list[S2Instruction]:

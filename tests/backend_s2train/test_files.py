@@ -42,7 +42,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def line(directory: Path, *flags: str) -> list[str]:
     """The command that builds it."""
     places = ["-o", str(directory / "out"), "--cache-dir", str(directory / "cache")]
-    return ["build", str(directory / "net.onnx"), "--target", "s2train", *places, "-q", *flags]
+    return [
+        "build",
+        str(directory / "net.onnx"),
+        "--target",
+        "s2train",
+        "--train",
+        "loss=cross-entropy",
+        *places,
+        "-q",
+        *flags,
+    ]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from dlc_backend_s2train import dlc_pipelines
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Arena, Element, Opcode
 from dlc_backend_s2train.container import read, write
@@ -98,7 +99,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def test_a_network_with_real_weights(bench: Bench, tmp_path: Path) -> None:
-    built = bench.compile(mixed(), tmp_path, "-p", "s2train-host", target="s2train")
+    built = bench.compile(mixed(), tmp_path, target="s2train")
     feeds = {"x": halves(0, 2, 4, 8, 8)}
     close(built(feeds)["y"], reference(built.source, feeds)["y"])
     assert built.memory["host"] == "lrn x 1, sigmoid x 1"
@@ -111,20 +112,81 @@ def test_a_network_with_real_weights(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_light_models(name: str, bench: Bench, tmp_path: Path) -> None:
     model = light(name, 1)
-    built = bench.compile(model, tmp_path, "-p", "s2train-host", target="s2train")
+    built = bench.compile(model, tmp_path, target="s2train")
     feeds = image(model)
     (found,), (wanted,) = built(feeds).values(), reference(built.source, feeds).values()
     close(found, wanted)
     assert (built.memory["host_ops"], built.memory["host_macs"], built.memory["host"]) == (0, 0, "")
 
 
-def test_every_model_is_refused_with_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def building(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`dlc build` of the mixed model with flags: exit code and document."""
     (tmp_path / "mixed.onnx").write_bytes(mixed().SerializeToString())
-    line = ["build", str(tmp_path / "mixed.onnx"), "--target", "s2train", "-p", "s2train", "--cache", "off", "--json"]
-    assert run([*line, "-o", str(tmp_path / "out")]) == 1
-    found = json.loads(capsys.readouterr().out)["diagnostics"]
-    assert [d["message"].split(":")[0] for d in found] == ["lrn", "sigmoid"]
-    assert all("fallback=host" in d["help"] for d in found)
+
+    def build(*flags: str) -> tuple[int, dict[str, Any]]:
+        line = ["build", str(tmp_path / "mixed.onnx"), "--target", "s2train", "--cache", "off", "--json"]
+        code = run([*line, "-o", str(tmp_path / "out"), *flags])
+        return code, json.loads(capsys.readouterr().out)
+
+    return build
+
+
+Building = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.mark.parametrize("name", sorted(dlc_pipelines()))
+def test_every_pipeline_leaves_to_the_host_what_the_device_does_not_do(name: str, building: Building) -> None:
+    code, found = building("-p", name)
+    assert code == 0, found
+    assert "sigmoid x 1" in str(found["memory"]["host"]).split(", ")
+
+
+def test_without_a_host_everything_that_has_no_instruction_is_refused(building: Building) -> None:
+    code, found = building("--set", "s2-select.fallback=none")
+    assert code == 1
+    assert [d["message"].split(":")[0] for d in found["diagnostics"]] == ["lrn", "sigmoid"]
+    assert all("fallback=none" in d["help"] for d in found["diagnostics"])
+
+
+@pytest.mark.parametrize("asked", ["80", "80%", "ops=80,macs=100%", "macs=100", "ops=0"])
+def test_as_much_offload_as_there_is(asked: str, building: Building) -> None:
+    assert building("--min-offload", asked)[0] == 0
+
+
+@pytest.mark.parametrize("asked", ["80.1", "100%", "ops=95", "macs=100,ops=81"])
+@pytest.mark.parametrize("train", [(), ("--train", "loss=cross-entropy")], ids=["inference", "training"])
+def test_less_offload_than_asked_for(asked: str, train: tuple[str, ...], building: Building) -> None:
+    """Exit code 4, with the shares, and every node that the host computes with the reason."""
+    code, found = building("--min-offload", asked, *train)
+    assert code == 4
+    (told,) = found["diagnostics"]
+    assert told["code"] == "offload-limit"
+    assert "% of the ops is asked for" in told["message"] and "ops (" in told["message"]
+    assert "macs" not in told["message"].lower().partition("at least")[2]
+    assert {"LRN_1", "Sigmoid_3"} <= {note.split('"')[1] for note in told["notes"]}
+    assert any(note.startswith('left to the host: node "Sigmoid_3": sigmoid') for note in told["notes"])
+
+
+@pytest.mark.parametrize(
+    "asked", ["", "all", "101", "-1", "nan", "macs=", "weights=3", "ops=1,ops=2", "5,macs=5", "ops=1,"]
+)
+def test_offload_that_is_no_percentage(asked: str, building: Building) -> None:
+    code, found = building("--min-offload", asked)
+    assert (code, found["diagnostics"][0]["code"]) == (2, "bad-option")
+
+
+@pytest.mark.parametrize("flags", [("--target", "c"), ("-p", "infer")], ids=["target", "pipeline"])
+def test_offload_where_there_is_none(flags: tuple[str, ...], building: Building) -> None:
+    code, found = building("--min-offload", "95", *flags)
+    assert (code, found["diagnostics"][0]["code"]) == (2, "no-effect")
+
+
+def test_what_is_left_to_the_host_is_explained(building: Building, tmp_path: Path, capsys: Any) -> None:
+    del building
+    line = ["build", str(tmp_path / "mixed.onnx"), "--target", "s2train", "--cache", "off", "-q"]
+    assert run([*line, "-o", str(tmp_path / "out"), "--explain", "s2-select"]) == 0
+    assert "LRN_1: is left to the host: lrn: it has no instruction" in capsys.readouterr().out
 
 
 # ---- what runs together ----
@@ -211,7 +273,8 @@ def test_products_of_the_host_count() -> None:
     graph = select(model.graph(MatMul(x, w), names=("y",)), fallback="host")
     from dlc_backend_s2train.host.coverage import coverage_facts
 
-    facts = coverage_facts(planned(graph))
+    plan = planned(graph)
+    facts = coverage_facts(plan.graph, plan.steps)
     assert (facts["device_macs"], facts["host_macs"], facts["host"]) == (0, 2 * 3 * 4 * 5, "mat_mul x 1")
     assert facts["coverage"] == "0 of 1 ops (0.0 %), 0 of 120 MACs (0.0 %) on the accelerator; host: mat_mul x 1"
 
@@ -293,12 +356,12 @@ def test_weights_that_the_host_would_train_are_refused() -> None:
         select(training(graph), fallback="host")
 
 
-def test_nothing_is_left_to_the_host_unasked() -> None:
+def test_nothing_is_left_to_the_host_that_is_not_allowed() -> None:
     model = Model()
     graph = model.graph(model.relu(Sigmoid(model.x(2, 3))))
     with pytest.raises(DlcError, match="sigmoid: it has no instruction") as refused:
         select(graph)
-    assert "fallback=host" in refused.value.diagnostics[0].help
+    assert "fallback=none" in refused.value.diagnostics[0].help
 
 
 def test_the_host_takes_no_more_than_it_has_to() -> None:

@@ -43,11 +43,14 @@ def plans_of(model: str, target: str, train: str | None = None, pipeline: str | 
     return {name: own[-1].handle.value for name, own in by_function(steps).items()}
 
 
+S2TRAIN = ("--target", "s2train")
+TRAIN = ("--train", "loss=cross-entropy")
 TARGETS = {
     "C": ("digits.onnx", "c", None),
     "C, training": ("net.onnx", "c", "loss=cross-entropy,optimizer=adam"),
     "C, immediate": ("net.onnx", "c", "loss=cross-entropy,updates=immediate"),
     "S2Train": ("net.onnx", "s2train", None),
+    "S2Train, training": ("net.onnx", "s2train", "loss=cross-entropy"),
 }
 
 
@@ -56,7 +59,7 @@ def test_the_picture_of_every_function(name: str) -> None:
     """The line of bytes alive touches the bound, which the planner found by other means."""
     model, target, train = TARGETS[name]
     plans = plans_of(model, target, train)
-    assert len(plans) > 1 or name == "C"
+    assert (len(plans) > 1) == (train is not None)
     drawn = [memory(plan) for plan in plans.values() if plan.slots]
     assert any(picture.rectangles for picture in drawn)
     for picture in drawn:
@@ -74,7 +77,7 @@ def test_the_picture_of_every_function(name: str) -> None:
 
 def test_values_that_live_at_once_do_not_overlap_in_the_picture() -> None:
     """Unless one takes the other's place: then they share a step only, the last of one and the first of the other."""
-    for plan in plans_of("net.onnx", "s2train").values():
+    for plan in plans_of("net.onnx", "s2train", "loss=cross-entropy").values():
         drawn, step = memory(plan).rectangles, WIDTH / len(plan.steps)
         for k, a in enumerate(drawn):
             for b in drawn[:k]:
@@ -91,7 +94,11 @@ def test_an_input_that_is_kept_is_drawn() -> None:
     assert [(r.x, r.height) for r in drawn] == [(0, x.type.nbytes * HEIGHT / 64)]
 
 
-@pytest.mark.parametrize("line", [("digits.onnx",), ("net.onnx", "--target", "s2train")], ids=["c", "s2train"])
+@pytest.mark.parametrize(
+    "line",
+    [("digits.onnx",), ("net.onnx", *S2TRAIN), ("net.onnx", *S2TRAIN, *TRAIN)],
+    ids=["c", "s2train", "s2train training"],
+)
 def test_what_is_told_is_what_a_build_does(dlc: Dlc, line: tuple[str, ...]) -> None:
     planned = dlc("plan", *line, "--json").document
     built = dlc("build", *line, "-o", "out", "--json").document
@@ -143,11 +150,13 @@ def test_what_is_printed(dlc: Dlc, golden: Golden) -> None:
     target = ("--target", "c{cpu=x86-64-v3}")
     golden("plan/digits.txt", dlc("plan", "digits.onnx", *target, "-q").transcript())
     golden("plan/training.txt", dlc("plan", "net.onnx", *target, "--train", "loss=cross-entropy", "-q").transcript())
-    ran = dlc("plan", "net.onnx", "--target", "s2train", "--html", "plan.html")
+    ran = dlc("plan", "net.onnx", *S2TRAIN, *TRAIN, "--html", "plan.html")
     assert ran.out.endswith("picture: plan.html\n")
     assert {line.split()[0] for line in ran.out.splitlines()[1:4]} == {"step", "predict", "evaluate"}
     page = Path("plan.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == sum(1 for p in plans_of("net.onnx", "s2train").values() if p.slots)
+    assert page.count("<svg") == sum(
+        1 for p in plans_of("net.onnx", "s2train", "loss=cross-entropy").values() if p.slots
+    )
     assert {p.name for p in Path().iterdir()} == {
         "dlc.toml", "small.onnx", "net.onnx", "digits.onnx", "tinyvit.onnx", "plan.html"
     }  # fmt: skip
@@ -195,21 +204,21 @@ def test_names_stay_text(name: str) -> None:
 
 def test_the_published_count_of_a_step(dlc: Dlc) -> None:
     """An option of the target adds a count; the plan is the same."""
-    plain = dlc("plan", "net.onnx", "--target", "s2train", "-q").out
-    ran = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-q")
+    plain = dlc("plan", "net.onnx", *S2TRAIN, *TRAIN, "-q").out
+    ran = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", *TRAIN, "-q")
     assert ran.code == ExitCode.OK
     assert ran.out.startswith(plain.rstrip())
     assert "\nstep in the published count: peak " in ran.out
     assert "gap 0.00 %\nthat count: " in ran.out
-    found = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "--json").document["facts"]
+    found = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", *TRAIN, "--json").document["facts"]
     assert found["published_peak"] == found["published_bound"] > 0
-    inference = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-p", "s2train", "-q").out
+    inference = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-q").out
     assert "\nthe program in the published count: " in inference
 
 
 def test_a_build_tells_the_published_count(dlc: Dlc) -> None:
     plain, told = (
-        dlc("build", "net.onnx", "--target", target, "-o", out, "-q").out
+        dlc("build", "net.onnx", "--target", target, *TRAIN, "-o", out, "-q").out
         for target, out in (("s2train", "a"), ("s2train{lifetimes=published}", "b"))
     )
     assert "published count" not in plain

@@ -57,8 +57,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = directory / "net.onnx"
     source.write_bytes(perceptron().SerializeToString())
     line = ["build", str(source), "--target", "s2train", "--cache", "off", "-q"]
-    assert run([*line, "-o", str(directory / "learns")]) == 0
-    assert run([*line, "-p", "s2train", "-o", str(directory / "predicts")]) == 0
+    assert run([*line, "--train", "loss=cross-entropy", "-o", str(directory / "learns")]) == 0
+    assert run([*line, "-o", str(directory / "predicts")]) == 0
     return directory
 
 

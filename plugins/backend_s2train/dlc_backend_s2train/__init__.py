@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from dlc import Lazy, hookimpl
-from dlc_backend_s2train.defaults import HOSTED, PACKED, PLACED, REST, STEP, WORDED
+from dlc_backend_s2train.defaults import PACKED, PLACED, REST, STEP, WORDED
 
 __version__ = "0.1.0"
 
@@ -35,8 +35,7 @@ def dlc_passes() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_pipelines() -> Mapping[str, str]:
-    """Selection with what follows it, also for words of version 1, or with the host as the fallback; and one training
-    step as the whole program."""
+    """Selection with what follows it, also for words of version 1, or with mosaics of images; and one training step as
+    the whole program. s2train-host is what s2train was called when it refused what no instruction computes."""
     found = {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}", "s2train-packed": PACKED}
-    found["s2train-host"] = f"{HOSTED},{REST}"
-    return {**found, "s2train-step": f"{STEP},{PLACED}"}
+    return {**found, "s2train-host": PLACED, "s2train-step": f"{STEP},{PLACED}"}

@@ -128,7 +128,7 @@ def _with_frames(program: Program, report: Report) -> Program:
 def _coverage(plan: Plan) -> dict[str, int | str]:
     """What the accelerator does of a plan; nothing of one that is refused."""
     _check(plan)
-    return coverage_facts(plan)
+    return coverage_facts(plan.graph, plan.steps)
 
 
 def _costs(program: Program, entry: Entry, options: S2Train, report: Report) -> dict[str, int | str]:

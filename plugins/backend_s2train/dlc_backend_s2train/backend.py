@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dlc import Artifact, Backend, Description, Region, Report, Source, option
 from dlc_backend_s2train.defaults import SUFFIX, TRAINING
@@ -22,6 +22,7 @@ class S2Train(Backend):
     name: ClassVar[str] = "s2train"
     pipeline: ClassVar[str] = "s2train"
     training: ClassVar[str] = TRAINING
+    offloads: ClassVar[str] = "s2-select"
     suffixes: ClassVar[tuple[str, ...]] = (SUFFIX,)
     tolerance: ClassVar[tuple[float, float] | None] = (5e-3, 5e-3)
     """About ten times the rounding of fp16, in which every layer stores its results."""
@@ -110,6 +111,12 @@ class S2Train(Backend):
         from dlc_backend_s2train.host.lines import coverage_lines
 
         return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts), *published_lines(facts))
+
+    def stats(self, artifact: Artifact) -> tuple[str, Mapping[str, Any]]:
+        """What every instruction costs."""
+        from dlc_backend_s2train.cost.figures import stats
+
+        return stats(artifact)
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """The costs over time, and memory over time."""

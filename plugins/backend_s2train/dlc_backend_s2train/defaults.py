@@ -13,8 +13,6 @@ PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""
 PACKED: Final = f"s2-select,s2-decompose,s2-pack,{_PLACES}"
 """The same with mosaics of images: fewer steps under one reading of the array, under the other perhaps more."""
-HOSTED: Final = "s2-select{fallback=host}"
-"""Selection that leaves to the host what the device does not do."""
 WORDED: Final = "s2-select{update=apart masks=yes}"
 """Selection of what words of version 1 say."""
 _OPTIONS: Final = ("optimizer=sgd{lr=0.01 momentum=0.9}", "wrt=!norms", "stored-norms=yes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from dlc.interfaces import Artifact, Source
 from dlc_backend_s2train.container.reader import read
@@ -12,7 +13,7 @@ from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.lines import READINGS
 from dlc_backend_s2train.cost.packing import gains, saved_steps
 from dlc_backend_s2train.cost.picture import memory_html
-from dlc_backend_s2train.cost.report import timeline_html
+from dlc_backend_s2train.cost.report import data, table, timeline_html
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.program import Entry, Program
 
@@ -43,12 +44,26 @@ def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
     return {**facts, **fusion_facts(program, entry)}
 
 
+def stats(artifact: Artifact) -> tuple[str, dict[str, Any]]:
+    """The cost of every instruction of a built program, as a table for each entry, and as data.
+
+    Raises:
+        DlcError: as `estimate` does.
+    """
+    program = _program(artifact)
+    return table(program), {"instructions": data(program)}
+
+
 def pages(artifact: Artifact) -> dict[str, str]:
     """Pages on a built program, by name: its costs over time with their table, and its memory over time."""
-    content = artifact.files[artifact.entry]
-    source = Source(content) if isinstance(content, Path) else Source(data=bytes(content), label=artifact.entry)
-    program = read(source.view(), source.name)
+    program = _program(artifact)
     return {
         "timeline.html": timeline_html(program, artifact.entry),
         "memory.html": memory_html(program, artifact.entry),
     }
+
+
+def _program(artifact: Artifact) -> Program:
+    content = artifact.files[artifact.entry]
+    source = Source(content) if isinstance(content, Path) else Source(data=bytes(content), label=artifact.entry)
+    return read(source.view(), source.name)

@@ -82,7 +82,7 @@ def stored_frames(program: Program, report: Report) -> bytes:
         raise error(
             "too-many-frames",
             f"emit=frames: the frames come to {size:,} bytes; a file holds {FRAMES:,}",
-            help="build fewer functions, -p s2train for prediction alone or -p s2train-step for a step, or no frames",
+            help="build fewer functions, -p s2train-step for a step or no --train for prediction, or no frames",
             exit_code=ExitCode.USAGE,
         )
     made = b"".join(program_frames(program, lambda tensor: known(program, tensor)))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
-from dlc.graph import Call, Constant, Input, Item, Op, Splat
+from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.ops.shape import Reshape
-from dlc.plan import Plan
 from dlc_backend_s2train.decompose.names import blocks_of
 from dlc_backend_s2train.host.function import compiled
 from dlc_backend_s2train.host.lines import coverage_text
-from dlc_backend_s2train.host.op import S2Host
+from dlc_backend_s2train.host.op import S2Host, kind_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of
 
 
-def coverage_facts(plan: Plan) -> dict[str, int | str]:
-    """What the accelerator does of a plan, and what the host.
+def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
+    """What the accelerator does of a graph, and what the host; `steps` are its instructions and host functions.
 
     `device_ops` and `host_ops` count nodes of the model, those that nobody named by step; one that both work for, such
     as a node whose gradient the host computes, is the host's. MACs are products that results need, those with padding
@@ -26,12 +26,12 @@ def coverage_facts(plan: Plan) -> dict[str, int | str]:
     device: set[str] = set()
     macs = {"device_macs": 0, "host_macs": 0}
     kinds: Counter[str] = Counter()
-    for number, step in enumerate(plan.steps):
-        names = {_node(name) for name in plan.graph.origin(step)} or {f"step {number}"}
+    for number, step in enumerate(steps):
+        names = {_node(name) for name in graph.origin(step)} or {f"step {number}"}
         if isinstance(step, S2Host):
             host |= names
             macs["host_macs"] += compiled(step.text).macs
-            kinds.update(_kind(op) for op in compiled(step.text).graph.ops if not isinstance(op, _SILENT))
+            kinds.update(kind_of(op) for op in compiled(step.text).graph.ops if not isinstance(op, _SILENT))
         else:
             device |= names
             macs["device_macs"] += macs_of(step)
@@ -53,11 +53,6 @@ def macs_of(step: Op) -> int:
 
 _SILENT = (Input, Constant, Splat, Item, Reshape)
 """What computes nothing."""
-
-
-def _kind(op: Op) -> str:
-    """What an op is called: calls of kernels, as gradients are, by that."""
-    return "kernel" if isinstance(op, Call) else op.text_name
 
 
 def _node(name: str) -> str:

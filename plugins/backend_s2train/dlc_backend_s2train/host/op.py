@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dlc.graph import Op
+from dlc.graph import Call, Cotangent, Op
 from dlc.types import Type
+
+
+def kind_of(op: Op) -> str:
+    """What an op that the host computes is called, for people: calls of kernels, as gradients are, by that."""
+    match op:
+        case Call():
+            return "kernel"
+        case Cotangent():
+            return "gradient"
+        case _:
+            return op.text_name
 
 
 class S2Host(Op):

@@ -100,7 +100,7 @@ class Builder:
             hyper=hyper_values(group.hyper) if group.hyper else (),
             reads=tuple(told),
             writes=tuple(gives),
-            results=tuple(packed_type(m.element, m.whole or m.shape) for _, m in writes),
+            results=tuple(packed_type(m.element, m.stored) for _, m in writes),
         )
 
     def _called(self, group: Group) -> S2Host:

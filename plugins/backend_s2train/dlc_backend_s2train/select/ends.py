@@ -74,9 +74,8 @@ def ends_of(graph: Graph, work: Selection) -> Ends:
 def _plain(work: Selection, found: Ends, name: str, op: Op) -> None:
     root = mean_loss(op) or source(op)
     found.roots.append(root)
-    shape = op.shape if root == source(op) else root.shape
-    found.plain.append((name, root, shape))
-    work.shown.setdefault(key(root), shape)
+    found.plain.append((name, root, op.shape))
+    work.shown.setdefault(key(root), op.shape)
     if isinstance(source(op), LabelCrossEntropy) and op.type.size > 1:
         work.refuse(root, f"{name} is the loss of each sample: the accelerator gives their mean", "reduction=mean")
     if isinstance(root, Cotangent) and isinstance(root.of, Gemm | MatMul) and root.operand == 1:

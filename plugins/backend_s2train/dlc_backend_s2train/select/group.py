@@ -55,8 +55,14 @@ class Made:
     shape: tuple[int, ...]
     role: Role
     offset: int = 0
-    whole: tuple[int, ...] = ()
-    """The shape of all that lies there, where the instruction writes a part of it, or sees it in another shape."""
+    whole: tuple[int, ...] | None = None
+    """The shape of all that lies there, where the instruction writes a part of it, or sees it in another shape; it may
+    be (), of a scalar."""
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape of all that lies there."""
+        return self.shape if self.whole is None else self.whole
 
 
 @dataclass

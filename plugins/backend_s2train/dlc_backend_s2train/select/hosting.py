@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlc.graph import Constant, Cotangent, Graph, Input, Op, Splat, Tensor, print_graph
+from dlc.graph import Constant, Cotangent, Graph, Input, Item, Op, Splat, Tensor, print_graph
 from dlc.graph.graph import make_graph
 from dlc.graph.text import is_inline
 from dlc.ops.loss import LabelCrossEntropy
@@ -23,6 +23,7 @@ from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
 from dlc.types import f32, i32
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
+from dlc_backend_s2train.host.op import kind_of
 from dlc_backend_s2train.host.operands import MOST
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import Key, key, offset, source
@@ -30,6 +31,17 @@ from dlc_backend_s2train.select.group import Given, Group, Made
 from dlc_backend_s2train.select.selection import Selection
 
 _STORED = "the host computes on values, not on weights or states, which the device holds in its own way"
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why something is the host's."""
+
+    node: str
+    """What a user calls it."""
+    kind: str
+    """What it is."""
+    reason: str
 
 
 @dataclass
@@ -40,19 +52,35 @@ class Left:
     """Digests of ops."""
     gradients: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """Gradients that are opened: digest of the op, number of its operand."""
+    reasons: dict[str, Why] = field(default_factory=dict[str, Why])
+    """Digest of what was refused → why, in the order of the refusals."""
 
     def take(self, work: Selection, trains: bool) -> bool:
-        """Take over what a selection refused; whether that is all of it."""
-        every = True
-        for op in work.refused:
+        """Take over what can be of what a selection refused; whether there was any of it."""
+        before = len(self.ops) + len(self.gradients)
+        for op, problem in zip(work.refused, work.problems, strict=True):
             match op:
                 case Cotangent() if (op.of.digest, op.operand) not in self.gradients:
                     self.gradients.add((op.of.digest, op.operand))
                 case _ if _computes(op, trains) and op.digest not in self.ops:
                     self.ops.add(op.digest)
                 case _:
-                    every = False
-        return every
+                    continue
+            reason = problem.message.removeprefix(f"{op.text_name}: ")
+            self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
+        return len(self.ops) + len(self.gradients) > before
+
+    def told(self) -> Mapping[str, str]:
+        """Node → what of it is left to the host, and why: `mul, pow: it has no instruction`."""
+        kinds: dict[tuple[str, str], dict[str, None]] = {}
+        for why in self.reasons.values():
+            if why.kind != Item.text_name:  # a part of what is told
+                kinds.setdefault((why.node, why.reason), {})[why.kind] = None
+        found: dict[str, str] = {}
+        for (node, reason), several in kinds.items():
+            text = f"{', '.join(several)}: {reason}"
+            found[node] = f"{found[node]}; {text}" if node in found else text
+        return found
 
     def opened(self, op: Op) -> Op | None:
         """What a gradient becomes; None: it stays."""

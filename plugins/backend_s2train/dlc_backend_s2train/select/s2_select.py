@@ -9,7 +9,7 @@ stages an instruction absorbs. What cannot be placed is reported all at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 from dlc.diagnostics import DlcError
@@ -21,6 +21,7 @@ from dlc.spec import option
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.build import built
+from dlc_backend_s2train.select.demands import check_coverage
 from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner, source
 from dlc_backend_s2train.select.ends import Ends, ends_of
 from dlc_backend_s2train.select.group import Group, Made
@@ -33,6 +34,8 @@ from dlc_backend_s2train.select.turned import turned
 
 _BEGIN: Final = 2.0**15
 """Of a dynamic loss scale."""
+ELSEWHERE: Final = "compile for target c"
+HOSTED: Final = f"let the host compute it: leave out s2-select{{fallback=none}}; or {ELSEWHERE}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,6 @@ class S2Select(Pass[Graph, Graph]):
     name: ClassVar[str] = "s2-select"
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "kernels"
-    computes_other: ClassVar[bool] = True
     loss_scale: float | Literal["dynamic"] = option(
         1024.0,
         "what gradients are multiplied by while they are fp16, a power of two; dynamic: 32768 at first, halved after a "
@@ -69,7 +71,13 @@ class S2Select(Pass[Graph, Graph]):
     )
     fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
     fallback: Literal["none", "host"] = option(
-        "none", "who computes what no instruction does: nobody (it is refused), or the host, between instructions"
+        "host", "who computes what no instruction does: the host, between instructions, or nobody (it is refused)"
+    )
+    min_ops: float = option(
+        0.0, "the least part of the model's nodes that the device computes, in percent", low=0, high=100
+    )
+    min_macs: float = option(
+        0.0, "the least part of the model's multiply-adds that the device computes, in percent", low=0, high=100
     )
     masks: bool = option(
         False, "write masks of relu and pointers of pools even where nothing reads them, as words of version 1 do"
@@ -79,7 +87,8 @@ class S2Select(Pass[Graph, Graph]):
         """The graph of instructions.
 
         Raises:
-            DlcError: ops that no instruction computes: all of them, with the reasons.
+            DlcError: ops that neither an instruction nor the host computes: all of them, with the reasons; (LIMIT) the
+            device computes less of the model than `min_ops` and `min_macs`.
         """
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
@@ -96,15 +105,13 @@ class S2Select(Pass[Graph, Graph]):
             if not work.problems:
                 break
             if self.fallback == "none" or not left.take(work, found.trains):
-                raise DlcError(*work.problems)
-        report.misses += work.report.misses
-        for what, count in work.report.counts.items():
-            report.count(what, count)
-        report.count("instructions", len(work.groups))
-        report.count("ops", found.ops)
+                help = HOSTED if self.fallback == "none" else ELSEWHERE
+                raise DlcError(*(problem if problem.help else replace(problem, help=help) for problem in work.problems))
+        _tell(report, work, found, left)
+        made = built(work.graph, work.groups, found.plain, found.new)
         if left.ops:
-            report.count("ops of the host", len(left.ops))
-        return built(work.graph, work.groups, found.plain, found.new)
+            check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
+        return made
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,19 @@ def _selected(work: Selection) -> _Found:
         told = "the device scales gradients at its own loss: with ops on the host it trains by loss=cross-entropy only"
         work.refuse(ends.trained[0].weight, told)
     return _Found(plain, new, len(order), bool(ends.trained))
+
+
+def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
+    """What was selected, and what is left to the host."""
+    report.misses += work.report.misses
+    for what, count in work.report.counts.items():
+        report.count(what, count)
+    report.count("instructions", len(work.groups))
+    report.count("ops", found.ops)
+    if left.ops:
+        report.count("ops of the host", len(left.ops))
+    for node, why in left.told().items():
+        report.missed(node, f"is left to the host: {why}")
 
 
 def _placed(graph: Graph, roots: list[Op], hosted: Set[str]) -> tuple[Op, ...]:

@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from dlc.diagnostics import Diagnostic, Location
 from dlc.graph import Cotangent, Graph, Input, Op
@@ -24,8 +23,6 @@ from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.isa.forms import FORM_OF
 from dlc_backend_s2train.select.effects import Key, key, needs, offset, source
 from dlc_backend_s2train.select.group import Backward, Given, Group, Made, Rank
-
-HELP: Final = "let the host compute it: s2-select{fallback=host}, or -p s2train-host; or compile for target c"
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Selection:
         message = f"{op.text_name}: {reason}"
         self.refused.append(op)
         place = Location(node=self.name(op))
-        self.problems.append(Diagnostic("not-placed", message, location=place, help=help or HELP))
+        self.problems.append(Diagnostic("not-placed", message, location=place, help=help))
 
     def name(self, op: Op) -> str:
         """What a user calls an op."""
@@ -172,7 +169,7 @@ class Selection:
                 group.writes["dst0"] = Made(group.tail.digest, Element.FP16, group.tail.shape, role)
             for slot, made in group.writes.items():
                 shape = self.shown.get(made.key, made.shape)
-                if shape != made.shape and not made.whole and math.prod(shape) == math.prod(made.shape):
+                if shape != made.shape and made.whole is None and math.prod(shape) == math.prod(made.shape):
                     group.writes[slot] = replace(made, whole=shape)
 
 

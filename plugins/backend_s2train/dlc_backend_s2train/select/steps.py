@@ -101,7 +101,7 @@ def _update(work: Selection, part: _Part) -> New:
         group.reads["src0"] = Given(key(u.gradient), shape, offset(u.gradient))
         work.groups.append(group)
     group.reads["dst0"] = Given(held, shape, at)
-    whole = held.shape if held.shape != shape else ()
+    whole = held.shape if held.shape != shape else None
     written = f"{one.weight.digest}.new"
     group.writes["dst0"] = Made(written, Element.FP16, shape, Role.WEIGHT, at, whole)
     new: New = {held: (one.name, written)}
