@@ -69,6 +69,10 @@ class Backend(Configurable, ABC):
         """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
         return ""
 
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Options of passes that suit the target, {"layout": {"panel": "0"}}, where the user says nothing of them."""
+        return {}
+
     def regions(self) -> Mapping[str, Region]:
         """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
         return {"arena": Region()}

@@ -142,7 +142,7 @@ def resolve(
         specs = (gradient_spec(grad), *specs)
     if train is not None:
         specs = (training_spec(train, specs, backend.training, grad=grad, without=without), *specs)
-    steps = resolve_steps(registry, specs, settings=settings, without=without)
+    steps = resolve_steps(registry, specs, settings=settings, without=without, backend=backend)
     if grad and steps and steps[0].name == "gradient":
         steps = (_told(steps[0], ("wrt",), "--grad"), *steps[1:])
     if demands:
@@ -217,9 +217,17 @@ def check_training(step: Step, backend: Backend) -> None:
 
 
 def resolve_steps(
-    registry: Registry, specs: Pipeline, *, settings: Sequence[str] = (), without: Sequence[str] = ()
+    registry: Registry,
+    specs: Pipeline,
+    *,
+    settings: Sequence[str] = (),
+    without: Sequence[str] = (),
+    backend: Backend | None = None,
 ) -> tuple[Step, ...]:
-    """The configured stages of an expanded pipeline, after `--without` and `--set`. Raises DlcError (USAGE)."""
+    """The configured stages of an expanded pipeline, after `--without` and `--set`. Raises DlcError (USAGE).
+
+    What neither the pipeline nor `--set` says is as the backend wants it, if there is one.
+    """
     present = {spec.name for spec in specs}
     for name in without:
         if name not in present:
@@ -234,11 +242,21 @@ def resolve_steps(
         for i in at:
             specs = (*specs[:i], specs[i].with_option(key, value, span), *specs[i + 1 :])
             origins[i][key] = "--set"
+    if backend is not None:
+        specs = tuple(_suited(spec, backend, origin) for spec, origin in zip(specs, origins, strict=True))
     entries = [registry.find("passes", spec) for spec in specs]
     return tuple(
         Step(registry.stage(spec), entry.plugin, entry.package, origin, spec)
         for spec, entry, origin in zip(specs, entries, origins, strict=True)
     )
+
+
+def _suited(spec: Spec, backend: Backend, origins: dict[str, str]) -> Spec:
+    """The spec with the options that suit a backend, where the user said nothing of them."""
+    for key, value in backend.settings().get(spec.name, {}).items():
+        if spec.get(key) is None:
+            spec, origins[key] = spec.with_option(key, value), _own(backend)
+    return spec
 
 
 def named_pipelines(registry: Registry, config: Config) -> Mapping[str, Pipeline]:

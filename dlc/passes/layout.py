@@ -3,7 +3,8 @@
     t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
 
 Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The
-panels of a constant factor are a constant expression, evaluated when the weights are written.
+panels of a constant factor are a constant expression, evaluated when the weights are written. A target without vectors
+has no panels: columns lie innermost, and nothing is padded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dlc.graph.structure import Call, Constant, Input, Splat
 from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes
+from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
 from dlc.ops.shape import Pad, Reshape, Transpose
 from dlc.passes.base import Level, Pass
@@ -37,7 +39,9 @@ class Layout(Pass[Graph, Graph]):
     name: ClassVar[str] = "layout"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
-    panel: int = option(16, "columns that a panel of a constant factor holds; a multiple of the vector length", low=1)
+    panel: int = option(
+        PANEL, "columns that a panel of a factor holds, a multiple of the vector length; 0: no panels", low=0
+    )
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
 
@@ -156,7 +160,7 @@ class _Rewriter:
 
     def _pack_changing(self, kernel: Kernel, k: int, a: Load, b: Load, value: Op) -> tuple[Kernel, int, Op] | None:
         """As `_pack_factor`, of a factor that is no constant: a call stores it in panels first."""
-        order = changing_plan(kernel.nests[k], a, b, value.type)
+        order = changing_plan(kernel.nests[k], a, b, value.type) if self.options.panel else None
         if order is None or not _read_once(kernel, b):
             return None
         self.report.count("changing factors packed")
@@ -221,7 +225,7 @@ def _panel_plan(
         return (*slide, *rest, *column), 0
     whole = isinstance(b.index[column[0]], Axis)
     extents = [a.extent for a in axes_in(b.index[column[0]]) if a in columns]
-    if whole or all(e % panel == 0 for e in extents):
+    if panel and (whole or all(e % panel == 0 for e in extents)):
         return (*column, *slide, *rest), panel
     return (*slide, *rest, *column), 0
 

@@ -139,6 +139,16 @@ def test_there_is_one_total_of_memory(dlc: Dlc, model: str, train: tuple[str, ..
     assert built["scratch_bytes"] > 0 or not copies
 
 
+def test_a_target_without_vectors_packs_nothing(dlc: Dlc) -> None:
+    """No weight is padded: what the program holds are the model's parameters, each from a multiple of 64 bytes."""
+    line = ("build", "digits.onnx", "-o", "out", "--json", "--target")
+    scalar, vectors = (
+        dlc(*line, f"c{{cpu={cpu} lib=none}}").document["memory"]["weights_bytes"] for cpu in ("generic", "x86-64-v3")
+    )
+    asked = dlc(*line, "c{cpu=generic lib=none}", "--set", "layout.panel=16").document["memory"]["weights_bytes"]
+    assert (scalar, vectors, asked) == (24_064, 30_976, 30_976)
+
+
 def test_workspaces_are_drawn(dlc: Dlc) -> None:
     plan = plans_of("tinyvit.onnx", "c{cpu=x86-64-v3}")[""]
     drawn = [r for r in memory(plan).rectangles if ": workspace, " in r.title]

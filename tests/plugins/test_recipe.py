@@ -35,6 +35,8 @@ class Paper(Backend):
     name = "paper"
     pipeline = "both"
     width: int = option(80, "columns")
+    def settings(self):
+        return {"first": {"size": str(self.width // 10)}, "absent": {"x": "1"}} if self.width > 80 else {}
     def emit(self, plan, report):
         raise AssertionError
 
@@ -131,3 +133,16 @@ def test_a_pipeline_cannot_hide_a_pass(registry: Registry, tmp_path: Path) -> No
     (tmp_path / "dlc.toml").write_text('[pipeline]\nfirst = "second"\n')
     with pytest.raises(DlcError, match="pipeline first has the name of a pass"):
         resolve(registry, load_config(tmp_path), "paper")
+
+
+def test_a_target_sets_what_nobody_chose(registry: Registry) -> None:
+    """Its wish is seen in the pipeline with its origin; an option in a pipeline's text or a flag is the user's."""
+
+    def first(pipeline: str, *settings: str) -> tuple[str, str]:
+        step = resolve(registry, default_config(), "paper{width=200}", pipeline=pipeline, settings=settings).steps[0]
+        return str(step.stage), step.origins.get("size", "")
+
+    assert first("both") == ("first{size=20}", "backend paper")
+    assert first("first{size=1}") == ("first{size=1}", "")
+    assert first("both", "first.size=3") == ("first{size=3}", "--set")
+    assert "size" not in resolve(registry, default_config(), "paper").steps[0].origins

@@ -12,7 +12,7 @@ from dlc.kernel.expr import Apply, Axis, Load, substitute
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
 from dlc.kernel.schedules.heights import cycles, row_limit, split_rows
-from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tiles import Tile
@@ -143,7 +143,7 @@ def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
     if o.row_bytes <= budget:
         return block.extent
     blocks = -(-o.row_bytes // budget)
-    panels = max(1, o.column.extent // 16)
+    panels = max(1, o.column.extent // PANEL)
     by_panel = o.column_bytes + o.row_bytes * panels
     by_block = o.row_bytes + o.column_bytes * (blocks if o.column_bytes > budget else 1)
     return block.extent if by_panel <= by_block else max(1, block.extent // blocks)

@@ -25,5 +25,7 @@ class Machine:
         return max(1, self.vector_bytes // itemsize)
 
 
+PANEL = 16
+"""Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
 STACK_BYTES = 8 << 10
 """Buffers up to this size lie on the stack; all buffers of a kernel together stay within a few times that."""

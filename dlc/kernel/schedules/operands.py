@@ -10,7 +10,7 @@ from dlc.kernel.loops import Stmt
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
-from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, is_bare, panel
 from dlc.kernel.simplify import bounds
 
@@ -132,7 +132,7 @@ def _block(rows: Sequence[Axis], row_bytes: int, column_bytes: int, column: Axis
     if len(rows) < 2 or row_bytes <= budget:
         return None
     blocks = -(-row_bytes // budget)
-    panels = max(1, column.extent // 16)
+    panels = max(1, column.extent // PANEL)
     if column_bytes + row_bytes * panels <= row_bytes + column_bytes * (blocks if column_bytes > budget else 1):
         return None
     axis = rows[-2]

@@ -15,13 +15,14 @@ from dlc.kernel.expr import Apply, Axis, Load, axes_in, walk
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.schedules.pack import is_bare
 from dlc.kernel.simplify import conjuncts
 
 # Columns in a multiple of this make whole panels, whatever the vectors.
-PANELS = 32
+PANELS = 2 * PANEL
 # Of fewer columns most of a panel would be empty.
-NARROW = 16
+NARROW = PANEL
 
 
 @dataclass(frozen=True)

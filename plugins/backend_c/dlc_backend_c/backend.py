@@ -52,6 +52,12 @@ class C(Options, Backend):
 
         return target_for(self.cpu, self.strict_float).identity
 
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Factors in panels where there are vectors to read them."""
+        from dlc_backend_c.target import target_for
+
+        return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "0"}}
+
     def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
         """The scratch memory that each kernel's function asks for."""
         from dlc_backend_c.function import workspaces
