@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
-from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
 from dlc.kernel.expr import Axis, Expr, apply
 
 
@@ -16,7 +16,7 @@ class Rank(Op):
     """y[i] = how many elements along `axis` come before x[i] when sorted: a permutation of 0 … n - 1.
 
     The largest comes first (or the smallest, without `largest`), of equal ones the first; NaN counts as larger than
-    any number. Compares all pairs: n² steps for n elements.
+    any number. The definition compares all pairs; loops keep a heap (`schedules/ranking.py`).
     """
 
     x: Op
@@ -48,3 +48,38 @@ class Rank(Op):
         if self.largest:
             order = x.shape[self.axis] - 1 - np.flip(order, self.axis)
         return np.argsort(order, self.axis, kind="stable")  # the inverse of a permutation is what sorts it
+
+
+class Placed(Op):
+    """y[r[i]] = i for the r[i] from 0 to `count` - 1 along `axis`: of the places r, the elements at the first ones.
+
+    No place may occur twice. Where a place has no element, y is 0.
+    """
+
+    places: Op
+    axis: int = 0
+    count: int = 0
+
+    def define(self, *params: Any) -> Comp:
+        (places,) = params
+        if not 0 <= self.axis < len(places.shape) or not 0 <= self.count <= places.shape[self.axis]:
+            raise ShapeError(f"{self.count} elements along axis {self.axis} of {places.type}")
+        if not places.dtype.is_integer:
+            raise ShapeError(f"places are of type {places.dtype}")
+        i = grid(places.shape)
+        place = places[i]
+        index = tuple(place if d == self.axis else a for d, a in enumerate(i))
+        shape = tuple(self.count if d == self.axis else e for d, e in enumerate(places.shape))
+        return comp(index, apply("i64", i[self.axis]), where=inside((place, self.count)), into=shape, over=i)
+
+
+class FirstOf(Op):
+    """The `count` elements along `axis` that come first in the order of `Rank`, by their subscripts."""
+
+    x: Op
+    axis: int = 0
+    count: int = 0
+    largest: bool = True
+
+    def expand(self) -> Op:
+        return Placed(Rank(self.x, axis=self.axis, largest=self.largest), axis=self.axis, count=self.count)

@@ -111,6 +111,21 @@ def equal_weights(h: int, c: int, f: int, to_result: bool) -> str:
 }}"""
 
 
+def ranks(n: int, dtype: str, first: int) -> str:
+    """Places in the order of the elements; of `first` only those come out."""
+    t, j, i = ("t0" if first else "r0"), "p0[i0,i2]", "p0[i0,i1]"
+    more, less = (
+        (f"({a} > {b} or isnan({a}) and not(isnan({b})))" if dtype == "f32" else f"{a} > {b}")
+        for a, b in ((j, i), (i, j))
+    )
+    local = f" local (t0: i64[2,{n}])" if first else ""
+    follow = f" i0<2 i1<{n}: r0[i0,t0[i0,i1]] = i64(i1) if t0[i0,i1] < {first}" if first else ""
+    return f"""kernel(p0: {dtype}[2,{n}]) -> (r0: i64[2,{first or n}]){local} {{
+ i0<2 i1<{n} i2<{n}: {t}[i0,i1] += i64({more} or not({less}) and i2-i1 < 0)
+{follow}
+}}"""
+
+
 KERNELS = (
     *(equal_weights(h, c, f, to_result) for h, c, f in ((1, 1, 1), (9, 5, 16)) for to_result in (True, False)),
     *(conv(h, c, f, 1) for h, c, f in ((1, 1, 1), (5, 3, 7), (7, 16, 16), (4, 5, 33), (9, 8, 24), (14, 40, 48))),
@@ -133,6 +148,7 @@ KERNELS = (
     curve(40, "t0[i0,i1]*0.5*(1.0+erf(t0[i0,i1]*0.7071067811865476))"),
     curve(13, "1.0/(1.0+exp(0.0-t0[i0,i1]))"),
     *(softmax(r, c) for r, c in ((1, 1), (3, 7), (2, 130), (5, 64), (17, 33))),
+    *(ranks(n, dtype, first) for n, first in ((20, 3), (40, 0), (41, 5)) for dtype in ("f32", "u8")),
 )
 
 

@@ -205,6 +205,9 @@ def indexing() -> Iterator[Op]:
     yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
     yield od.Rank(x(3, 5), axis=1)
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
+    yield od.Placed(x(4, 3, dtype=i64, name="permutation"), count=3)
+    yield od.FirstOf(x(3, 5), axis=1, count=2)
+    yield od.FirstOf(x(5, 2, dtype=i32), axis=0, count=5, largest=False)
 
 
 def random() -> Iterator[Op]:

@@ -8,20 +8,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.kernel.loops import Buffer, Program, Stmt, rename
-from dlc.kernel.nest import Kernel
+from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
-from dlc.kernel.schedules.groups import ordered, partition
+from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.phases import split_phases
+from dlc.kernel.schedules.ranking import Ranking, heap_loops, rankings
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.turn import turn
 from dlc.kernel.simplify import simplify_nest
-from dlc.types import DType
+from dlc.types import DType, i64
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:
@@ -30,22 +31,27 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = turn(kernel, machine)
     body: list[Stmt] = []
-    groups = partition(kernel, alone)
+    pieces = _pieces(kernel, alone)
     if machine.strict:
-        groups = tuple(ordered(g, kernel) for g in groups)
-    scopes = [open_scope(g, kernel) for g in groups]
-    narrow = {name: s.tensors[name].type.size for s in scopes for name in s.narrow}
-    scalars = {name for s in scopes for name in s.scalars}
+        pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
+    scopes = {k: open_scope(g, kernel) for k, g in enumerate(pieces) if isinstance(g, Group)}
+    narrow = {name: s.tensors[name].type.size for s in scopes.values() for name in s.narrow}
+    scalars = {name for s in scopes.values() for name in s.scalars}
     buffers = [buffer(p.name, p.dtype, narrow.get(p.name, p.type.size)) for p in kernel.locals if p.name not in scalars]
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name)]
     for p in filled:
         body += fill(p.name, p.type.size, kernel.start_of(p.name))
     written = frozenset(p.name for p in filled)
-    for number, (g, s) in enumerate(zip(groups, scopes, strict=True)):
+    for number, g in enumerate(pieces):
+        if isinstance(g, Ranking):
+            buffers.append(buffer(f"heap{number}", i64, g.first))
+            body += heap_loops(g, kernel, f"heap{number}")
+            written |= {g.writes}
+            continue
         tiled = None if machine.strict else contraction(g, kernel, machine, written)
         if tiled is None:
-            loops = scalar_group(s, kernel, machine, written)
+            loops = scalar_group(scopes[number], kernel, machine, written)
             staged = {STAGE: f"{STAGE}{number}"} if stages(loops) else {}
             body += rename(loops, staged)
             buffers += [buffer(n, kernel.tensors[g.nests[0].out].dtype, CHUNK) for n in staged.values()]
@@ -55,6 +61,20 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
             buffers += [buffer(names[p.name], p.dtype, p.type.size) for p in tiled.buffers]
         written |= {n.out for n in g.nests}
     return Program(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
+
+
+def _pieces(kernel: Kernel, alone: frozenset[str]) -> list[Group | Ranking]:
+    """The nests in order: rankings, and groups of those between them."""
+    found = rankings(kernel)
+    out: list[Group | Ranking] = []
+    run: list[Nest] = []
+    for k, nest in enumerate(kernel.nests):
+        if k in found:
+            out += (*partition(replace(kernel, nests=tuple(run)), alone), found[k])
+            run = []
+        elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
+            run.append(nest)
+    return [*out, *partition(replace(kernel, nests=tuple(run)), alone)]
 
 
 def buffer(name: str, dtype: DType, size: int) -> Buffer:

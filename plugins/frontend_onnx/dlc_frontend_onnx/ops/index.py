@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlc.graph import Op, Splat
+from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
 from dlc.ops.elementwise import Less, Sub, Where
 from dlc.ops.linear import Einsum
-from dlc.ops.order import Rank
+from dlc.ops.order import FirstOf
 from dlc.ops.pointwise import normalized
-from dlc.ops.shape import Expand, Slice, Transpose
-from dlc.types import Type, i64
+from dlc.ops.shape import Transpose
+from dlc.types import i64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
@@ -103,13 +103,7 @@ def _top_k(node: Node, k: int, largest: bool) -> tuple[Op, Op]:
     n = x.shape[axis]
     if not 0 <= k <= n:
         raise ShapeError(f"{k} elements of dimension {axis} of {x.type}")
-    column = constant(np.arange(n).reshape([-1 if d == axis else 1 for d in range(len(x.shape))]), i64)
-    places = Expand(column, to=x.shape)
-    ranks = Rank(x, axis=axis, largest=largest)
-    order = ix.ScatterElements(Splat(0, Type(i64, x.shape)), ranks, places, axis=axis)  # the permutation's inverse
-    sizes = tuple(k if d == axis else e for d, e in enumerate(x.shape))
-    zeros, ones = (0,) * len(sizes), (1,) * len(sizes)
-    indices = Slice(order, starts=zeros, sizes=sizes, steps=ones)
+    indices = FirstOf(x, axis=axis, count=k, largest=largest)
     return ix.GatherElements(x, indices, axis=axis), indices
 
 
