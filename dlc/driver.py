@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.backend import Backend
 from dlc.code_digest import code_digest
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
+from dlc.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.frontend import Frontend
-from dlc.interfaces import Artifact, Source
+from dlc.interfaces import Artifact, Level, Source
 from dlc.libraries import versions
 from dlc.manifest import with_manifest
 from dlc.report import Report
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dlc.graph.graph import Graph
     from dlc.recipe import Recipe, Step
 
+_TOLD = 4
+"""Problems of a state that are told one by one: a step that is wrong is often wrong everywhere."""
+
 
 def parse(source: Source, frontend: Frontend, package: str, session: Session) -> StepResult[Graph]:
     """bytes → Graph. Files that the model refers to are part of the key."""
@@ -32,7 +35,7 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
     def run(given: Source, report: Report) -> Graph:
         graph = frontend.parse(given, report)
         report.count("nodes", len(graph.ops))
-        _check(graph, "ops")
+        check_left(graph, "ops", frontend.name)
         return graph
 
     extra = [("library", versions(frontend.libraries))] if frontend.libraries else []
@@ -48,8 +51,7 @@ def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
             result = step.stage.run(state, report)
         except OptionError as problem:
             raise (step.spec.pointed(problem) if step.spec else problem) from None
-        if step.name == "lower":
-            _check(result, "kernels")
+        check_left(result, step.stage.level_out, step.name)
         if hasattr(result, "ops"):
             report.count("nodes", len(result.ops))
         return result
@@ -209,11 +211,25 @@ def first_plan(recipe: Recipe) -> int:
     return next((k for k, level in enumerate(levels) if level == ("kernels", "plan")), -1)
 
 
-def _check(graph: Graph, level: str) -> None:
-    """A graph that breaks its own rules is a bug of the step that made it, told with the nodes it concerns."""
-    from dlc.graph.verify import Level, verify
+def check_left(state: Any, level: Level, step: str) -> None:
+    """Check what a step leaves, by the level that it says it leaves: no step is trusted for its name.
 
-    checked: Level = "ops" if level == "ops" else "kernels"
-    problems: Sequence[Diagnostic] = verify(graph, checked)
-    if problems:
-        raise DlcError(*problems, exit_code=ExitCode.BUG)
+    Raises:
+        DlcError: (BUG) of the step: it gives something else than it says, or a graph that breaks its own rules, told
+            with the nodes of the model and the nests that it concerns.
+    """
+    from dlc.graph.graph import Graph
+    from dlc.graph.verify import verify
+    from dlc.plan import Plan
+
+    graph = state.graph if level == "plan" and isinstance(state, Plan) else state
+    if not isinstance(graph, Graph) or (level == "plan" and graph is state):
+        what = "a plan" if level == "plan" else f"a graph of {level}"
+        raise error("invalid-state", f"{step} leaves {what}, not {type(state).__name__}", exit_code=ExitCode.BUG)
+    if not (problems := verify(graph, level)):
+        return
+    *first, last = problems[:_TOLD]
+    others = len(problems) - len(first) - 1
+    notes = (*last.notes, f"and {others} more of this kind") if others else last.notes
+    last = replace(last, notes=notes, help=f"{step} left it so, which is a bug: please report it with the model")
+    raise DlcError(*first, last, exit_code=ExitCode.BUG)

@@ -28,7 +28,7 @@ def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
     where = f" in {failed.spec}" if failed else ""
     name, kept = _keep(cause, failed, arguments)
     told = cause.diagnostics if isinstance(cause, DlcError) else ()
-    first = [d.message for d in told] or [f"{type(cause).__name__}: {cause}"]
+    first = [line for d in told for line in _lines(d)] or [f"{type(cause).__name__}: {cause}"]
     diagnostic = Diagnostic(
         "plugin-failed" if owner else "internal-error",
         f"plugin {owner.title} failed{where}" if owner else f"internal error{where}",
@@ -37,6 +37,12 @@ def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
         help=_help(failed, name, owner),
     )
     return DlcError(diagnostic, exit_code=ExitCode.PLUGIN if owner else ExitCode.BUG)
+
+
+def _lines(told: Diagnostic) -> tuple[str, ...]:
+    """What a diagnostic says, as notes of another."""
+    place = f"{told.location}: " if told.location and str(told.location) else ""
+    return (f"{place}{told.message}", *told.notes)
 
 
 def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[str]) -> tuple[str, str]:

@@ -39,6 +39,14 @@ def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PL
     return tuple(env[r.name] for r in kernel.results)
 
 
+def values_over(e: Expr, grid: Mapping[Axis, Array]) -> Array:
+    """An expression that loads nothing, where axes have the values of these arrays, which broadcast."""
+    return np.asarray(_Points(_NO_TENSORS, {}, grid, _PLAIN).value(e, None))
+
+
+_NO_TENSORS = Kernel((), (), (), ())
+
+
 def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array], functions: Functions) -> None:
     if nest.points == 0:
         return

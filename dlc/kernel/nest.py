@@ -211,7 +211,8 @@ class Kernel:
         return identity(first, self.tensors[name].dtype)
 
     @cached_property
-    def _dtypes(self) -> Mapping[str, DType]:
+    def dtypes(self) -> Mapping[str, DType]:
+        """The element type of every parameter, result and local."""
         return {p.name: p.dtype for p in (*self.params, *self.results, *self.locals)}
 
     def dtype_of(self, e: Expr) -> DType | None:
@@ -220,7 +221,7 @@ class Kernel:
         Raises:
             TypeError: operand types differ where they must not.
         """
-        return dtype_of(e, self._dtypes)
+        return dtype_of(e, self.dtypes)
 
     @classmethod
     def canonical(

@@ -55,12 +55,13 @@ def bounds(e: Expr) -> Interval | None:
             return None if b is None else (-b[1], -b[0])
         case Apply(fn, (x, y)) if fn in _INDEX_FUNCTIONS:
             a, b = bounds(x), bounds(y)
-            return None if a is None or b is None else _combine(fn, a, b)
+            return None if a is None or b is None else combined(fn, a, b)
         case _:
             return None
 
 
-def _combine(fn: str, a: Interval, b: Interval) -> Interval | None:
+def combined(fn: str, a: Interval, b: Interval) -> Interval | None:
+    """The values of an index function of two arguments in these intervals; None when they are not known."""
     match fn:
         case "add":
             return a[0] + b[0], a[1] + b[1]

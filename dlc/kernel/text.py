@@ -81,14 +81,18 @@ def _infix(infix: str, args: tuple[Expr, ...], outer: int, names: Names) -> str:
 def _canonical_line(nest: Nest, shape: tuple[int, ...]) -> str:
     """A nest of a canonical kernel, whose tensors are spelled as they are named."""
     if shape not in nest.lines:
-        nest.lines[shape] = _print_nest(nest, shape, {})
+        nest.lines[shape] = print_nest(nest, shape, {})
     return nest.lines[shape]
 
 
-def _print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
+def axis_names(nest: Nest) -> Names:
+    """How the axes of a nest are spelled: by position."""
+    return {a: _AXES[k] if k < len(_AXES) else f"i{k}" for k, a in enumerate(nest.axes)}
+
+
+def print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
     """A nest on one line, tensors spelled as told; `shape` is that of what it writes."""
-    spelled = {a: _AXES[k] if k < len(_AXES) else f"i{k}" for k, a in enumerate(nest.axes)}
-    names: Names = {**tensors, **spelled}
+    names: Names = {**tensors, **axis_names(nest)}
     shown = nest.axes[_implied(nest, shape) :]
     front = " ".join(f"{names[a]}<{a.extent}" for a in shown) + (": " if shown else "")
     out = print_expr(Load(nest.out, nest.index), 0, names)
@@ -117,7 +121,7 @@ def print_kernel(kernel: Kernel, name: str = "") -> str:
 
     def line(n: Nest) -> str:
         shape = shapes.get(n.out, ())
-        return _canonical_line(n, shape) if canonical else _print_nest(n, shape, names)
+        return _canonical_line(n, shape) if canonical else print_nest(n, shape, names)
 
     return "\n".join([head, *(f"  {line(n)}" for n in kernel.nests), "}"])
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dlc.graph.verify import kernel_problems
 from dlc.kernel.adjoint import adjoint
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Const, Expr, Load, walk
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.text import parse_kernel, print_kernel
+from dlc.kernel.verify import kernel_problems
 from dlc.types import Type, f32, f64
 from tests.kernel.gradient_checks import check, differences, pulled, sampled
 from tests.kernel.random_kernels import random_kernel
@@ -74,7 +74,7 @@ KERNELS: dict[str, str] = {
 @pytest.mark.parametrize("seed", range(3))
 def test_the_adjoint_equals_differences(name: str, seed: int) -> None:
     kernel = parse_kernel("kernel" + KERNELS[name])
-    assert kernel_problems(kernel) == []
+    assert kernel_problems(kernel) == ()
     check(kernel, seed, below=6 if name == "choice by an index" else 4)
 
 
@@ -83,7 +83,7 @@ def test_adjoints_are_kernels_that_have_adjoints(name: str) -> None:
     kernel = parse_kernel("kernel" + KERNELS[name])
     wrt = [k for k, p in enumerate(kernel.params) if p.dtype.is_float]
     first = adjoint(kernel, wrt).kernel
-    assert kernel_problems(first) == []
+    assert kernel_problems(first) == ()
     assert Kernel.canonical(first.params, first.results, first.nests, first.locals) == first
     assert parse_kernel(print_kernel(first)) == first
     check(first, 1, below=5, rtol=2e-5, atol=1e-6)

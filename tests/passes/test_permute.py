@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlc.graph import Input, Op
-from dlc.graph.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import loads
+from dlc.kernel.verify import kernel_problems
 from dlc.passes.layout import permute
 from dlc.passes.lower import composite_kernel
 from tests.ops.samples import feed, samples
@@ -24,7 +24,7 @@ def test_a_permuted_kernel_gives_the_permuted_results(number: int) -> None:
     values = feed(op)
     args = [values[x.name] for x in op.operands if isinstance(x, Input)]
     changed = permute(kernel, orders)
-    assert kernel_problems(changed) == []
+    assert kernel_problems(changed) == ()
     moved = [np.transpose(a, orders[p.name]) for a, p in zip(args, kernel.params, strict=True)]
     for want, got, p in zip(run_kernel(kernel, args), run_kernel(changed, moved), kernel.results, strict=True):
         np.testing.assert_allclose(got, np.transpose(want, orders[p.name]), rtol=1e-5, atol=1e-6)

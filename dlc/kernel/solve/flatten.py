@@ -76,7 +76,7 @@ def obstacle(e: Expr) -> str:
     return "is no index arithmetic"
 
 
-class _Flattener:
+class Flattener:
     """Collects the unknowns and equations that quotients and remainders add."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def flatten(axes: Sequence[Axis], targets: Sequence[tuple[Expr, Expr]], where: E
     for k, (subscript, _) in enumerate(targets):
         if not recognised(subscript):
             return Unsolvable(f"subscript {k} {obstacle(subscript)}")
-    flattener = _Flattener()
+    flattener = Flattener()
     equations = [combine((1, flattener.form(e)), (-1, flattener.form(u))) for e, u in targets]
     rows: list[Linear] = []
     guards: list[Expr] = []
@@ -176,13 +176,13 @@ def flatten(axes: Sequence[Axis], targets: Sequence[tuple[Expr, Expr]], where: E
                 guards.append(g)
     for g in comparisons:
         if flattener.worth(g):
-            rows.append(_row(flattener, g))
+            rows.append(row_of(flattener, g))
         else:
             guards.append(g)
     return System((*flattener.fresh, *axes), (*equations, *flattener.equations), tuple(rows), tuple(guards))
 
 
-def _row(flattener: _Flattener, comparison: Apply) -> Linear:
+def row_of(flattener: Flattener, comparison: Apply) -> Linear:
     """A comparison as a form that is at least zero."""
     x, y = (flattener.form(a) for a in comparison.args)
     sign = 1 if comparison.fn in ("gt", "ge") else -1
