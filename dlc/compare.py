@@ -62,7 +62,7 @@ def compare(name: str, got: Array, want: Array, tolerance: Tolerance) -> Compari
         broken = np.isnan(difference) | np.isinf(difference)
         relative = np.where(b == 0, 0.0, difference / np.abs(b))
         limit = 0.0 if exact else tolerance.absolute + tolerance.relative * np.abs(b)
-        wrong = int(np.count_nonzero(broken | ~(difference <= limit)))
+        wrong = int(np.count_nonzero(~same & (broken | ~(difference <= limit))))
     shown = np.where(np.isnan(difference), np.inf, difference)
     worst = tuple(int(k) for k in np.unravel_index(int(np.argmax(shown)), shown.shape))
     return Comparison(
@@ -97,7 +97,8 @@ def _ulps(got: Array, want: Array, broken: Array) -> int:
 
 def _cosine(a: Array, b: Array) -> float:
     a, b = a.reshape(-1), b.reshape(-1)
-    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if scale == 0.0:
-        return 1.0 if not a.any() and not b.any() else 0.0
-    return float(np.dot(a, b) / scale)
+    with np.errstate(all="ignore"):
+        scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+        if scale == 0.0:
+            return 1.0 if not a.any() and not b.any() else 0.0
+        return float(np.dot(a, b) / scale)

@@ -19,6 +19,7 @@ from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
 from dlc.cli.stats import check_stats, told_stats
 from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.verify_steps import StepVerification
 from dlc.cli.workspace import Workspace, configuration, opened_cache
 from dlc.diagnostics import ExitCode, Location, error
 
@@ -90,6 +91,17 @@ Stats = Annotated[
 ]
 
 
+VerifySteps = Annotated[
+    bool,
+    typer.Option(
+        "--verify-steps",
+        help="Evaluate the graph before and after every step on random inputs; exit code 3 at the first step that "
+        "changes an output.",
+        rich_help_panel=_TOLD,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What to do beside building."""
@@ -100,12 +112,13 @@ class Wishes:
     explain: str = ""
     html: bool = False
     stats: bool = False
+    verify_steps: bool = False
     jobs: int = 0
 
     @property
     def plain(self) -> bool:
         """Whether nothing but the program is asked for."""
-        return not (self.stop_after or self.dump_ir or self.explain or self.html or self.stats)
+        return not (self.stop_after or self.dump_ir or self.explain or self.html or self.stats or self.verify_steps)
 
 
 def build(
@@ -128,6 +141,7 @@ def build(
     explain: Explain = "",
     html: Html = False,
     stats: Stats = False,
+    verify_steps: VerifySteps = False,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -142,7 +156,7 @@ def build(
     chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
     directory = output or default_output(model)
     _check_wishes(directory, stop_after, html)
-    wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, jobs)
+    wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, verify_steps, jobs)
     config = configuration(flags.CacheFlags(cache, cache_dir, trust_config))
     if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
         return found
@@ -196,12 +210,19 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     if wishes.stats:
         check_stats(prepared.recipe, wishes.stop_after)
 
+    verified: StepVerification | None = None
+
     def on_step(step: StepResult[Any]) -> None:
         steps.append(step)
         dump.last(steps)
+        if verified:
+            verified.see(step)
 
     try:
-        build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=wishes.stop_after, on_step=on_step)
+        with space.terminal.progress() as line:
+            verified = StepVerification(prepared.recipe, line.at) if wishes.verify_steps else None
+            where = wishes.stop_after
+            build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=where, on_step=on_step, progress=line)
     finally:
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
@@ -210,6 +231,9 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     if wishes.stats:
         counted, extra["stats"] = told_stats(prepared.recipe.backend, steps)
         texts.append(counted)
+    if verified:
+        texts += verified.lines()
+        extra["verify_steps"] = verified.json()
     if build.last.kind != "artifact" or wishes.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.choice import CacheFlags, Choice
-from dlc.cli.terminal import Terminal
+from dlc.cli.terminal import Progress, Terminal
 from dlc.cli.trusting import said_trusted
 from dlc.config import Config
 from dlc.config_file import load_config
@@ -193,16 +193,17 @@ class Workspace:
         jobs: int = 0,
         stop_after: str = "",
         on_step: Callable[[StepResult[Any]], None] = lambda step: None,  # noqa: ARG005
+        progress: Progress | None = None,
     ) -> Build:
-        """Run a build with progress on the terminal."""
+        """Run a build with progress on the terminal, on a line of its own or that which the caller has."""
         if prepared.recipe.training:
             from dlc.driver_training import compile_training as compile_any
         else:
             from dlc.driver import compile_source as compile_any
 
         assert prepared.source.path is not None
-        with self.terminal.progress() as progress:
-            session = self.session(cache, prepared.source.path.parent, jobs, progress.at)
+        with nullcontext(progress) if progress else self.terminal.progress() as line:
+            session = self.session(cache, prepared.source.path.parent, jobs, line.at)
             return compile_any(
                 prepared.source,
                 prepared.frontend,
