@@ -56,9 +56,15 @@ def in_order(ports: tuple[Port, ...], args: tuple[object, ...]) -> tuple[object,
 
 
 def input_array(port: Port, value: object) -> Array:
-    """A given value as a C-contiguous array of the port's exact type; copied only where it cannot be read in place."""
+    """A given value as a C-contiguous array of the port's exact type; copied only where it cannot be read in place.
+
+    Raises:
+        DlcError: (`wrong-argument`) of another type; (`bad-index`, `bad-label`) elements that the port does not allow.
+    """
     array = cast("Array", value) if isinstance(value, np.ndarray) else _imported(port, value)
     _check_type("input", port, array)
+    if port.allowed is not None:
+        port.allowed.check(port.name, array)
     return np.require(array, requirements=("C", "A"))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from dlc.allowed import Allowed
 from dlc.diagnostics import DlcError, ExitCode
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -55,7 +56,7 @@ def encode(state: State) -> dict[str, Payload]:
             head: dict[str, object] = {
                 "target": state.target,
                 "entry": state.entry,
-                "inputs": [[p.name, str(p.type)] for p in state.signature.inputs],
+                "inputs": [[p.name, str(p.type), p.allowed.text if p.allowed else ""] for p in state.signature.inputs],
                 "outputs": [[p.name, str(p.type)] for p in state.signature.outputs],
                 "aliases": state.signature.aliases,
                 "facts": dict(state.facts),
@@ -139,7 +140,8 @@ def _decode_artifact(read: Callable[[str], memoryview | None], names: tuple[str,
             if content is None:
                 raise Damaged(f"{name} is gone from the cache")
             files[name.removeprefix(_FILE)] = content
-    inputs, outputs = (tuple(Port(n, Type.parse(t)) for n, t in head[key]) for key in ("inputs", "outputs"))
+    inputs = tuple(Port(n, Type.parse(t), Allowed.parse(a) if a else None) for n, t, a in head["inputs"])
+    outputs = tuple(Port(n, Type.parse(t)) for n, t in head["outputs"])
     signature = Signature(inputs, outputs, tuple((i, j) for i, j in head["aliases"]))
     return Artifact(head["target"], files, head["entry"], signature, head["facts"])
 

@@ -33,7 +33,7 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
     digest = files[0] if len(files) == 1 else sha256("\n".join(files).encode()).hexdigest()
 
     def run(given: Source, report: Report) -> Graph:
-        graph = frontend.parse(given, report)
+        graph = frontend.graph(given, report)
         report.count("nodes", len(graph.ops))
         check_left(graph, "ops", frontend.name)
         return graph

@@ -20,19 +20,23 @@ _NUMBERED = re.compile(r"arr_\d+")
 
 
 def random_feeds(ports: Sequence[Port], seed: int) -> dict[str, Array]:
-    """An array for every port, the same for equal seeds: standard normal floats, integers and booleans of 0 and 1.
+    """An array for every port, the same for equal seeds: standard normal floats, integers of all that the port allows.
 
-    Integers are so small because a model may use them as indices.
+    Integers that may be anything, and booleans, are 0 and 1: a model may choose by them in a way that no port tells.
     """
     generator = np.random.default_rng(seed)
     found: dict[str, Array] = {}
     for port in ports:
-        dtype = port.type.dtype
-        values = (
-            generator.standard_normal(port.type.shape) if dtype.is_float else generator.integers(0, 2, port.type.shape)
-        )
-        found[port.name] = np.asarray(values, dtype.numpy)
+        found[port.name] = _random(port, generator)
     return found
+
+
+def _random(port: Port, generator: np.random.Generator) -> Array:
+    of = port.type
+    if port.allowed is not None:
+        return port.allowed.draw(generator, of)
+    values = generator.standard_normal(of.shape) if of.dtype.is_float else generator.integers(0, 2, of.shape)
+    return np.asarray(values, of.dtype.numpy)
 
 
 def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input") -> dict[str, Array]:
@@ -40,7 +44,7 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
 
     An .npz names its arrays, except for arr_0, arr_1, …, which numpy writes for arrays without names. An array without
     a name takes the one that its .pb holds if a port is called so, else the first port that has no file yet. Raises
-    DlcError (USAGE) for names, types and shapes that do not fit.
+    DlcError (USAGE) for names, types and shapes that do not fit, and for elements that are not allowed.
     """
     known = {port.name: port for port in ports}
     found: dict[str, Array] = {}
@@ -130,6 +134,8 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
             help=_remedy(array, wanted),
             exit_code=ExitCode.USAGE,
         )
+    if (allowed := known[name].allowed) is not None:
+        allowed.check(name, array, Location(path))
     found[name] = np.ascontiguousarray(array).reshape(wanted.shape)
 
 

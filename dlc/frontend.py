@@ -80,3 +80,9 @@ class Frontend(Configurable, ABC):
     @abstractmethod
     def parse(self, source: Source, report: "Report") -> "Graph":
         """The model as a graph of ops. Raises DlcError with everything that is unsupported, at once."""
+
+    def graph(self, source: Source, report: "Report") -> "Graph":
+        """What `parse` gives, with what inputs may be that rows or classes are chosen by (`Input.allowed`)."""
+        from dlc.graph.input_ranges import with_ranges
+
+        return with_ranges(self.parse(source, report))

@@ -15,6 +15,7 @@ from dlc.hashing import file_sha256
 if TYPE_CHECKING:
     import numpy as np
 
+    from dlc.allowed import Allowed
     from dlc.report import Report
     from dlc.types import Type
 
@@ -83,6 +84,8 @@ class Port:
     """Name in the model, as its author wrote it."""
     type: "Type"
     """Element type and shape."""
+    allowed: "Allowed | None" = None
+    """What its integers may be, because they choose rows or classes; None: anything. Programs refuse all else."""
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,28 @@ def with_manifest(artifact: Artifact) -> Artifact:
 def signature_json(signature: Signature) -> dict[str, list[object]]:
     """A signature as `read_manifest` reads it; names are the model's own, JSON escapes them."""
     ports: dict[str, list[object]] = {
-        direction: [{"name": p.name, "dtype": p.type.dtype.name, "shape": list(p.type.shape)} for p in ports]
+        direction: [port_json(p) for p in ports]
         for direction, ports in (("inputs", signature.inputs), ("outputs", signature.outputs))
     }
     return {**ports, **({"aliases": [list(pair) for pair in signature.aliases]} if signature.aliases else {})}
+
+
+def port_json(port: Port) -> dict[str, object]:
+    """An input or output as `port_of_json` reads it."""
+    allowed = {"allowed": port.allowed.json} if port.allowed else {}
+    return {"name": port.name, "dtype": port.type.dtype.name, "shape": list(port.type.shape), **allowed}
+
+
+def port_of_json(value: Mapping[str, Any]) -> Port:
+    """The inverse of `port_json`; raises what wrong types raise."""
+    from dlc.allowed import Allowed
+    from dlc.types import DTYPES, Type
+
+    of = Type(DTYPES[value["dtype"]], tuple(int(n) for n in value["shape"]))
+    allowed = Allowed.of_json(value["allowed"]) if "allowed" in value else None
+    if allowed is not None and not allowed.fits(of):
+        raise ValueError(f"{of} cannot be restricted to {allowed.text}")
+    return Port(str(value["name"]), of, allowed)
 
 
 def files_json(files: Mapping[str, Content]) -> dict[str, dict[str, object]]:
@@ -66,14 +84,11 @@ def files_json(files: Mapping[str, Content]) -> dict[str, dict[str, object]]:
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of an installed artifact. Raises DlcError (USAGE) when the directory holds none that can be read."""
-    from dlc.types import DTYPES, Type
-
     path = directory / NAME
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
         inputs, outputs = (
-            tuple(Port(p["name"], Type(DTYPES[p["dtype"]], tuple(int(n) for n in p["shape"]))) for p in found)
-            for found in (data["signature"]["inputs"], data["signature"]["outputs"])
+            tuple(map(port_of_json, found)) for found in (data["signature"]["inputs"], data["signature"]["outputs"])
         )
         aliases = tuple((int(i), int(j)) for i, j in data["signature"].get("aliases", ()))
         files = {str(name): int(facts["bytes"]) for name, facts in data["files"].items()}

@@ -77,7 +77,7 @@ class Plan:
         """How the program is called."""
         outputs = zip(self.graph.names, self.graph.outputs, strict=True)
         return Signature(
-            tuple(Port(i.name, i.type) for i in self.graph.inputs),
+            tuple(Port(i.name, i.type, i.range) for i in self.graph.inputs),
             tuple(Port(name, op.type) for name, op in outputs),
             self.graph.aliases,
         )

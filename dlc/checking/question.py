@@ -62,7 +62,7 @@ def _start(i: Input, feeds: Mapping[str, Array]) -> Array:
 
 def _ports(inputs: Sequence[Input], weights: Collection[str]) -> tuple[Port, ...]:
     """What has to be fed of a model's inputs."""
-    return tuple(Port(i.name, i.type) for i in inputs if i.name not in weights or i.initial is None)
+    return tuple(Port(i.name, i.type, i.range) for i in inputs if i.name not in weights or i.initial is None)
 
 
 def of_loss(model: Graph, train: Autodiff) -> Question:
@@ -79,8 +79,8 @@ def of_loss(model: Graph, train: Autodiff) -> Question:
     labels, value = compared(trained, at, recipe)
     found = differentiated(trained, at, recipe)
     held = {name for name, w in trained.weights.items() if w.initial is not None}
-    given = tuple(Port(i.name, i.type) for i in model.inputs if i.name not in held)
-    ports = (*given, Port(recipe.label, recipe.loss.labels(model.outputs[at].type)))
+    given = tuple(Port(i.name, i.type, i.range) for i in model.inputs if i.name not in held)
+    ports = (*given, Port(recipe.label, recipe.loss.labels(model.outputs[at].type), labels.range))
     pairs = zip(trained.weights.items(), found.gradients, strict=True)
     inputs = (*trained.data, labels, *trained.running, step)
     return Question(f"{train.loss}", value, {name: (w, g) for (name, w), g in pairs}, ports, inputs)

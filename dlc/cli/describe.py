@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dlc.graph.graph import Graph
+    from dlc.interfaces import Port
 
 
 def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
@@ -18,6 +19,7 @@ def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, 
     from collections import Counter
 
     from dlc.graph.structure import Call, Constant, Input
+    from dlc.interfaces import Port
 
     constants = [op for op in graph.ops if isinstance(op, Constant)]
     weights = sum(op.type.nbytes for op in constants)
@@ -26,22 +28,29 @@ def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, 
     )
     kernels = len({op.body.digest for op in graph.ops if isinstance(op, Call)})
     ops = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    inputs = [(i.name, str(i.type)) for i in graph.inputs]
-    outputs = [(name, str(o.type)) for name, o in zip(graph.names, graph.outputs, strict=True)]
+    inputs = [Port(i.name, i.type, i.range) for i in graph.inputs]
+    outputs = [Port(name, o.type) for name, o in zip(graph.names, graph.outputs, strict=True)]
     rows = [*port_rows("input", inputs), *port_rows("output", outputs)]
     rows.append(("constants", f"{len(constants)} tensors, {size(weights)}"))
     if kernels:
         rows.append(("kernels", f"{kernels} different ones in {counts['call']} calls"))
     rows.append(("ops", f"{sum(counts.values())}"))
     data = {
-        "inputs": [{"name": n, "type": t} for n, t in inputs],
-        "outputs": [{"name": n, "type": t} for n, t in outputs],
+        "inputs": ports_data(inputs),
+        "outputs": ports_data(outputs),
         "constants": {"tensors": len(constants), "bytes": weights},
         "ops": dict(ops),
     }
     return rows, columns([(f"  {name}", f"{n}") for name, n in ops], right=(1,)), data
 
 
-def port_rows(what: str, ports: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Rows of inputs or outputs."""
-    return [(what, f"{quote(name)}: {type}") for name, type in ports]
+def port_rows(what: str, ports: Sequence[Port]) -> list[tuple[str, str]]:
+    """Rows of inputs or outputs, with what integers may be that choose something."""
+    told = {"index": "indices", "label": "labels"}
+    ranges = (f", {told[p.allowed.what]} {p.allowed.words}" if p.allowed else "" for p in ports)
+    return [(what, f"{quote(p.name)}: {p.type}{r}") for p, r in zip(ports, ranges, strict=True)]
+
+
+def ports_data(ports: Sequence[Port]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [{"name": p.name, "type": str(p.type), **({"allowed": p.allowed.json} if p.allowed else {})} for p in ports]

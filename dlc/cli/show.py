@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dlc.cli import flags
-from dlc.cli.describe import describe_graph, port_rows
+from dlc.cli.describe import describe_graph, port_rows, ports_data
 from dlc.cli.programs import program_file
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
 from dlc.diagnostics import DlcError, ExitCode, error, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dlc.interfaces import Description, Port
+    from dlc.interfaces import Description
 
 What = Annotated[
     str,
@@ -135,8 +135,8 @@ def _program(space: Workspace, directory: Path) -> Outcome:
         for name, count in manifest.files.items()
     ]
     rows = [("program", escape(str(directory))), ("target", escape(manifest.target))]
-    rows += port_rows("input", _ports(manifest.signature.inputs))
-    rows += port_rows("output", _ports(manifest.signature.outputs))
+    rows += port_rows("input", manifest.signature.inputs)
+    rows += port_rows("output", manifest.signature.outputs)
     rows += [("memory", line) for line in [memory_line(memory)] if line]
     listed = columns([(f"  {escape(name)}", size(count), state) for name, count, state in files], right=(1,))
     data = {
@@ -144,8 +144,8 @@ def _program(space: Workspace, directory: Path) -> Outcome:
         "directory": str(directory),
         "target": manifest.target,
         "entry": manifest.data.get("entry", ""),
-        "inputs": [{"name": n, "type": t} for n, t in _ports(manifest.signature.inputs)],
-        "outputs": [{"name": n, "type": t} for n, t in _ports(manifest.signature.outputs)],
+        "inputs": ports_data(manifest.signature.inputs),
+        "outputs": ports_data(manifest.signature.outputs),
         "memory": dict(memory),
         "files": [{"name": name, "bytes": count, "state": state} for name, count, state in files],
     }
@@ -184,10 +184,6 @@ def _state(path: Path, expected: str | None) -> str:
         return "as built" if file_sha256(path) == expected else "changed"
     except OSError as problem:
         return f"not readable: {problem.strerror}"
-
-
-def _ports(ports: Iterable[Port]) -> list[tuple[str, str]]:
-    return [(p.name, str(p.type)) for p in ports]
 
 
 def _no_effect(flag: str, reason: str) -> Exception:

@@ -251,8 +251,8 @@ def _course(
     size = batch_size(program.arguments)
     with terminal.progress() as progress:
         progress.at("reading the data")
-        data = read_data(files, program.arguments, program.classes)
-        judged = read_data(validation, program.arguments, program.classes) if validation else None
+        data = read_data(files, program.arguments)
+        judged = read_data(validation, program.arguments) if validation else None
     if not terminal.quiet:
         terminal.tell(*data.notes, *(judged.notes if judged else ()))
     if fraction is not None:

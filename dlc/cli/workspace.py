@@ -127,7 +127,7 @@ class Workspace:
 
         source = self.source(choice.model)
         frontend, _ = self.reader(source, choice, forward=forward)
-        graph = frontend.parse(source, Report())
+        graph = frontend.graph(source, Report())
         if not choice.by or forward:
             return graph
         own = [text for text in choice.settings if parse_setting(text)[0] == "gradient"]
@@ -142,7 +142,7 @@ class Workspace:
         from dlc.report import Report
 
         prepared, report = self.prepare(choice), Report()
-        state: Any = prepared.frontend.parse(prepared.source, report)
+        state: Any = prepared.frontend.graph(prepared.source, report)
         stages = [step.stage for step in prepared.recipe.steps]
         for stage in stages[: 1 + max((k for k, s in enumerate(stages) if s.computes_other), default=-1)]:
             state = stage.run(state, report)

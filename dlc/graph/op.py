@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
 import numpy as np
 
+from dlc.allowed import Demand
 from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, element_type, kernel_of
 from dlc.kernel.nest import Kernel, Param
@@ -136,6 +137,14 @@ class Op:
     def expand(self) -> Op | None:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
+
+    def demands(self) -> Mapping[str, Demand]:
+        """Operand fields whose elements choose something, as subscripts do, with what they may be.
+
+        An op that says so speaks for its expansion too. Nothing depends on it but the declared range of inputs
+        (`Input.allowed`): whatever an index is, no op leaves its tensors.
+        """
+        return {}
 
     def overwrites(self) -> tuple[tuple[int, int], ...]:
         """(operand, result) of an op that runs that may be one memory: it reads all there before it writes any."""

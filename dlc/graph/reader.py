@@ -71,13 +71,25 @@ class GraphReader:
         tokens.expect(":")
         of = read_type(tokens)
         role = ROLES[0]
-        if tokens.current.kind == "word":
+        if tokens.current.kind == "word" and not tokens.peek("in"):
             word = tokens.take()
             if word.text not in ROLES:
                 raise tokens.fail(f"unknown role '{word.text}'", word.offset, did_you_mean(word.text, ROLES, "roles"))
             role = ROLES[ROLES.index(word.text)]
-        self._values[name] = made = self._starting(Input(title, of, role))
+        self._values[name] = made = self._restricted(self._starting(Input(title, of, role)))
         return made
+
+    def _restricted(self, made: Input) -> Input:
+        """The input with what its integers may be, if that stands behind it."""
+        tokens = self._tokens
+        if not tokens.accept("in"):
+            return made
+        at = tokens.current.offset
+        text = self._attributes.string()
+        try:
+            return Input(made.name, made.of, made.role, made.initial, text)
+        except ValueError as e:
+            raise tokens.fail(str(e), at) from e
 
     def _starting(self, made: Input) -> Input:
         """The input with what it starts with, if that stands behind it."""

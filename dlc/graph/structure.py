@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from dlc.allowed import Allowed
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, ShapeError, comp, grid
@@ -21,12 +22,14 @@ class Input(Op):
     """A value from outside: data of a call, or a weight, state or label of a training step.
 
     `initial` is what a weight or state starts with, a tensor or one value for every element; None where nobody knows.
+    `allowed` is what its integers may be because something is chosen by them, as `Allowed.text`; "" is anything.
     """
 
     name: str
     of: Type
     role: Role = "data"
     initial: Tensor | bool | int | float | None = None
+    allowed: str = ""
 
     def __post_init__(self) -> None:
         if self.initial is not None and not isinstance(self.initial, Tensor):
@@ -36,7 +39,14 @@ class Input(Op):
     def derive_types(self) -> tuple[Type, ...]:
         if isinstance(self.initial, Tensor) and self.initial.type != self.of:
             raise ShapeError(f"input {self.name} is {self.of}, its initial value {self.initial.type}")
+        if self.allowed and not Allowed.parse(self.allowed).fits(self.of):
+            raise ShapeError(f"input {self.name} is {self.of}, which cannot be restricted to {self.allowed}")
         return (self.of,)
+
+    @property
+    def range(self) -> Allowed | None:
+        """`allowed`, read; None for anything."""
+        return Allowed.parse(self.allowed) if self.allowed else None
 
     def evaluate(self, *args: Array) -> Any:
         raise ValueError(f"input {self.name} has no value")

@@ -11,8 +11,9 @@
 
 Types are derived, so they are not written; a call is written as its kernel's name; behind `|` stand the nodes of the
 source model that an op came from; `workspace` tells the bytes that a kernel works in. An input tells its role and what
-it starts with: `"w": f32[2] weight = 0.0`; a constant that is a parameter has a `name`. Small constants stand in the
-text, large ones by digest; reading those back needs a `tensors` function that finds them.
+it starts with: `"w": f32[2] weight = 0.0`, or what its integers may be: `"ids": i64[8] in "index -10..9"`; a constant
+that is a parameter has a `name`. Small constants stand in the text, large ones by digest; reading those back needs a
+`tensors` function that finds them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def print_graph(graph: Graph, origins: bool = False) -> str:
                 kernels[value.digest] = f"@k{len(kernels)}"
                 lines.append(print_kernel(value, kernels[value.digest]))
     names = {op.digest: f"%{k}" for k, op in enumerate((*graph.inputs, *_rest(graph)))}
-    inputs = ", ".join(f"{names[i.digest]} {quote(i.name)}: {i.of}{_role(i)}{_initial(i)}" for i in graph.inputs)
+    inputs = ", ".join(f"{names[i.digest]} {_print_input(i)}" for i in graph.inputs)
     lines.append(f"graph({inputs}) {{")
     for op in _rest(graph):
         told = f" | {' '.join(quote(n) for n in graph.origin(op))}" if origins and graph.origin(op) else ""
@@ -72,12 +73,10 @@ def _rest(graph: Graph) -> list[Op]:
     return [op for op in graph.ops if op.digest not in declared]
 
 
-def _role(i: Input) -> str:
-    return "" if i.role == "data" else f" {i.role}"
-
-
-def _initial(i: Input) -> str:
-    return "" if i.initial is None else f" = {_print_attr(i.initial, {})}"
+def _print_input(i: Input) -> str:
+    role = "" if i.role == "data" else f" {i.role}"
+    initial = "" if i.initial is None else f" = {_print_attr(i.initial, {})}"
+    return f"{quote(i.name)}: {i.of}{role}{initial}{f' in {quote(i.allowed)}' if i.allowed else ''}"
 
 
 def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> str:

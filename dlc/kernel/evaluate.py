@@ -51,7 +51,7 @@ def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array], functions: F
     if nest.points == 0:
         return
     if not nest.axes:
-        _run_slab(_Points(kernel, env, {}, functions), nest, ())
+        _run_slab(Points(kernel, env, {}, functions), nest, ())
         return
     outer, *inner = nest.axes
     per_outer = max(1, nest.points // outer.extent)
@@ -64,10 +64,10 @@ def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array], functions: F
         stop = min(start + step, outer.extent)
         grid = {outer: np.arange(start, stop).reshape([-1] + [1] * (rank - 1)), **fixed}
         shape = (stop - start, *(a.extent for a in inner))
-        _run_slab(_Points(kernel, env, grid, functions), nest, shape)
+        _run_slab(Points(kernel, env, grid, functions), nest, shape)
 
 
-def _run_slab(interpreter: _Points, nest: Nest, shape: tuple[int, ...]) -> None:
+def _run_slab(interpreter: Points, nest: Nest, shape: tuple[int, ...]) -> None:
     out = interpreter.env[nest.out]
     value = np.broadcast_to(interpreter.value(nest.body, interpreter.kernel.tensors[nest.out].dtype), shape)
     index = tuple(np.broadcast_to(interpreter.index(i), shape) for i in nest.index)
@@ -116,14 +116,21 @@ class Interpreter:
 
     def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
         """The value of a function."""
-        scalar, function = SCALARS[fn], self.functions[fn]
+        dtypes = self.literal_dtypes(fn, args, like)
+        if SCALARS[fn].rule == "select":
+            return self.select(args, dtypes[-1])
+        return np.asarray(self.functions[fn](*map(self.value, args, dtypes)))
+
+    def literal_dtypes(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> tuple[DType | None, ...]:
+        """What a literal would be in the place of each argument of a function."""
+        scalar = SCALARS[fn]
         if scalar.to is not None:
             (x,) = args
-            return function(self.value(x, converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None))
+            return (converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None,)
         if scalar.rule == "select":
-            return self.select(args, self._common(args[1:]) or like)
-        inner = self._common(args) or (None if scalar.rule == "bool" else like)
-        return np.asarray(function(*(self.value(a, inner) for a in args)))
+            inner = self._common(args[1:]) or like
+            return None, inner, inner
+        return (self._common(args) or (None if scalar.rule == "bool" else like),) * len(args)
 
     def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
         """The second or third argument, as the first says."""
@@ -134,16 +141,17 @@ class Interpreter:
         return next((d for a in args if (d := self.dtype(a)) is not None), None)
 
 
-class _Points(Interpreter):
+class Points(Interpreter):
     """The points of one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
 
     def __init__(
-        self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array], functions: Functions
+        self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array], functions: Functions = _PLAIN
     ) -> None:
         self.kernel, self.env, self._grid, self.functions = kernel, env, grid, functions
         self._dtypes: dict[int, DType | None] = {}  # by identity: the expressions outlive this
 
     def index(self, e: Expr) -> Array:
+        """A subscript, as i64."""
         return np.asarray(self.value(e, None)).astype(np.int64, copy=False)
 
     def leaf(self, e: Expr) -> Array:

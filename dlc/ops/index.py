@@ -6,10 +6,12 @@ subscripts come from the user's input, and no input may make a program read outs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from dlc.allowed import Demand
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
@@ -52,6 +54,9 @@ class Gather(Op):
         place = _place(indices[j], x.shape[self.axis])
         return comp((*before, *j, *after), x[(*before, place, *after)])
 
+    def demands(self) -> Mapping[str, Demand]:
+        return {"indices": Demand.rows(self.x.shape[self.axis])}
+
     def evaluate(self, *args: Array) -> Any:
         return np.take(args[0], _valid(args[1], args[0].shape[self.axis]), self.axis)
 
@@ -75,6 +80,9 @@ class GatherElements(Op):
         i = grid(indices.shape)
         place = _place(indices[i], x.shape[self.axis])
         return comp(i, x[tuple(place if d == self.axis else a for d, a in enumerate(i))])
+
+    def demands(self) -> Mapping[str, Demand]:
+        return {"indices": Demand.rows(self.x.shape[self.axis])}
 
     def evaluate(self, *args: Array) -> Any:
         x, indices = args
@@ -103,6 +111,10 @@ class GatherNd(Op):
         rest = grid(x.shape[self.batch + width :], "r")
         places = [_place(indices[(*j, k)], x.shape[self.batch + k]) for k in range(width)]
         return comp((*j, *rest), x[(*j[: self.batch], *places, *rest)])
+
+    def demands(self) -> Mapping[str, Demand]:
+        width = self.indices.shape[-1]
+        return {"indices": Demand.rows(*self.x.shape[self.batch : self.batch + width])}
 
     def evaluate(self, *args: Array) -> Any:
         x, indices = args
@@ -177,6 +189,9 @@ class ScatterNd(Op):
         places = [_place(indices[(*j, k)], x.shape[k]) for k in range(width)]
         return _scattered(x, (*places, *rest), (*j, *rest), updates[(*j, *rest)], self.reduce)
 
+    def demands(self) -> Mapping[str, Demand]:
+        return {"indices": Demand.rows(*self.x.shape[: self.indices.shape[-1]])}
+
 
 class ScatterElements(Op):
     """y = x with y[i…], subscript `axis` replaced by indices[i…], replaced by (or combined with) updates[i…].
@@ -200,6 +215,9 @@ class ScatterElements(Op):
         place = _place(indices[i], x.shape[self.axis])
         index = tuple(place if d == self.axis else a for d, a in enumerate(i))
         return _scattered(x, index, i, updates[i], self.reduce)
+
+    def demands(self) -> Mapping[str, Demand]:
+        return {"indices": Demand.rows(self.x.shape[self.axis])}
 
 
 def _scattered(x: Any, index: tuple[Expr, ...], axes: tuple[Axis, ...], body: Expr, reduce: str) -> tuple[Comp, Comp]:

@@ -18,6 +18,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal
 
+from dlc.allowed import Allowed, classes, everywhere
 from dlc.graph.tensor import Tensor
 from dlc.interfaces import Port
 from dlc.plan import Plan
@@ -64,6 +65,12 @@ class Classes:
     """0 … count - 1."""
     ignore: int | None = None
     """One more, of rows that do not count."""
+
+    @property
+    def allowed(self) -> Allowed | None:
+        """The same as what the elements of an input may be; None where there is nothing that they may be."""
+        found = classes(self.count, self.ignore)
+        return everywhere(found, "label") if found else None
 
 
 def _nothing() -> Mapping[str, int | str]:

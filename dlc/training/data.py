@@ -20,7 +20,6 @@ from dlc.types import Array
 
 if TYPE_CHECKING:
     from dlc.interfaces import Port
-    from dlc.training.bundle import Classes
 
 _BLOCK = 1 << 22
 """Bytes that are looked at together."""
@@ -68,17 +67,16 @@ def batch_size(arguments: Sequence[Port]) -> int:
     return size
 
 
-def read_data(files: Sequence[str], arguments: Sequence[Port], classes: Classes | None) -> DataSet:
+def read_data(files: Sequence[str], arguments: Sequence[Port]) -> DataSet:
     """The data set in files, every value checked.
 
     Args:
         files: `FILE.npz` or `NAME=FILE.npy`.
-        arguments: What the program takes, the labels last.
-        classes: What labels may be.
+        arguments: What the program takes, the labels last, with what indices and labels may be.
 
     Raises:
         DlcError: (USAGE) with everything that does not fit: arrays that are missing, of another shape or of a type
-            that cannot be converted safely, of different numbers of rows, NaN, labels that are none.
+            that cannot be converted safely, of different numbers of rows, NaN, indices and labels that are none.
     """
     size, names = batch_size(arguments), [p.name for p in arguments]
     stored = stored_arrays(files, names)
@@ -98,11 +96,10 @@ def read_data(files: Sequence[str], arguments: Sequence[Port], classes: Classes 
     problems += _uneven(columns)
     if problems:
         raise DlcError(*problems, exit_code=ExitCode.USAGE)
-    label = columns[-1]
     h = sha256()
     for c in columns:
         h.update(f"{c.port.name}\0{c.port.type}\0{c.array.dtype}\0{c.array.shape}\0".encode())
-        wrong, told = _scan(c, classes if c is label else None, h)
+        wrong, told = _scan(c, h)
         problems += wrong
         notes += told
     if problems:
@@ -141,25 +138,38 @@ def _uneven(columns: Sequence[Column]) -> tuple[Diagnostic, ...]:
     return ()
 
 
-def _scan(c: Column, classes: Classes | None, h: Any) -> tuple[list[Diagnostic], list[Diagnostic]]:
+def _scan(c: Column, h: Any) -> tuple[list[Diagnostic], list[Diagnostic]]:
     """(errors, notes) about the values of a column, at most one of each kind; its content is added to the digest."""
     wrong: dict[str, Diagnostic] = {}
     notes: dict[str, Diagnostic] = {}
     for first, block in _blocks(c.array):
         h.update(np.ascontiguousarray(block).view(np.uint8).data if block.size else b"")
         checks = [("not-a-number", _nan(block), "is not a number"), ("bad-value", c.lost(block), c.losing)]
-        if classes is not None:
-            known = (block >= 0) & (block < classes.count)
-            if classes.ignore is not None:
-                known |= block == classes.ignore
-            besides = f" or {classes.ignore}, which does not count" if classes.ignore is not None else ""
-            checks.append(("bad-label", ~known, f"is no label: labels are 0 to {classes.count - 1}{besides}"))
+        checks += _out_of_range(c.port, block)
         for code, bad, why in checks:
             if code not in wrong and bad is not None and bad.any():
                 wrong[code] = _at(c, first, block, bad, code, why)
         if "infinite" not in notes and block.dtype.kind == "f" and (bad := np.isinf(block)).any():
             notes["infinite"] = _at(c, first, block, bad, "infinite", "may make the loss infinite", "warning")
     return list(wrong.values()), list(notes.values())
+
+
+def _out_of_range(port: Port, block: Array) -> Iterator[tuple[str, Array, str]]:
+    """(code, which elements, why) of what the program would refuse, whichever batch the rows come into.
+
+    What depends on the place in a batch is left to the step.
+    """
+    if port.allowed is None:
+        return
+    for part in port.allowed.parts:
+        if part.box and part.box[0] != (0, port.type.shape[0]):
+            continue
+        rows = (slice(None), *part.slices[1:])
+        if (bad := part.wrong(block[rows])) is not None:
+            found = np.zeros(block.shape, np.bool_)
+            found[rows] = bad
+            code, why = port.allowed.refusal(part)
+            yield code, found, why
 
 
 def _blocks(array: Array) -> Iterator[tuple[int, Array]]:

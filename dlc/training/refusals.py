@@ -4,31 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from dlc.diagnostics import DlcError, ExitCode, error, quote
-from dlc.training.bundle import Classes
-from dlc.types import Array
-
-
-def wrong_labels(labels: Array, classes: Classes) -> Array:
-    """Which labels are no classes: bool, of their shape."""
-    wrong = (labels < 0) | (labels >= classes.count)
-    return np.asarray(wrong if classes.ignore is None else wrong & (labels != classes.ignore))
-
-
-def bad_label(name: str, labels: Array, classes: Classes) -> DlcError:
-    """The first label that is no class."""
-    wrong = wrong_labels(labels, classes)
-    at = tuple(int(k) for k in np.unravel_index(int(np.argmax(wrong)), labels.shape))
-    besides = "" if classes.ignore is None else f", or {classes.ignore} for what does not count"
-    return error(
-        "bad-label",
-        f"{quote(name)}: {labels[at]} at [{','.join(map(str, at))}] is no label: labels are 0 to "
-        f"{classes.count - 1}{besides}",
-        help="number classes from 0; nothing has changed",
-        exit_code=ExitCode.USAGE,
-    )
+from dlc.diagnostics import DlcError, ExitCode, error
 
 
 def not_finite(loss: float, updates: str) -> DlcError:

@@ -108,7 +108,9 @@ def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step:
 def compared(model: Trained, prediction: int, recipe: Recipe) -> tuple[Input, Op]:
     """The input of the labels, and the loss of an output, by its index."""
     value = model.outputs[prediction]
-    labels = Input(recipe.label, recipe.loss.labels(value.type), "label")
+    of, classes = recipe.loss.labels(value.type), recipe.loss.classes(value.type)
+    allowed = classes.allowed if classes is not None else None
+    labels = Input(recipe.label, of, "label", allowed=allowed.text if allowed else "")
     return labels, recipe.loss.value(value, labels)
 
 

@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 
 from dlc.graph import Call, Input, Op, evaluate_ops
-from dlc.kernel.evaluate import Array, _Points  # pyright: ignore[reportPrivateUsage]
+from dlc.kernel.evaluate import Array, Points
 from dlc.kernel.expr import Expr, loads
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
@@ -119,7 +119,7 @@ def _run_scattered(kernel: Kernel, nest: Nest, env: Mapping[str, Array], random:
         if not points.size:
             continue
         places = np.unravel_index(points, extents) if extents else ()
-        inside = _Points(kernel, env, dict(zip(nest.axes, places, strict=True)), _Points.functions)
+        inside = Points(kernel, env, dict(zip(nest.axes, places, strict=True)))
         keep = np.ones(points.shape, bool)
         if nest.where is not None:
             keep = np.broadcast_to(inside.value(nest.where, None), points.shape)
@@ -206,7 +206,7 @@ def _reads_where_it_writes(kernel: Kernel, over: list[bool]) -> bool:
     for nest in (kernel.nests[k] for k in readers if k in writers):
         points = np.random.default_rng(0).integers(0, nest.points, 1000)
         places = np.unravel_index(points, tuple(a.extent for a in nest.axes))
-        inside = _Points(kernel, {}, dict(zip(nest.axes, places, strict=True)), _Points.functions)
+        inside = Points(kernel, {}, dict(zip(nest.axes, places, strict=True)))
 
         written = _addresses(inside, nest.index, result.shape, points.size)
         for load in (x for e in nest.exprs() for x in loads(e) if x.param in names):
@@ -216,7 +216,7 @@ def _reads_where_it_writes(kernel: Kernel, over: list[bool]) -> bool:
     return True
 
 
-def _addresses(inside: _Points, index: tuple[Expr, ...], shape: tuple[int, ...], count: int) -> Array:
+def _addresses(inside: Points, index: tuple[Expr, ...], shape: tuple[int, ...], count: int) -> Array:
     found = [np.broadcast_to(inside.index(i), (count,)) for i in index]
     return np.ravel_multi_index(found, shape)
 

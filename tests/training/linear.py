@@ -37,7 +37,8 @@ class Linear:
         self.classes = Classes(classes, ignore) if self._is_classes else None
         x = Port("x", Type(DTYPES[dtype], (batch, *shape)))
         out = Port("scores", Type(DTYPES["f32"], (batch, classes)))
-        y = Port("y", Type(DTYPES["i64"], (batch,)) if self._is_classes else out.type)
+        of = Type(DTYPES["i64"], (batch,)) if self._is_classes else out.type
+        y = Port("y", of, self.classes.allowed if self.classes else None)
         self.signature = Signature((x,), (out,))
         self.arguments = (x, y)
         self.facts: Mapping[str, int | str] = {"loss": loss, "optimizer": "sgd", "accumulate": accumulate}

@@ -16,7 +16,7 @@ Start = Callable[..., Run]
 
 def data_of(program: Linear, path: Path, arrays: dict[str, Array] | None = None) -> DataSet:
     save(path, **(arrays or blobs(ROWS)))
-    return read_files([str(path)], program.arguments, program.classes)
+    return read_files([str(path)], program.arguments)
 
 
 def weights(run: Run) -> bytes:

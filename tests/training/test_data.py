@@ -4,6 +4,7 @@ import io
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +20,17 @@ from dlc.training.shuffle import permutation
 from dlc.types import DTYPES, Array, Type
 
 X = Port("x", Type(DTYPES["f32"], (4, 1, 2)))
-Y = Port("y", Type(DTYPES["i64"], (4,)))
-CLASSES = Classes(3)
+Y = Port("y", Type(DTYPES["i64"], (4,)), Classes(3).allowed)
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., DataSet]:
     """`read(x=…, y=…)` through an .npz."""
 
-    def call(*ports: Port, classes: Classes | None = CLASSES, packed: bool = False, **arrays: Array) -> DataSet:
+    def call(*ports: Port, packed: bool = False, **arrays: Array) -> DataSet:
         path = tmp_path / "data.npz"
         write(path, packed, arrays)
-        return read_data([str(path)], ports or (X, Y), classes)
+        return read_data([str(path)], ports or (X, Y))
 
     return call
 
@@ -69,7 +69,7 @@ def test_rows_are_what_numpy_loads(read: Read, packed: bool, order: str) -> None
 def test_npy_files(tmp_path: Path) -> None:
     for name, array in good().items():
         np.save(tmp_path / f"{name}_train.npy", array)
-    data = read_data([f"x={tmp_path}/x_train.npy", f"y={tmp_path}/y_train.npy"], (X, Y), CLASSES)
+    data = read_data([f"x={tmp_path}/x_train.npy", f"y={tmp_path}/y_train.npy"], (X, Y))
     assert data.rows == 6
     np.testing.assert_array_equal(data.batch(np.array([3]))["x"], good()["x"][3:4])
 
@@ -104,7 +104,7 @@ def test_converted_or_refused(
     else:
         fits = fits and [int(v) for v in moved if np.isfinite(v)] == [int(v) for v in array if np.isfinite(v)]
     try:
-        data = read_data([str(path)], (port,), None)
+        data = read_data([str(path)], (port,))
     except DlcError as problem:
         assert not fits, str(problem)
         assert codes(problem)[0] in ("wrong-array", "bad-value")
@@ -122,7 +122,7 @@ def test_dimensions_of_size_one(read: Read) -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_several_labels_a_row(read: Read, nested: bool) -> None:
-    x, y = Port("x", Type(DTYPES["i64"], (2, 3))), Port("y", Type(DTYPES["i64"], (6,)))
+    x, y = Port("x", Type(DTYPES["i64"], (2, 3))), replace(Y, type=Type(DTYPES["i64"], (6,)))
     labels = np.arange(15) % 3
     data = read(x, y, x=np.arange(15).reshape(5, 3), y=labels.reshape(5, 3) if nested else labels)
     batch = data.batch(np.array([4, 1]))
@@ -179,9 +179,10 @@ def test_refused(read: Read, name: str) -> None:
 
 
 def test_a_label_that_does_not_count(read: Read) -> None:
-    assert read(classes=Classes(3, -100), **spoilt("y", (1,), -100)).rows == 6
-    with pytest.raises(DlcError, match=r"labels are 0 to 2 or -100, which does not count"):
-        read(classes=Classes(3, -100), **spoilt("y", (1,), -1))
+    y = replace(Y, allowed=Classes(3, -100).allowed)
+    assert read(X, y, **spoilt("y", (1,), -100)).rows == 6
+    with pytest.raises(DlcError, match=r"labels are 0 to 2, or -100 for what does not count"):
+        read(X, y, **spoilt("y", (1,), -1))
 
 
 def test_infinite_values_and_unused_arrays_are_told(read: Read) -> None:
@@ -235,18 +236,18 @@ EVIL = {
 @pytest.mark.parametrize("compress", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"])
 def test_hostile_arrays(tmp_path: Path, name: str, compress: int) -> None:
     with pytest.raises(DlcError, match="unreadable-file"):
-        read_data(npz(tmp_path, EVIL[name], compress), (X,), None)
+        read_data(npz(tmp_path, EVIL[name], compress), (X,))
     path = tmp_path / "evil.npy"
     path.write_bytes(EVIL[name])
     with pytest.raises(DlcError, match="unreadable-file"):
-        read_data([f"x={path}"], (X,), None)
+        read_data([f"x={path}"], (X,))
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlc.training.arrays._memory", lambda: 1 << 20)
     content = header("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1, 2)}") + bytes(8_000_000)
     with pytest.raises(DlcError, match=r"unpacks to 8,000,000 bytes, and 1,048,576 are free") as caught:
-        read_data(npz(tmp_path, content, zipfile.ZIP_DEFLATED), (X,), None)
+        read_data(npz(tmp_path, content, zipfile.ZIP_DEFLATED), (X,))
     assert caught.value.exit_code == ExitCode.LIMIT
 
 
@@ -261,7 +262,7 @@ def test_damage_never_ends_in_anything_but_an_error(
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content)
     try:
-        found = read_data([str(path)], (X, Y), CLASSES)
+        found = read_data([str(path)], (X, Y))
     except DlcError:
         return
     # What zip leaves unprotected are names and times: values are those that were written.
@@ -286,7 +287,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str]
     Path("data.csv").write_text("1,2\n")
     Path("folder.npz").mkdir()
     with pytest.raises(DlcError) as caught:
-        read_data(files, (X, Y), CLASSES)
+        read_data(files, (X, Y))
     assert text in str(caught.value)
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from dlc.allowed import Demand
 from dlc.graph.op import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Add, Mul, Neg, Where
-from dlc.ops.loss.labels import PickLabel, check_labels, check_weights, counted, label_type, over_classes, row_weights
+from dlc.ops.loss.labels import (
+    PickLabel,
+    check_labels,
+    check_weights,
+    counted,
+    label_demands,
+    label_type,
+    over_classes,
+    row_weights,
+)
 from dlc.ops.loss.reduction import check_alike, reduced
 from dlc.ops.loss.softmax import LabelCrossEntropy, TargetCrossEntropy
 from dlc.ops.pointwise import normalized, scalar
@@ -36,6 +48,9 @@ class CrossEntropy(Op):
             return reduced(self._of_probabilities(), self.reduction)
         rows = row_weights(self.scores, self.labels, self.weights, self.axis, self.ignore_index)
         return reduced(self._of_labels(rows), self.reduction, rows)
+
+    def demands(self) -> Mapping[str, Demand]:
+        return label_demands(self.labels, self.scores, self.axis, self.ignore_index)
 
     def _of_labels(self, rows: Op | None) -> Op:
         s = self.label_smoothing
@@ -88,3 +103,6 @@ class NegativeLogLikelihood(Op):
         loss = Neg(PickLabel(self.x, self.labels, axis=self.axis, ignore_index=self.ignore_index))
         weighted = loss if self.weights is None or rows is None else Mul(loss, rows)
         return reduced(weighted, self.reduction, rows)
+
+    def demands(self) -> Mapping[str, Demand]:
+        return label_demands(self.labels, self.x, self.axis, self.ignore_index)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dlc.allowed import Demand
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid
@@ -46,6 +47,13 @@ def check_labels(labels: Type, scores: Type, axis: int) -> None:
         raise ShapeError(f"labels must be integers, not {labels.dtype}")
     if labels.shape != expected.shape:
         raise ShapeError(f"labels {labels} of scores {scores} must have the shape {list(expected.shape)}")
+
+
+def label_demands(labels: Op, scores: Op, axis: int, ignore_index: int | None = None) -> Mapping[str, Demand]:
+    """What an op with a field `labels` says of integer ones; probabilities may be anything."""
+    if labels.dtype.is_float:
+        return {}
+    return {"labels": Demand.labels(scores.shape[normalized(axis, len(scores.shape))], ignore_index)}
 
 
 def with_classes(rows: Op, scores: Op, axis: int) -> Op:
@@ -119,6 +127,9 @@ class PickLabel(Op):
         if self.ignore_index is not None:
             picked = select(apply("eq", label, self.ignore_index), literal(0, x.dtype), picked)
         return comp(rows, picked)
+
+    def demands(self) -> Mapping[str, Demand]:
+        return label_demands(self.labels, self.x, self.axis, self.ignore_index)
 
     def evaluate(self, *args: Array) -> Any:
         x, labels = args[0], args[1].astype(np.int64)

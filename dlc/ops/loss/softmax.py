@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dlc.allowed import Demand
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, And, Cast, Equal, IsInf, Mul, Neg, Sub, Where
-from dlc.ops.loss.labels import LabelMask, PickLabel, check_labels, counted, label_type, with_classes
+from dlc.ops.loss.labels import LabelMask, PickLabel, check_labels, counted, label_demands, label_type, with_classes
 from dlc.ops.loss.reduction import check_alike
 from dlc.ops.normalize import LogSoftmax, Softmax
 from dlc.ops.pointwise import normalized, scalar
@@ -35,6 +36,9 @@ class LabelCrossEntropy(Op):
         every = ReduceSum(log, axes=(self._axis,))
         mixed = Add(Mul(picked, self._number(1 - self.label_smoothing)), Mul(every, self._number(self._share)))
         return Neg(Where(counted(self.labels, self._classes, self.ignore_index), mixed, picked))
+
+    def demands(self) -> Mapping[str, Demand]:
+        return label_demands(self.labels, self.scores, self.axis, self.ignore_index)
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         # g · (p - q) with q the smoothed labels: no small differences of large numbers, and p shares its parts with the

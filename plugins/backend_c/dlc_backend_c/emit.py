@@ -10,6 +10,7 @@ from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values, template_values
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import Program, main_text
+from dlc_backend_c.ranges import range_names
 from dlc_backend_c.target import target_for
 from dlc_backend_c.weights import write_weights
 
@@ -48,6 +49,7 @@ def _header_values(program: Program) -> dict[str, object]:
     return {
         **template_values(package),
         "inputs": program.inputs,
+        "checked": bool(range_names(package, program.inputs)),
         "outputs": program.outputs,
         "aliases": program.body.plan.signature.aliases,
         "parameters": parameters,

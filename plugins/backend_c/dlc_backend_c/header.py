@@ -9,7 +9,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
+from dlc.allowed import Allowed
+from dlc.types import i64
 from dlc_backend_c.names import c_comment, c_string
+from dlc_backend_c.spelling import literal
 
 _CTYPES: Mapping[str, str] = {
     "f32": "float",
@@ -39,11 +42,19 @@ class CPort:
     bytes: int
     align: int
     """Bytes that the buffer's address is a multiple of."""
+    allowed: Allowed | None = None
+    """What its integers may be; None: anything."""
 
     @property
     def macro(self) -> str:
         """The middle of the port's macros: INPUT_0."""
         return f"{self.direction.upper()}_{self.index}"
+
+    @property
+    def range(self) -> tuple[str, str] | None:
+        """Smallest and largest element as constants in C, where they are the same for all elements."""
+        whole = self.allowed.whole if self.allowed else None
+        return (literal(whole.intervals[0][0], i64), literal(whole.intervals[-1][1], i64)) if whole else None
 
 
 def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPort, ...], tuple[CPort, ...]]:
@@ -52,7 +63,8 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
     def port(direction: str, k: int, p: Port) -> CPort:
         of = p.type
         ctype = _CTYPES[of.dtype.name]
-        return CPort(direction, k, p.name, str(of), ctype, of.shape, of.size, of.nbytes, of.dtype.itemsize)
+        sizes = of.size, of.nbytes, of.dtype.itemsize
+        return CPort(direction, k, p.name, str(of), ctype, of.shape, *sizes, p.allowed)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

@@ -20,7 +20,13 @@ from dlc_backend_c import manifest
 from dlc_backend_c.opening import open_library
 
 _ALIGN = 64
-_ERRORS = {1: "a buffer is absent", 2: "a buffer is misaligned", 3: "the weights are missing"}
+_ERRORS = {
+    1: "a buffer is absent",
+    2: "a buffer is misaligned",
+    3: "the weights are missing",
+    4: "a label is no class",
+    7: "an index is out of range",
+}
 _ORDINARY = "int {p}_run(const void *const *, void *const *, void *);"
 _TRAINING = """
 typedef struct {{

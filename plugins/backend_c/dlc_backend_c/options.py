@@ -27,6 +27,9 @@ class Options(Configurable):
     )
     prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
     arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")
+    check: Literal["none", "inputs"] = option(
+        "none", "what functions check of the values they are given: nothing, or that indices are in range"
+    )
     flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own", runs=True)
     jobs: int = option(0, "compilers that run at the same time; 0: as many as the build runs", low=0)
 

@@ -6,6 +6,7 @@ from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
+from dlc_backend_c.ranges import range_checks, range_function, range_names
 from dlc_backend_c.weights import ALIGN
 
 
@@ -24,13 +25,16 @@ class Program:
 def main_text(program: Program) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = program.package
+    ranges = range_names(package, program.inputs)
     lines = [
         *includes(package, *(["string.h"] if program.body.plan.kept else [])),
         *memory(package),
+        *(line for port, name in ranges.items() for line in range_function(name, port)),
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
         "{",
         *_locals(package),
         *_checks(program),
+        *range_checks(package, ranges, program.inputs),
         *program.body.lines,
         f"    return {package.macro}_OK;",
         "}",

@@ -30,6 +30,7 @@ def header_values(training: Training) -> dict[str, object]:
         "inputs": parts["predict"].inputs,
         "outputs": parts["predict"].outputs,
         "label": label,
+        "checked": bool(training.ranges),
         "classes": bundle.classes,
         "loss": next(q for q in step.outputs if q.name == LOSS),
         "prototypes": texts,

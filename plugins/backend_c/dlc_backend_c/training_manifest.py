@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlc import Port
+from dlc.manifest import port_json
 from dlc.training.bundle import Bundle, Place
 from dlc_backend_c.training_program import Part, Training
 
@@ -47,8 +48,4 @@ def _ports(part: Part, direction: str) -> list[dict[str, object]]:
     function, signature = part.function, part.body.plan.signature
     ports: Sequence[Port] = getattr(signature, direction)
     places: Sequence[Place | None] = getattr(function, direction)
-    return [
-        {"name": p.name, "dtype": p.type.dtype.name, "shape": list(p.type.shape)}
-        for p, place in zip(ports, places, strict=True)
-        if place is None
-    ]
+    return [port_json(p) for p, place in zip(ports, places, strict=True) if place is None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from dlc.training.bundle import Bundle, Function, FunctionName, Place, RegionName
 from dlc_backend_c.body import Body
@@ -12,8 +13,9 @@ from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.program import arrays, port_checks
+from dlc_backend_c.ranges import LABELS, label_check, range_checks, range_function, range_names
 from dlc_backend_c.regions import pointers, region_checks
-from dlc_backend_c.training_values import initial_lines, label_check, not_a_number, not_finite, value_functions
+from dlc_backend_c.training_values import initial_lines, not_a_number, not_finite, value_functions
 
 LOSS = "loss"
 STEP = "step"
@@ -68,6 +70,12 @@ class Training:
         """Memory that there is any of."""
         return tuple(r for r in self.bundle.regions if self.bundle.size(r))
 
+    @cached_property
+    def ranges(self) -> Mapping[CPort, str]:
+        """Inputs that are checked if that is asked for, and by which function; labels always are, by another."""
+        inputs = (q for part in self.parts.values() for q in part.inputs if q.name != self.bundle.label)
+        return range_names(self.package, inputs)
+
     @property
     def kept(self) -> tuple[RegionName, ...]:
         """What a checkpoint holds: sums of gradients too, because a checkpoint may be taken between two updates."""
@@ -81,6 +89,7 @@ def training_text(training: Training) -> str:
         *includes(package, "string.h"),
         *memory(package),
         *value_functions(package.prefix, training.bundle, _loss(training)),
+        *_range_functions(training),
         *_init(training),
         *_predict(training),
         *_evaluate(training),
@@ -88,6 +97,17 @@ def training_text(training: Training) -> str:
         *checkpoint_text(package, training.bundle, training.kept),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _range_functions(training: Training) -> list[str]:
+    label = _label(training, training.parts["evaluate"])
+    labels = range_function(f"{training.package.prefix}_{LABELS}", label) if label else []
+    return labels + [line for port, name in training.ranges.items() for line in range_function(name, port)]
+
+
+def _label(training: Training, part: Part) -> CPort | None:
+    """The labels among the arguments of a function, where they are classes."""
+    return next((q for q in part.inputs if q.name == training.bundle.label and q.allowed), None)
 
 
 def _loss(training: Training) -> CPort:
@@ -198,18 +218,19 @@ def _whole_step(training: Training) -> list[str]:
 
 def _running(training: Training, name: str, part: Part, end: str) -> list[str]:
     """`PREFIX_NAME_run`: the function with arrays of pointers."""
-    package, bundle = training.package, training.bundle
+    package = training.package
     p = package.prefix
     trains = name not in ("predict", "evaluate")
     regions: list[RegionName] = [r for r in training.regions if trains or r in part.regions]
     arguments = port_checks((*part.inputs, *part.outputs))
-    label = next((q for q in part.inputs if q.name == bundle.label), None) if name != "predict" else None
+    label = _label(training, part) if name != "predict" else None
     return [
         f"int {p}_{name}_run(const {p}_training *t, const void *const *inputs, void *const *outputs)",
         "{",
         *_locals(package, part),
         *region_checks(package, regions, arena=True, weights=part.body.reads_weights, arguments=arguments),
-        *(label_check(package, label) if bundle.classes and label else []),
+        *(label_check(package, label) if label else []),
+        *range_checks(package, training.ranges, part.inputs),
         *part.body.lines,
         end,
         "}",

@@ -13,14 +13,15 @@ import numpy as np
 from dlc import Port, Signature
 from dlc.calling import in_order
 from dlc.diagnostics import Diagnostic
+from dlc.manifest import port_of_json
 from dlc.training.bundle import Classes
-from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite
+from dlc.training.refusals import no_gradients, no_template, not_finite
 from dlc.types import DTYPES, Array, Type
 from dlc.writing import write_whole
 from dlc_backend_c.library import Library, aligned, succeed
 from dlc_backend_c.training_errors import bad_checkpoint, mixed_gradients, no_checkpoint
 
-_LABEL, _NOT_FINITE, _CHECKPOINT = 4, 5, 6
+_NOT_FINITE, _CHECKPOINT = 5, 6
 """What the functions return."""
 _GRADIENT = ".gradient"
 
@@ -87,12 +88,12 @@ class TrainingModel:
         """
         hook = self._hooks[0] if self._hooks else None
         self._memory().all_reduce = self._library.ffi.NULL if hook is None else hook.callback
-        code, read, written = self._call("train_step", self._step, args, None, inputs)
+        code, _, written = self._call("train_step", self._step, args, None, inputs)
         loss = float(_named(self._step, written)["loss"])
         if hook is not None and hook.failure is not None:
             failure, hook.failure = hook.failure, None
             raise failure
-        self._check(code, read, loss)
+        self._check(code, loss)
         return loss
 
     def notes(self) -> tuple[Diagnostic, ...]:
@@ -101,8 +102,8 @@ class TrainingModel:
 
     def evaluate(self, *args: object, **inputs: object) -> dict[str, Array]:
         """`loss`, which may be infinite or NaN, and the model's outputs on one batch, as at inference."""
-        code, read, written = self._call("evaluate", self._evaluate, args, None, inputs)
-        self._check(code, read, 0.0)
+        code, _, written = self._call("evaluate", self._evaluate, args, None, inputs)
+        self._check(code, 0.0)
         return _named(self._evaluate, written)
 
     def parameters(self) -> dict[str, Array]:
@@ -190,12 +191,7 @@ class TrainingModel:
         placed = in_order(signature.inputs, args)
         return self._library.call(lambda i, o: function(memory, i, o), signature, placed, out, inputs)
 
-    def _check(self, code: int, read: list[Array], loss: float) -> None:
-        if code == _LABEL:
-            label = str(self._library.told["training"]["label"])
-            at = next(k for k, p in enumerate(self.arguments) if p.name == label)
-            assert self.classes is not None
-            raise bad_label(label, read[at], self.classes)
+    def _check(self, code: int, loss: float) -> None:
         if code == _NOT_FINITE:
             raise not_finite(loss, updates=str(self.facts.get("updates", "")))
         succeed(code)
@@ -226,7 +222,7 @@ def _type(told: Mapping[str, Any]) -> Type:
 
 
 def _signature(told: Mapping[str, Any]) -> Signature:
-    inputs, outputs = (tuple(Port(str(p["name"]), _type(p)) for p in told[key]) for key in ("inputs", "outputs"))
+    inputs, outputs = (tuple(map(port_of_json, told[key])) for key in ("inputs", "outputs"))
     return Signature(inputs, outputs)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from dlc.graph import Tensor
 from dlc.training.bundle import Bundle, Place
-from dlc.types import Array, DType, f16, i64
+from dlc.types import Array, DType, f16
 from dlc_backend_c.header import CPort
-from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.spelling import STORAGE, literal
 
 # Unsigned type, bits of the exponent, and a quiet NaN of each float type.
@@ -62,12 +61,6 @@ def _element(value: Array, dtype: DType) -> str:
     return f"{int(value.view(np.uint16))}u" if dtype is f16 else literal(value.item(), dtype)
 
 
-def label_check(package: Package, label: CPort) -> list[str]:
-    """Statements that refuse what is no label."""
-    given = f"(const {label.ctype} *)inputs[{label.index}]"
-    return refuse([f"!{package.prefix}_labels_are_classes({given})"], f"{package.macro}_ERROR_LABEL")
-
-
 def not_finite(prefix: str, loss: CPort) -> str:
     """A condition on a number among the outputs."""
     return f"!{prefix}_finite_{_name(loss)}((const unsigned char *)outputs[{loss.index}], 1)"
@@ -91,7 +84,7 @@ def value_functions(prefix: str, bundle: Bundle, loss: CPort) -> list[str]:
     lines = [line for kind in kinds for line in _finite(prefix, kind)]
     if "update" in bundle.functions:
         lines += _all_finite(prefix, gradients)
-    return lines + _labels(prefix, bundle)
+    return lines
 
 
 def _name(port: CPort) -> str:
@@ -125,30 +118,6 @@ def _all_finite(prefix: str, gradients: Sequence[Place]) -> list[str]:
         "{",
         *([] if calls else ["    (void)gradients;"]),
         f"    return {f'{chr(10)}        && '.join(calls) or '1'};",
-        "}",
-        "",
-    ]
-
-
-def _labels(prefix: str, bundle: Bundle) -> list[str]:
-    if bundle.classes is None:
-        return []
-    port = next(p for p in bundle.arguments if p.name == bundle.label)
-    storage, classes = STORAGE[port.type.dtype], bundle.classes
-    known = "" if classes.ignore is None else f" && label != {literal(classes.ignore, i64)}"
-    outside = f"label < 0 || label >= {literal(classes.count, i64)}"
-    return [
-        f"static int {prefix}_labels_are_classes(const {storage} *labels)",
-        "{",
-        "    size_t i;",
-        "",
-        f"    for (i = 0; i < {port.type.size}; i++) {{",
-        "        const int64_t label = (int64_t)labels[i];",
-        f"        if (({outside}){known}) {{" if known else f"        if ({outside}) {{",
-        "            return 0;",
-        "        }",
-        "    }",
-        "    return 1;",
         "}",
         "",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 import dlc
 import dlc_backend_s2train
 from dlc import Artifact, DlcError, Report, Type
-from dlc.diagnostics import ExitCode, error
+from dlc.allowed import Allowed
+from dlc.diagnostics import ExitCode, error, quote
 from dlc.interfaces import Port, Signature
 from dlc.plan import Plan
 from dlc.training.bundle import Bundle
@@ -103,8 +105,9 @@ def _program(
         _check(plan)
     made = program_of(plans)
     made = with_words(made) if options.isa == "v1" else made
+    told = {**(told or {}), **_ranges(plans)}
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}
-    program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | dict(told or {}))
+    program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | told)
     if problems := verify(program):
         raise AssertionError(f"the program does not pass its own checks: {problems[0].message}")
     if options.emit_ == "frames":
@@ -152,15 +155,33 @@ def memory_of(program: Program) -> dict[str, int]:
 
 
 def signature_of(program: Program, entry: Entry) -> Signature:
-    """How an entry is called: floats as f32, labels as i64; weights stay in the device."""
+    """How an entry is called: floats as f32, labels as i64; weights stay in the device. Raises DlcError."""
+    allowed = ranges_of(program)
 
     def port(name: str, tensor: int) -> Port:
         view = program.tensors[tensor]
         dtype: DType = i64 if view.element is Element.INT32 else f32
-        return Port(name, Type(dtype, view.shape))
+        of = Type(dtype, view.shape)
+        if name in allowed and not allowed[name].fits(of):
+            raise error("bad-s2t", f"input {quote(name)} is {of}, which cannot be restricted to {allowed[name].text}")
+        return Port(name, of, allowed.get(name))
 
     given, made = (*entry.inputs, *entry.labels), entry.outputs
     return Signature(tuple(port(*g) for g in given), tuple(port(*m) for m in made))
+
+
+def _ranges(plans: Mapping[str, Plan]) -> dict[str, str]:
+    """What inputs may be, by name, as the program's meta data tell it."""
+    found = {i.name: i.allowed for plan in plans.values() for i in plan.graph.inputs if i.allowed}
+    return {"ranges": json.dumps(found, sort_keys=True)} if found else {}
+
+
+def ranges_of(program: Program) -> dict[str, Allowed]:
+    """The inverse; raises DlcError where the meta data hold something else."""
+    try:
+        return {name: Allowed.parse(text) for name, text in json.loads(program.meta.get("ranges", "{}")).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+        raise error("bad-s2t", f"the program does not say what its inputs may be: {problem}") from None
 
 
 def _check(plan: Plan) -> None:

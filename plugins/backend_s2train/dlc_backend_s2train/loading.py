@@ -63,9 +63,9 @@ def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature])
         raise _unusable(source, "its meta data tell numbers of classes that are no numbers") from None
     facts: dict[str, int | str] = {key: meta[key] for key in ("loss", "optimizer", "updates") if key in meta}
     facts |= memory_of(machine.program)
-    signatures, label = (entries["step"], entries["evaluate"]), meta.get("label", "y")
+    signatures = entries["step"], entries["evaluate"]
     identity = identity_of(source.view())
-    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, label, _template(source, meta))
+    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, _template(source, meta))
 
 
 def _template(source: Source, meta: Mapping[str, str]) -> tuple[str, bytes]:

@@ -18,7 +18,7 @@ from dlc.diagnostics import Diagnostic, error
 from dlc.interfaces import Port, Signature
 from dlc.program import ArrayProgram
 from dlc.training.bundle import Classes
-from dlc.training.refusals import bad_label, no_gradients, no_template, not_finite, wrong_labels
+from dlc.training.refusals import no_gradients, no_template, not_finite
 from dlc.types import Array
 from dlc.writing import write_whole
 from dlc_backend_s2train.codes import Role
@@ -46,7 +46,6 @@ class Trained:
     """Of the entries `step` and `evaluate`."""
     classes: Classes | None
     facts: Mapping[str, int | str]
-    label: str
     template: tuple[str, bytes] = ("", b"")
     begin: Snapshot = field(init=False, repr=False)
     """What the program was built with."""
@@ -153,15 +152,8 @@ class Trained:
         inputs: Mapping[str, object],
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        called = entry_of(self.machine, entry, signature, self._check_labels)
+        called = entry_of(self.machine, entry, signature)
         return called(*in_order(signature.inputs, args), out=out, **inputs)
-
-    def _check_labels(self, read: Mapping[str, Array]) -> None:
-        labels = read.get(self.label)
-        if labels is None or self.classes is None:
-            return
-        if wrong_labels(labels, self.classes).any():
-            raise bad_label(self.label, labels, self.classes)
 
     def _held(self, roles: set[Role]) -> dict[str, Array]:
         """What stays in the device by the names of the model: blocks joined, exchanged dimensions put right."""
@@ -186,15 +178,11 @@ class Trained:
         return list(found)
 
 
-def entry_of(
-    machine: Machine, name: str, signature: Signature, check: Callable[[Mapping[str, Array]], None] | None = None
-) -> ArrayProgram:
-    """An entry as a function of arrays; `check` may refuse them before the machine runs."""
+def entry_of(machine: Machine, name: str, signature: Signature) -> ArrayProgram:
+    """An entry as a function of arrays."""
 
     def run(*arrays: Array) -> Sequence[Array]:
         given = {port.name: array for port, array in zip(signature.inputs, arrays, strict=True)}
-        if check is not None:
-            check(given)
         found = machine.run(name, given)
         return [found[port.name] for port in signature.outputs]
 

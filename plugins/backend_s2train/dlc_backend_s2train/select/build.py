@@ -55,7 +55,8 @@ class Builder:
     def _outside(self, op: Op) -> Op:
         """An input in the device's element type, or a constant."""
         if isinstance(op, Input):
-            return Input(op.name, Type(f16 if op.dtype.is_float else i32, op.shape), op.role)
+            of = Type(f16 if op.dtype.is_float else i32, op.shape)
+            return Input(op.name, of, op.role, allowed=op.allowed)
         assert is_constant(op), f"{op} is computed by no instruction"
         values = parameters.known_value(op)
         assert values is not None

@@ -1,0 +1,86 @@
+"""Functions that say whether the integers of an input are what they may be (`Port.allowed`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dlc.allowed import Part
+from dlc.types import DTYPES, DType
+from dlc_backend_c.header import CPort
+from dlc_backend_c.package import Package, refuse
+from dlc_backend_c.spelling import literal
+
+LABELS = "labels_are_classes"
+"""Last part of the name of the function that a training program has for its labels."""
+
+
+def range_names(package: Package, inputs: Iterable[CPort]) -> Mapping[CPort, str]:
+    """Restricted inputs, by name and restriction, and the functions that check them; none unless that is asked for."""
+    if package.options.check != "inputs":
+        return {}
+    distinct = dict.fromkeys(_unplaced(q) for q in inputs if q.allowed is not None and q.size)
+    return {q: f"{package.prefix}_in_range_{k}" for k, q in enumerate(distinct)}
+
+
+def range_checks(package: Package, names: Mapping[CPort, str], inputs: Iterable[CPort]) -> list[str]:
+    """Statements that refuse inputs with an index out of range; their buffers are there and aligned."""
+    found = [(q, names[_unplaced(q)]) for q in inputs if _unplaced(q) in names]
+    return refuse([_wrong(name, q) for q, name in found], f"{package.macro}_ERROR_INDEX")
+
+
+def label_check(package: Package, label: CPort) -> list[str]:
+    """Statements that refuse what is no label."""
+    return refuse([_wrong(f"{package.prefix}_{LABELS}", label)], f"{package.macro}_ERROR_LABEL")
+
+
+def range_function(name: str, port: CPort) -> list[str]:
+    """The definition of a function that says whether all elements of an input are allowed."""
+    assert port.allowed is not None
+    dtype = DTYPES[port.type.partition("[")[0]]
+    axes = max((len(p.box) for p in port.allowed.parts), default=0) or 1
+    return [
+        f"static int {name}(const {port.ctype} *x)",
+        "{",
+        f"    size_t {', '.join(f'i{d}' for d in range(axes))};",
+        "    int wrong = 0;",
+        "",
+        *(line for part in port.allowed.parts for line in _loops(part, port, dtype)),
+        "    return !wrong;",
+        "}",
+        "",
+    ]
+
+
+def _unplaced(port: CPort) -> CPort:
+    """The same input of whichever function of a program."""
+    return replace(port, index=0)
+
+
+def _wrong(name: str, port: CPort) -> str:
+    return f"!{name}((const {port.ctype} *)inputs[{port.index}])"
+
+
+def _loops(part: Part, port: CPort, dtype: DType) -> list[str]:
+    """Loops over the elements of a box; without branches, so that a compiler can vectorise them."""
+    ranges: Sequence[tuple[int, int]] = part.box or ((0, port.size),)
+    dims = port.dims if part.box else (port.size,)
+    lines = [
+        f"{'    ' * (d + 1)}for (i{d} = {start}; i{d} < {stop}; i{d}++) {{" for d, (start, stop) in enumerate(ranges)
+    ]
+    place = "i0"
+    for d, extent in enumerate(dims[1:], 1):
+        place = f"({place}) * {extent} + i{d}" if d > 1 else f"{place} * {extent} + i{d}"
+    inner = "    " * (len(ranges) + 1)
+    lines += [f"{inner}const {port.ctype} v = x[{place}];", f"{inner}wrong |= {_outside(part, dtype)};"]
+    return lines + ["    " * (d + 1) + "}" for d in reversed(range(len(ranges)))]
+
+
+def _outside(part: Part, dtype: DType) -> str:
+    """Whether `v` lies in no interval. Comparisons that hold for every value of the type are left out."""
+    least, largest = dtype.limits
+    found: list[str] = []
+    for low, high in part.intervals:
+        ends = [f"v < {literal(low, dtype)}"] * (low > least) + [f"v > {literal(high, dtype)}"] * (high < largest)
+        found.append(f"({' || '.join(ends)})" if ends else "0")
+    return " && ".join(found)
