@@ -33,7 +33,9 @@ def with_ranges(graph: Graph) -> Graph:
     found = input_ranges(graph)
     if not found:
         return graph
-    new: dict[Op, Input] = {i: Input(i.name, i.of, i.role, i.initial, found[i.name].text) for i in graph.inputs if i.name in found}
+    new: dict[Op, Input] = {
+        i: Input(i.name, i.of, i.role, i.initial, found[i.name].text) for i in graph.inputs if i.name in found
+    }
     changed = graph.substitute(new)
     return replace(changed, inputs=tuple(new.get(i, i) for i in graph.inputs))
 

@@ -52,9 +52,11 @@ class CPort:
 
     @property
     def range(self) -> tuple[str, str] | None:
-        """Smallest and largest element as constants in C, where they are the same for all elements."""
+        """Smallest and largest element as constants in C, where all that lies between is allowed everywhere."""
         whole = self.allowed.whole if self.allowed else None
-        return (literal(whole.intervals[0][0], i64), literal(whole.intervals[-1][1], i64)) if whole else None
+        if whole is None or len(whole.intervals) > 1:
+            return None
+        return literal(whole.intervals[0][0], i64), literal(whole.intervals[0][1], i64)
 
 
 def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPort, ...], tuple[CPort, ...]]:

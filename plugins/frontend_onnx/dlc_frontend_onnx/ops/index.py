@@ -114,7 +114,9 @@ def reverse_sequence(node: Node) -> Op:
     x = node.x() if (batch, time) == (0, 1) else Transpose(node.x(), perm=_in_front(batch, time, len(node.x().shape)))
     rows, steps = x.shape[:2]
     t, lengths = constant(np.arange(steps), i64), reshaped(cast(node.x(1), i64), (rows, 1))
-    place = Where(Less(t, lengths), Sub(Sub(lengths, number(1, lengths)), t), t)
+    # No sequence has less than no elements: such a length is made an index out of range, as one that is too long is.
+    start = Where(Less(lengths, number(0, lengths)), number(-1 - steps, lengths), t)
+    place = Where(Less(t, lengths), Sub(Sub(lengths, number(1, lengths)), t), start)
     y = ix.GatherNd(x, reshaped(place, (rows, steps, 1)), batch=1)
     return y if x is node.x() else Transpose(y, perm=tuple(np.argsort(_in_front(batch, time, len(x.shape))).tolist()))
 
