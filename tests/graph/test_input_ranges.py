@@ -16,7 +16,7 @@ from dlc.graph.input_ranges import input_ranges, with_ranges
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
 from dlc.kernel.define import ShapeError
-from dlc.kernel.expr import Load, loads
+from dlc.kernel.expr import loads
 from dlc.ops import index as ix
 from dlc.ops import loss as ls
 from dlc.ops.elementwise import Abs, Add, Cast, Equal, Less, Maximum, Minimum, Mul, Neg, Sub, Where
@@ -201,7 +201,7 @@ def chosen_by(op: Op) -> set[str]:
     ]
     nests = op.kernel.nests
     subscripts = [i for n in nests for i in n.index] + [i for n in nests for x in loads(n.body) for i in x.index]
-    found = {x.param for i in subscripts for x in loads(i) if isinstance(x, Load)}
+    found = {x.param for i in subscripts for x in loads(i)}
     return {field for name, field in zip(names, fields, strict=True) if name in found}
 
 
@@ -217,7 +217,7 @@ def test_a_demand_is_what_the_op_tells_apart(op: Op) -> None:
     operand = getattr(op, name)
     if demand.what == "label" or len(demand.intervals) > 1:
         return
-    ((low, high),) = demand.intervals[0]
+    ((low, high),) = next(iter(demand.intervals))
     assert (low, high) == (-(high + 1), high)
 
     def result(value: int) -> Array:

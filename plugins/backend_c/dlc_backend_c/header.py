@@ -54,9 +54,11 @@ class CPort:
     def range(self) -> tuple[str, str] | None:
         """Smallest and largest element as constants in C, where all that lies between is allowed everywhere."""
         whole = self.allowed.whole if self.allowed else None
-        if whole is None or len(whole.intervals) > 1:
-            return None
-        return literal(whole.intervals[0][0], i64), literal(whole.intervals[0][1], i64)
+        match whole.intervals if whole else ():
+            case ((low, high),):
+                return literal(low, i64), literal(high, i64)
+            case _:
+                return None
 
 
 def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPort, ...], tuple[CPort, ...]]:
