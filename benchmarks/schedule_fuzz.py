@@ -64,6 +64,7 @@ def evaluate(seeds: range) -> Outcome:
             out.machines[f"{triple.machine.vector_bytes}-byte vectors"] += 1
             if problem := triple.problem():
                 out.failures.append((seed, form, problem, triple))
+                print(f"\nseed {seed}, {form}: {problem}", file=sys.stderr, flush=True)
     out.seconds = time.process_time() - start
     return out
 

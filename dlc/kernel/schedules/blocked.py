@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Expr, axes_in, both, loads
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, both, loads
 from dlc.kernel.loops import Stmt
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import coefficient, offset
@@ -25,7 +25,7 @@ from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
-from dlc.kernel.schedules.pack import Block, halo
+from dlc.kernel.schedules.pack import Block, halo, inside
 from dlc.kernel.schedules.product_axes import ProductAxes, product_axes
 from dlc.kernel.simplify import conjuncts, simplify_guard
 
@@ -71,7 +71,7 @@ class Blocked:
 def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
     """The axes that the columns of a product on copies walk as one; none where it does not run on copies."""
     axes = product_axes(group, kernel)
-    if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where) is None:
+    if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where, kernel) is None:
         return ()
     return axes.run
 
@@ -81,7 +81,7 @@ def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     axes = product_axes(group, kernel)
     if axes is None or not _pays(axes, group, kernel, machine):
         return None
-    guards = _guards(axes, group.nests[0].where)
+    guards = _guards(axes, group.nests[0].where, kernel)
     if guards is None:
         return None
     a, b = (
@@ -116,16 +116,29 @@ def _pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machine) -> 
     return enough and size > machine.l2 and machine.registers // 2 > VECTORS
 
 
-def _guards(axes: ProductAxes, where: Expr | None) -> tuple[Expr | None, Expr | None] | None:
-    """The guard's parts by the operand whose copy can hold them; None when a part needs rows and columns."""
-    found: list[Expr | None] = [None, None]
+def _guards(axes: ProductAxes, where: Expr | None, kernel: Kernel) -> tuple[Expr | None, Expr | None] | None:
+    """The guard's parts by the operand whose copy can hold them; None when a part needs rows and columns.
+
+    Every operand exists where its own parts hold: a part on neither rows nor columns goes to both where it must.
+    """
+    rows, columns, shared = None, None, None
     for part in conjuncts(simplify_guard(where)):
-        inside = frozenset(axes_in(part))
-        side = 1 if inside & {*axes.run, *axes.around} else 0
-        if any(True for _ in loads(part)) or (side == 1 and axes.row in inside):
+        axes_here = frozenset(axes_in(part))
+        moves = bool(axes_here & {*axes.run, *axes.around})
+        if any(True for _ in loads(part)) or (moves and axes.row in axes_here) or part == Const(False):
             return None
-        found[side] = both(found[side], part)
-    return found[0], found[1]
+        if moves:
+            columns = both(columns, part)
+        else:
+            rows = both(rows, part)
+            shared = shared if axes.row in axes_here else both(shared, part)
+    if not _exists(axes.b, kernel, columns):
+        columns = both(columns, shared)
+    return (rows, columns) if _exists(axes.a, kernel, rows) and _exists(axes.b, kernel, columns) else None
+
+
+def _exists(factors: Sequence[Load], kernel: Kernel, guard: Expr | None) -> bool:
+    return all(inside(x, kernel.tensors, guard) for x in factors)
 
 
 def _cut(reduced: Sequence[Axis], fitting: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Mapping[Expr, Expr]]:

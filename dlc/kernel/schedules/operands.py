@@ -11,7 +11,7 @@ from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import PANEL, Machine
-from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, is_bare, panel
+from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, inside, is_bare, panel
 from dlc.kernel.simplify import bounds
 
 
@@ -85,10 +85,11 @@ def _product(
     column_bytes = _footprint(b, kernel, fixed) * itemsize
     if nest.where is not None or not is_bare(a):
         block = _block(rows, row_bytes, column_bytes, column, machine)
-        done = _copy_rows(nest, kernel, a, fixed, block, column)
+        # The copy takes the guard's place, so the other operand must exist without it.
+        done = _copy_rows(nest, kernel, a, fixed, block, column) if inside(b, kernel.tensors) else None
         if done is not None:
             a, copies, buffers = done.load, done.fill, [done.buffer]
-        elif isinstance(b, Load) and nest.where is not None and is_bare(a):
+        elif isinstance(b, Load) and nest.where is not None and is_bare(a) and inside(a, kernel.tensors):
             block = None
             done = halo(b, kernel.tensors[b.param], nest.where, fixed, None, column, group.shared)
             if done is None:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, substitute
+from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, substitute
 from dlc.kernel.loops import For, If, Stmt, Store, loop
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
 from dlc.types import DType, Type
+
+Form: TypeAlias = tuple[frozenset[tuple[Expr, int]], int] | Expr
+"""Terms and constant of a condition `Σ >= 0`; any other condition as it is."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,21 @@ def halo(
     return _copy(load, param, dims, kept, name)
 
 
-def _form(c: Expr) -> object:
+def inside(e: Expr, tensors: Mapping[str, Param], guard: Expr | None = None) -> bool:
+    """Whether every load of an operand certainly exists where a guard holds; subscripts that are data are clamped."""
+    given = [_form(c) for c in conjuncts(simplify_guard(guard))]
+    pairs = ((i, d) for x in loads(e) for i, d in zip(x.index, tensors[x.param].shape, strict=True) if is_index(i))
+    return all(_implied(_form(c), given) for i, d in pairs for c in (simplify(i >= 0), simplify(i < d)) if c != TRUE)
+
+
+def _implied(c: Form, given: Sequence[Form]) -> bool:
+    """Whether one of the conditions given is this one, or the same with less room: i - 1 >= 0 tells of i >= 0."""
+    if isinstance(c, Expr):
+        return c in given
+    return any(not isinstance(g, Expr) and g[0] == c[0] and g[1] <= c[1] for g in given)
+
+
+def _form(c: Expr) -> Form:
     """A comparison of index expressions as the terms and the constant of `Σ >= 0`, however it was written."""
     match c:
         case Apply("ge" | "gt", (x, y)):
