@@ -20,7 +20,7 @@ from dlc.ops.elementwise import Add, Clip, Exp, Gelu, Maximum, Mul, Neg, Relu, S
 from dlc.ops.index import Gather, GatherElements, OneHot, ScatterElements, ScatterNd, Trilu
 from dlc.ops.linear import Conv, ConvTranspose, Einsum, Gemm, MatMul
 from dlc.ops.normalize import BatchNormTraining, GroupNorm, LayerNorm, Lrn, RmsNorm, Softmax
-from dlc.ops.order import Rank
+from dlc.ops.order import FirstOf, Placed, Rank
 from dlc.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from dlc.ops.reduce import ArgMax, CumSum, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from dlc.ops.shape import Concat, DepthToSpace, Expand, Pad, Reshape, Slice, Tile, Transpose
@@ -249,7 +249,7 @@ def movements(m: Maker) -> Op:
 
 def lookups(m: Maker) -> Op:
     """Subscripts that are data: gathers, scatters, ranks."""
-    rows, columns, count = m.size(3, 8, 17), m.size(1, 5, 16, 33), m.size(1, 4, 9)
+    rows, columns, count = m.size(3, 8, 17, 40), m.size(1, 5, 16, 33), m.size(1, 4, 9)
     x, wide = m.input(rows, columns), m.rng.choice((i32, i64))
     match m.rng.randrange(8):
         case 0 | 1:
@@ -265,7 +265,10 @@ def lookups(m: Maker) -> Op:
         case 5:
             return OneHot(m.input(count, dtype=wide), m.input(2), depth=columns)
         case 6:
-            return m.rng.choice((ArgMax, Rank))(x, m.rng.randrange(2))
+            axis = m.rng.randrange(2)
+            wanted = m.rng.randint(1, x.shape[axis])
+            first = (FirstOf(x, axis, wanted), Placed(Rank(x, axis), axis, wanted), Rank(x, axis), ArgMax(x, axis))
+            return m.rng.choice(first)
         case _:
             return Trilu(x, m.rng.random() < 0.5, m.rng.randint(-2, 2))
 
