@@ -40,7 +40,9 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
 
     extra = [("library", versions(frontend.libraries))] if frontend.libraries else []
     extra += [("code", f"{p} {code_digest(p)[:32]}") for p in frontend.packages(source)]
-    return session.step(Stage(str(frontend), package, run, tuple(extra)), Handle("source", digest, lambda: source))
+    return session.step(
+        Stage(str(frontend), package, run, tuple(extra), frontend.brief), Handle("source", digest, lambda: source)
+    )
 
 
 def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
@@ -56,7 +58,7 @@ def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
             report.count("nodes", len(result.ops))
         return result
 
-    return session.step(Stage(str(step.stage), step.package, run), given)
+    return session.step(Stage(str(step.stage), step.package, run, title=step.stage.brief), given)
 
 
 def accept(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
@@ -68,7 +70,7 @@ def accept(backend: Backend, package: str, given: Handle[Graph], session: Sessio
         report.count("nodes", len(graph.ops))
         return graph
 
-    return session.step(Stage(f"accept {backend}", package, run), given)
+    return session.step(Stage(f"accept {backend}", package, run, title=f"accept {backend.brief}"), given)
 
 
 def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
@@ -81,7 +83,7 @@ def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Se
         return with_workspaces(graph, _with_jobs(backend, package, session, report))
 
     extra = (("processor", backend.processor()),)
-    return session.step(Stage(f"workspaces {backend}", package, run, extra), given)
+    return session.step(Stage(f"workspaces {backend}", package, run, extra, f"workspaces {backend.brief}"), given)
 
 
 def emit(backend: Backend, package: str, given: Handle[Any], session: Session, title: str) -> StepResult[Artifact]:
@@ -95,7 +97,7 @@ def emit(backend: Backend, package: str, given: Handle[Any], session: Session, t
         return equipped(backend, package, session, title, report).emit(state, report)
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
-    return session.step(Stage(f"emit {backend}", package, run, extra), given)
+    return session.step(Stage(f"emit {backend}", package, run, extra, f"emit {backend.brief}"), given)
 
 
 def equipped(backend: Backend, package: str, session: Session, title: str, report: Report) -> Backend:
@@ -114,7 +116,7 @@ def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], se
         return with_manifest(backend.build(artifact, SessionWorkshop(session, report)))
 
     extra = (("toolchain", backend.toolchain()),)
-    return session.step(Stage(f"build {backend}", package, run, extra), given)
+    return session.step(Stage(f"build {backend}", package, run, extra, f"build {backend.brief}"), given)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def emit_training(
         return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
 
     extra = (("title", title), ("toolchain", backend.toolchain()))
-    return session.step(Stage(f"emit {backend}", package, run, extra), given)
+    return session.step(Stage(f"emit {backend}", package, run, extra, f"emit {backend.brief}"), given)
 
 
 def _for(step: Step, function: FunctionName) -> Step:

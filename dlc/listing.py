@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +62,27 @@ def listing(kind: str, config: Config) -> Listing:
     lines = [f"{name:{width}}  {versions}".rstrip() for name, versions in rows]
     items = tuple({"name": name, "versions": versions} for name, versions in rows)
     return Listing("\n".join(lines) or f"{kind} does not say what it reads", items, registry.problems)
+
+
+def overview(config: Config, width: int) -> Listing:
+    """What can be listed: names of all that is installed, but for ops, which are many and take long to import."""
+    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines"))
+    names = {
+        "frontends": sorted(registry.frontends),
+        "backends": sorted(registry.backends),
+        "pipelines": sorted({*registry.pipelines, *config.named("pipeline")}),
+        "passes": list(registry.passes),
+    }
+    rows = {**{kind: ", ".join(found) for kind, found in names.items()}, "ops": "what graphs are made of"}
+    wide = max(map(len, rows)) + 2
+    lines: list[str] = []
+    for kind, text in rows.items():
+        wrapped = textwrap.wrap(text, max(width - wide, 20), break_on_hyphens=False) or [""]
+        lines += [f"{head:{wide}}{line}" for head, line in zip((kind, *[""] * len(wrapped)), wrapped, strict=False)]
+    reader = "onnx" if "onnx" in registry.frontends else "FRONTEND"
+    lines += ["", f"dlc list KIND shows each with its options, dlc list {reader} what that reads."]
+    items = tuple({"kind": kind, "names": found} for kind, found in {**names, "ops": None}.items())
+    return Listing("\n".join(lines), items, registry.problems)
 
 
 def _configurables(table: Mapping[str, Entry]) -> tuple[str, tuple[Mapping[str, Any], ...]]:

@@ -84,6 +84,14 @@ def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Se
     cache.save(request, {}, {"build": json.dumps(told)})
 
 
+def steps_of(request: Record) -> frozenset[str]:
+    """Digests of the keys of the steps that a request led to; none for the record of another version."""
+    try:
+        return frozenset(json.loads(dict(request.meta)["build"])["steps"])
+    except (KeyError, ValueError, TypeError):
+        return frozenset()
+
+
 def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], str]) -> Replay | None:
     """The build that a request led to, if nothing has changed since and the cache still has all of it.
 
@@ -132,4 +140,6 @@ def _step(record: Record, function: str) -> StepResult[Any]:
 
     handle = Handle[Any](story.kind, story.digest, load)
     counts, misses, notes = report.counts, tuple(report.misses), tuple(report.notes)
-    return StepResult(record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key, function)
+    return StepResult(
+        record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key, story.title, function
+    )

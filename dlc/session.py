@@ -69,6 +69,8 @@ class Stage(Generic[S, T]):
     run: Callable[[S, Report], T]
     extra: tuple[tuple[str, str], ...] = ()
     """Further key lines: ("toolchain", …)."""
+    title: str = ""
+    """What people call it: its spec text without options that have their defaults."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class StepResult(Generic[T]):
     misses: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     key: Key
+    title: str = ""
+    """What people call the step."""
     function: str = ""
     """Which function of a training program the step belongs to; "" where it serves all, and in other builds."""
 
@@ -146,16 +150,15 @@ class Session:
                     pass
             made = self._made(stage, given, key)
         handle = Handle(made.kind, made.digest, lambda: made.value, made.aspects)
-        return self._done(key, stage.spec, given.digest, handle, False, made.milliseconds, made.report)
+        return self._done(key, stage, given.digest, handle, False, made.milliseconds, made.report)
 
     def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
         """The result of running the stage, saved under its key."""
-        self.on_start(stage.spec)
+        self.on_start(stage.title or stage.spec)
         value_in = given.value  # loading it may run an earlier step again; that is not this step's time
         made = self._run(stage, value_in)
-        self.cache.save(
-            key, made.outputs, Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects).to_meta()
-        )
+        story = Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects, stage.title)
+        self.cache.save(key, made.outputs, story.to_meta())
         return made
 
     def _run(self, stage: Stage[S, T], value: S) -> _Made[T]:
@@ -205,15 +208,23 @@ class Session:
 
         elapsed = (time.perf_counter() - start) * 1000
         handle = Handle(story.kind, story.digest, load, story.aspects)
-        return self._done(key, stage.spec, given.digest, handle, True, elapsed, story.report)
+        return self._done(key, stage, given.digest, handle, True, elapsed, story.report)
 
     def _done(
-        self, key: Key, spec: str, given: str, handle: Handle[T], cached: bool, ms: float, report: Report
+        self,
+        key: Key,
+        stage: Stage[S, T],
+        given: str,
+        handle: Handle[T],
+        cached: bool,
+        ms: float,
+        report: Report,
     ) -> StepResult[T]:
-        event = StepDone(spec, given, handle.digest, ms, cached, dict(report.counts))
+        event = StepDone(stage.spec, given, handle.digest, ms, cached, dict(report.counts))
         for observer in self.observers:
             observer(event)
-        return StepResult(spec, handle, cached, ms, report.counts, tuple(report.misses), tuple(report.notes), key)
+        told = tuple(report.misses), tuple(report.notes)
+        return StepResult(stage.spec, handle, cached, ms, report.counts, *told, key, stage.title)
 
     # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:

@@ -33,11 +33,13 @@ class Story:
     report: Report
     aspects: Aspects = ()
     """Digests of parts of that state."""
+    title: str = ""
+    """What people call the step."""
 
     def to_meta(self) -> dict[str, str]:
         """For `Cache.save`."""
         told = {"counts": self.report.counts, "misses": self.report.misses[:MAX_MISSES], "notes": self.report.notes}
-        facts = {"ms": f"{self.milliseconds:.3f}", "kind": self.kind, "digest": self.digest}
+        facts = {"ms": f"{self.milliseconds:.3f}", "kind": self.kind, "digest": self.digest, "title": self.title}
         return {**facts, "report": json.dumps(told), "aspects": json.dumps(self.aspects)}
 
     @classmethod
@@ -48,6 +50,6 @@ class Story:
             told = json.loads(meta["report"])
             report = Report(dict(told["counts"]), [(s, r) for s, r in told["misses"]], list(told["notes"]))
             aspects = tuple((str(label), str(digest)) for label, digest in json.loads(meta["aspects"]))
-            return cls(meta["kind"], meta["digest"], record.milliseconds, report, aspects)
+            return cls(meta["kind"], meta["digest"], record.milliseconds, report, aspects, meta["title"])
         except (KeyError, ValueError, TypeError) as e:
             raise Damaged("record without its story") from e

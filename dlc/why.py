@@ -15,6 +15,7 @@ from dlc.cache.key import equal_lines
 from dlc.cache.upkeep import complete, records
 from dlc.diagnostics import DlcError
 from dlc.interfaces import Artifact, Job
+from dlc.replay import steps_of
 from dlc.report import Report
 from dlc.story import Damaged
 
@@ -40,15 +41,25 @@ class Finding:
     key: tuple[tuple[str, str], ...] = ()
 
 
-class Past:
-    """Everything that was built before, by step name."""
+_STATE = ("input", "weights", "names")
+"""Labels of the lines that tell what goes into a step: they differ in every step behind a change."""
+_FEW = 4
+"""Lines in which a result of another model may differ to be worth a comparison."""
 
-    def __init__(self, cache: Cache) -> None:
-        """Reads every record once."""
+
+class Past:
+    """Everything that was built before, by step name; and which of it belongs to a model."""
+
+    def __init__(self, cache: Cache, model: str = "") -> None:
+        """Reads every record once. `model` is the name of the model's file."""
         self._cache = cache
+        self._model = model
         self._by_step: dict[str, list[tuple[float, Record]]] = {}
+        self._own: set[str] = set()
         for entry, record in records(cache.store):
             self._by_step.setdefault(record.key.step_name, []).append((entry.used, record))
+            if record.key.step_name == "request" and record.key.value("subject") == model:
+                self._own |= steps_of(record)
 
     def has(self, key: Key) -> bool:
         """Whether the result under `key` is complete."""
@@ -56,32 +67,47 @@ class Past:
         return found is not None and complete(self._cache.store, found)
 
     def finding(self, step: str, key: Key, subject: str = "", own: Container[str] = ()) -> Finding:
-        """`key` held against the nearest other one of the same step; texts of keys in `own` are no others."""
-        state: State = "hit" if self.has(key) else "miss"
+        """`key` held against the nearest other one of the same step; texts of keys in `own` are no others.
+
+        A hit is held against builds of the same model only, and there is nothing to say where those differ in what goes
+        in alone: the step that changed it says why.
+        """
+        hit = self.has(key)
         near = self._nearest(key, subject, own)
+        related = near is not None and self._related(near, key)
+        if hit:
+            lines = diff_keys(near.key, key) if near and related else ()
+            lines = tuple(line for line in lines if line.partition(":")[0].lstrip("+- ") not in _STATE)
+            reason = "differs from an earlier build of this model" if lines else ""
+            return Finding(step, "hit", lines, reason, key.lines)
         if near is None:
-            reason = "" if state == "hit" else "nothing is cached for this step"
-            return Finding(step, state, (), reason, key.lines)
-        if state == "miss" and self._same(key) is not None:
-            return Finding(step, state, (), "its outputs were evicted", key.lines)
-        differences = diff_keys(near.key, key)
-        reason = "differs from the nearest other result" if state == "hit" else "the nearest earlier result differs"
-        return Finding(step, state, differences, reason, key.lines)
+            return Finding(step, "miss", (), "nothing is cached for this step", key.lines)
+        if self._same(key) is not None:
+            return Finding(step, "miss", (), "its outputs were evicted", key.lines)
+        lines = diff_keys(near.key, key)
+        if not related and len(lines) > _FEW:
+            return Finding(step, "miss", (), f"nothing of {self._model} is cached for this step", key.lines)
+        return Finding(step, "miss", lines, "the nearest earlier result differs", key.lines)
 
     def _same(self, key: Key) -> Record | None:
         return next((r for _, r in self._by_step.get(key.step_name, ()) if r.key_text == key.text), None)
 
+    def _related(self, record: Record, key: Key) -> bool:
+        """Whether a record is of the same model: of an earlier build of its file, or made from the same input."""
+        given = key.value("input")
+        return record.key.digest in self._own or (given != "" and record.key.value("input") == given)
+
     def _nearest(self, key: Key, subject: str, own: Container[str]) -> Record | None:
-        """Of the same subject if there is one, then with most equal lines, then last used."""
+        """Of the same model and subject if there is one, then with most equal lines, then last used."""
         held = self._by_step.get(key.step_name, ())
         others = [(used, r) for used, r in held if r.key_text != key.text and r.key_text not in own]
         if not others:
             return None
 
-        def rank(item: tuple[float, Record]) -> tuple[bool, int, float]:
+        def rank(item: tuple[float, Record]) -> tuple[bool, bool, int, float]:
             used, record = item
             same = bool(subject) and dict(record.meta).get("subject") == subject
-            return same, equal_lines(record.key, key), used
+            return self._related(record, key), same, equal_lines(record.key, key), used
 
         return max(others, key=rank)[1]
 
@@ -140,10 +166,13 @@ Follow = Callable[[Cache, "Callable[[StepResult[Any]], None]"], object]
 """Compiles with a cache, telling a function every step."""
 
 
-def explain(follow: Follow, recipe: Recipe, store: Store) -> tuple[Finding, ...]:
-    """How a build stands to what a store holds: a finding per step, and one per kernel where those are known."""
+def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[Finding, ...]:
+    """How a build stands to what a store holds: a finding per step, and one per kernel where those are known.
+
+    `model` is the name of the model's file: earlier builds of it are what is compared with.
+    """
     cache = Watching(store, "ro")
-    past = Past(cache)
+    past = Past(cache, model)
     steps: list[StepResult[Any]] = []
     names = ["parse", *_between(recipe), f"emit {recipe.backend}", f"build {recipe.backend}"]
     missing: Key | None = None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,7 +97,10 @@ def why(
     prepared = space.prepare(chosen)
     with opened_cache(terminal, space.config, may_be_absent=True) as cache:
         found = explain(
-            lambda watching, told: space.compile(prepared, watching, on_step=told), prepared.recipe, cache.store
+            lambda watching, told: space.compile(prepared, watching, on_step=told),
+            prepared.recipe,
+            cache.store,
+            Path(model).name,
         )
     return Outcome("\n".join(_told(found)), {"findings": [to_json(finding) for finding in found]})
 

@@ -26,11 +26,11 @@ def run(arguments: Sequence[str]) -> int:
             from dlc import __version__
 
             return _print(f"dlc {__version__}")
-        if len(arguments) == 2 and arguments[0] == "list" and not arguments[1].startswith("-"):
+        if 1 <= len(arguments) <= 2 and arguments[0] == "list" and not arguments[-1].startswith("-"):
             from dlc.cli.listed import list_outcome
 
             terminal = Terminal()
-            return _guarded(arguments, terminal, lambda: list_outcome(terminal, arguments[1]))
+            return _guarded(arguments, terminal, lambda: list_outcome(terminal, "".join(arguments[1:])))
         if list(arguments[:1]) == ["build"]:
             from dlc.cli.quick import quick_build
 
@@ -78,6 +78,9 @@ def _typer(arguments: list[str]) -> int:
             # typer takes the end of any file for the end of the user's input.
             raise end.__cause__ or KeyboardInterrupt from None
         except Exception as problem:
+            if type(problem).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `dlc cache`
+                shown: Any = problem
+                return Outcome(str(shown.ctx.get_help()))
             told = _usage(problem, arguments)
             if told is None:
                 raise

@@ -14,14 +14,15 @@ from dlc.cli.terminal import Outcome
 What = Annotated[
     str,
     typer.Argument(
-        metavar="KIND",
-        help="passes, ops, frontends, backends or pipelines; the name of a frontend (onnx) lists what it reads.",
+        metavar="[KIND]",
+        help="passes, ops, frontends, backends or pipelines; the name of a frontend (onnx) lists what it reads. "
+        "By default an overview.",
         autocompletion=complete_listings,
     ),
 ]
 
 
-def list_(ctx: typer.Context, what: What, json: flags.Json = False) -> Outcome:
+def list_(ctx: typer.Context, what: What = "", json: flags.Json = False) -> Outcome:
     """List what is installed, with every option and its default."""
     del json
     return list_outcome(ctx.obj, what)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.terminal import Outcome, Terminal, terminal_width
+
+_WIDE = 100
+"""Characters of a line where nobody says."""
 
 
 def list_outcome(terminal: Terminal, what: str) -> Outcome:
-    """The listing."""
+    """The listing of one kind of things; of "", an overview of all."""
     from dlc.config_file import load_config
-    from dlc.listing import listing
+    from dlc.listing import listing, overview
 
-    found = listing(what, load_config(Path.cwd()))
+    config = load_config(Path.cwd())
+    found = listing(what, config) if what else overview(config, terminal_width() or _WIDE)
     terminal.tell(*found.problems)
     return Outcome(found.text, {"kind": what, "items": list(found.items)})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.functions import spec_of
-from dlc.cli.terminal import columns
+from dlc.cli.terminal import columns, terminal_width
 from dlc.diagnostics import ExitCode, did_you_mean, error, escape
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dlc.session import StepResult
 
 Steps = Sequence["StepResult[Any]"]
-_SPEC = 48
-"""Characters of a spec that the table shows."""
+_SPEC = 30
+"""Characters of a step's name and options that the table shows; `--print-pipeline` shows them all."""
 
 
 def step_name(step: StepResult[Any]) -> str:
@@ -35,12 +35,20 @@ def step_table(steps: Steps) -> str:
         nodes = step.counts.get("nodes")
         if step.function != function:
             function, before = step.function, steps[0].counts.get("nodes")
-        rows.append((_short(spec_of(step)), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)))
+        rows.append(
+            (
+                _short(step.title or step.spec),
+                f"{step.milliseconds:.1f}",
+                _hit(step),
+                _nodes(before, nodes),
+                _note(step),
+            )
+        )
         before = nodes if nodes is not None else before
     if not function and not any(step.function for step in steps):
-        return columns(rows, right=(1,))
+        return columns(rows, right=(1,), width=terminal_width())
     names = ("function", *(step.function for step in steps))
-    return columns([(name, *row) for name, row in zip(names, rows, strict=True)], right=(2,))
+    return columns([(name, *row) for name, row in zip(names, rows, strict=True)], right=(2,), width=terminal_width())
 
 
 def step_json(step: StepResult[Any]) -> dict[str, Any]:

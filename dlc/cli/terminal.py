@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlc.diagnostics import Diagnostic, ExitCode, escape, render
+
+_NARROW = 20
+"""Characters that a wrapped column gets at least."""
 
 
 @dataclass(frozen=True)
@@ -144,18 +149,29 @@ def colour() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
 
 
-def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows as aligned columns, two spaces apart; the columns numbered in `right` are right-aligned."""
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), width: int = 0) -> str:
+    """Rows as aligned columns, two spaces apart; the columns numbered in `right` are right-aligned.
+
+    With a `width`, in characters, the last column is wrapped where its rows would not fit.
+    """
     if not rows:
         return ""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    lines = [
-        "  ".join(
+    room = max(width - sum(w + 2 for w in widths[:-1]), _NARROW) if width else 0
+    lines: list[str] = []
+    for row in rows:
+        last = textwrap.wrap(row[-1], room) if room and len(row[-1]) > room else [row[-1]]
+        cells = [
             cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+        ]
+        lines.append("  ".join([*cells[:-1], cells[-1] if len(last) == 1 else last[0]]))
+        lines += [" " * sum(w + 2 for w in widths[:-1]) + more for more in last[1:]]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def terminal_width() -> int:
+    """Characters that a line may have; 0 where nobody says, as in a file."""
+    return shutil.get_terminal_size((0, 0)).columns
 
 
 def size(count: int) -> str:

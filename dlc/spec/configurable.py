@@ -95,6 +95,13 @@ class Configurable:
             tuple((key, write(annotation, getattr(self, f.name))) for key, (f, annotation) in options.items()),
         )
 
+    @property
+    def brief(self) -> str:
+        """Spec text for people: only those options that differ from their defaults."""
+        options = _options(type(self))
+        own = {key for key, (f, _) in options.items() if getattr(self, f.name) != f.default}
+        return str(Spec(self.name, tuple(o for o in self.to_spec().options if o[0] in own)))
+
     @classmethod
     def options_doc(cls) -> tuple[OptionDoc, ...]:
         """What `dlc list` and the documentation say about the options."""

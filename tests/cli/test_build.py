@@ -39,11 +39,35 @@ def test_the_table_goes_to_stderr(dlc: Dlc) -> None:
     ran = dlc("build", "small.onnx", "-o", "out")
     head, *rows = ran.err.splitlines()
     assert head.split() == ["step", "ms", "cache", "nodes", "note"]
-    assert rows[0].startswith("onnx{")
-    assert rows[-1].startswith("build c{")
+    assert [row.split()[0] for row in rows[:2]] == ["onnx", "fold-constants"]
+    assert rows[-1].startswith("build c ")
     assert ran.out.startswith("out: ")
     again = dlc("build", "small.onnx", "-o", "out").err
-    assert all(re.search(r"\d  hit\b", row) for row in again.splitlines()[1:]), again
+    assert all(re.search(r"\d  hit\b", row) for row in again.splitlines()[1:] if row[0] != " "), again
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_table_fits_the_terminal(dlc: Dlc, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Options that have their defaults are in --print-pipeline; long notes go on below."""
+    arguments = ("build", "small.onnx", "-t", "c{cpu=generic lib=none}", "--set", "fuse.max-nests=5", "-o", "out")
+    monkeypatch.setenv("COLUMNS", "1000")
+    whole = dlc(*arguments).err
+    monkeypatch.setenv("COLUMNS", str(width))
+    wrapped = dlc(*arguments).err
+    if width >= 80:
+        assert max(map(len, wrapped.splitlines())) <= width
+    assert "emit c{cpu=generic lib=none}  " in wrapped
+    assert "fuse{max-nests=5}  " in wrapped
+    assert "simplify  " in wrapped
+    words = [word for line in whole.splitlines() for word in line.split() if word not in ("miss", "hit")]
+    assert {w for w in words if not re.fullmatch(r"[\d.]+", w)} <= set(wrapped.split())
+
+
+def test_the_table_of_a_stored_build_is_the_same(dlc: Dlc) -> None:
+    arguments = ("build", "small.onnx", "-t", "c{cpu=generic lib=none}", "-o", "out")
+    first, again = (dlc(*arguments).err.splitlines() for _ in range(2))
+    steps = [[row[:31].strip() for row in rows] for rows in (first, again)]
+    assert steps[0] == steps[1]
 
 
 def test_shapes_from_flags(dlc: Dlc, golden: Golden) -> None:

@@ -78,6 +78,31 @@ def test_why_names_the_model_that_changed(dlc: Dlc) -> None:
     assert unknown.startswith("not known yet: fold-constants, ")
 
 
+def test_why_compares_with_builds_of_the_same_model(dlc: Dlc) -> None:
+    """0.1 held every hit against whatever else was there: sixteen lines about an unrelated model."""
+    Path("other.onnx").write_bytes(small(3).SerializeToString())
+    for model in ("small.onnx", "other.onnx"):
+        dlc("build", model, "-q", "-t", "c{lib=none}", "-o", "out")
+    for model in ("small.onnx", "other.onnx"):
+        text = dlc("cache", "why", model, "-t", "c{lib=none}").out
+        assert [line for line in text.splitlines() if not line.startswith("hit   ")] == []
+    options = ["--set", "fuse.max-nests=5", "-t", "c{lib=none}"]
+    dlc("build", "small.onnx", "-q", *options, "-o", "out")
+    lines = dlc("cache", "why", "small.onnx", *options).out.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("hit   fuse{"))
+    assert lines[at].endswith("(differs from an earlier build of this model)")
+    assert re.fullmatch(r"        step: fuse\{.*=32.*\} → fuse\{.*=5.*\}", lines[at + 1])
+    assert all(line.startswith("hit   ") for k, line in enumerate(lines) if k != at + 1)
+
+
+def test_why_of_a_model_that_was_never_built(dlc: Dlc) -> None:
+    Path("other.onnx").write_bytes(small(3).SerializeToString())
+    dlc("build", "other.onnx", "-q", "-t", "c{lib=none}", "-o", "out")
+    first, *rest = dlc("cache", "why", "small.onnx", "-t", "c{lib=none}").out.splitlines()
+    assert first.startswith("miss  onnx{")
+    assert len(rest) <= 2
+
+
 def test_damage_is_found(dlc: Dlc, tmp_path: Path) -> None:
     dlc("build", "small.onnx", "-q")
     assert dlc("cache", "verify").code == ExitCode.OK

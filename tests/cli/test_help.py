@@ -9,6 +9,7 @@ from dlc.cli.app import load_command
 from dlc.cli.help import flags_of, help_text, subcommands
 from dlc.cli.pages import cli_page
 from dlc.cli.table import COMMANDS
+from dlc.listing import KINDS
 from tests.cli.conftest import Dlc
 from tests.conftest import Golden
 
@@ -33,6 +34,28 @@ def test_first_screen(dlc: Dlc, golden: Golden) -> None:
     golden("help/dlc.txt", ran.transcript())
     assert (dlc().out, dlc("-h").out) == (ran.out, ran.out)
     assert ran.code == 0
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if subcommands(ALL[words])])
+def test_a_group_alone_shows_its_help(dlc: Dlc, words: str) -> None:
+    """0.1 told it as an error, in one line with escapes."""
+    alone = dlc(*words.split())
+    assert (alone.code, alone.err) == (0, "")
+    assert alone.out == dlc(*words.split(), "--help").out
+
+
+def test_list_alone_is_an_overview(dlc: Dlc) -> None:
+    ran = dlc("list")
+    assert (ran.code, ran.err) == (0, "")
+    for name in ("onnx", "fuse", "infer", "dlc list KIND"):
+        assert name in ran.out
+    found = {item["kind"]: item["names"] for item in dlc("list", "--json").document["items"]}
+    assert "simplify" in found["passes"]
+    assert found["ops"] is None, "to name them takes importing them"
+    assert set(found) == set(KINDS)
+    for kind, names in found.items():
+        if names:
+            assert {item["name"] for item in dlc("list", kind, "--json").document["items"]} == set(names)
 
 
 @pytest.mark.parametrize("words", ALL)

@@ -32,6 +32,7 @@ LINES = {
     "show_model": ["show", "small.onnx", "--text"],
     "show_program": ["show", "out"],
     "list": ["list", "passes"],
+    "list_overview": ["list"],
     "cache_stats": ["cache", "stats"],
     "cache_why": ["cache", "why", "small.onnx", "--set", "fuse.max-nests=3"],
     "cache_verify": ["cache", "verify"],
