@@ -41,7 +41,7 @@ def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PL
 
 def values_over(e: Expr, grid: Mapping[Axis, Array]) -> Array:
     """An expression that loads nothing, where axes have the values of these arrays, which broadcast."""
-    return np.asarray(_Points(_NO_TENSORS, {}, grid, _PLAIN).value(e, None))
+    return np.asarray(Points(_NO_TENSORS, {}, grid, _PLAIN).value(e, None))
 
 
 _NO_TENSORS = Kernel((), (), (), ())

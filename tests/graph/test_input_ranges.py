@@ -16,7 +16,7 @@ from dlc.graph.input_ranges import input_ranges, with_ranges
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
 from dlc.kernel.define import ShapeError
-from dlc.kernel.expr import loads
+from dlc.kernel.expr import Load, loads
 from dlc.ops import index as ix
 from dlc.ops import loss as ls
 from dlc.ops.elementwise import Abs, Add, Cast, Equal, Less, Maximum, Minimum, Mul, Neg, Sub, Where
@@ -194,14 +194,16 @@ def in_range(index: Op, values: Array, rows: int) -> bool:
 
 
 def chosen_by(op: Op) -> set[str]:
-    """Operand fields whose elements are subscripts in the op's own loops."""
+    """Operand fields whose elements are subscripts in the op's own loops, without a guard that leaves some of them out."""
     names = [f"p{k}" for k in range(len(op.operands))]
     fields = [
         name for name, value in op.operand_fields() for _ in (value if isinstance(value, tuple) else (value,)) if value
     ]
-    nests = op.kernel.nests
-    subscripts = [i for n in nests for i in n.index] + [i for n in nests for x in loads(n.body) for i in x.index]
-    found = {x.param for i in subscripts for x in loads(i)}
+    found: set[str] = set()
+    for nest in op.kernel.nests:
+        subscripts = [*nest.index, *(i for x in loads(nest.body) for i in x.index)]
+        guarded = set(loads(nest.where)) if nest.where is not None else set[Load]()
+        found |= {x.param for i in subscripts for x in loads(i) if x not in guarded}
     return {field for name, field in zip(names, fields, strict=True) if name in found}
 
 

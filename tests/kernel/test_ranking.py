@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernel.run_loops import run_program
 
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
@@ -19,7 +20,6 @@ from dlc.ops.order import FirstOf, Rank
 from dlc.passes.lower import lower_op
 from dlc.types import DType, Type, f32, i32, u8
 from tests.kernel import run_loops
-from tests.kernel.run_loops import run_program
 
 MACHINES = (Machine(), Machine(64, 32), Machine(strict=True))
 
