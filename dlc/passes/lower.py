@@ -4,31 +4,29 @@
     y = add(x, 2.0…) →   the one value of a splat stands in the kernel as a literal
     (a, b) = f(x)    →   a = call(x); b = call(x)           where sums of products have no statement in common
 
-What depends on constants only stays as it is: a backend evaluates it when it writes the weights. Outputs of the graph
-become distinct calls, so that each can be written straight into the caller's buffer.
+What depends on constants only stays as it is: a backend evaluates it when it writes the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
 from dlc.graph.evaluate import is_constant
-from dlc.graph.graph import Graph, toposort, with_live_origins
+from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
-from dlc.kernel.define import ShapeError, comp, grid, kernel_of
+from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Const, Expr, Load
 from dlc.kernel.merge import compose
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.separate import alone
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.base import Level, Pass
 from dlc.passes.constants import without_names
 from dlc.report import Report
-from dlc.types import Type
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        return separate_outputs(graph)
+        return graph
 
 
 def lower_op(op: Op) -> Call:
@@ -112,35 +110,3 @@ def inline_literals(kernel: Kernel, literals: dict[str, bool | int | float]) -> 
     params = tuple(p for p in kernel.params if p.name not in literals)
     nests = tuple(simplify_nest(n.map_loads(change)) for n in kernel.nests)
     return Kernel.canonical(params, kernel.results, nests, kernel.locals)
-
-
-def copy_kernel(type: Type) -> Kernel:
-    """r[i] = p[i]."""
-    p = Param("x", type)
-    i = grid(type.shape)
-    return kernel_of((p,), [comp(i, p[i])], type.dtype)
-
-
-def separate_outputs(graph: Graph) -> Graph:
-    """Every output its own computed value: copies of inputs, constants and values returned twice."""
-    seen: set[str] = set()
-    outputs: list[Op] = []
-    origins = dict(graph.origins)
-    for op in graph.outputs:
-        base = op.of if isinstance(op, Item) else op
-        new = op
-        while not isinstance(base, Call) or new.digest in seen:
-            new = _copy_of(new)
-            base = new
-        origins.setdefault(new.digest, graph.origin(op))
-        seen.add(new.digest)
-        outputs.append(new)
-    return with_live_origins(replace(graph, outputs=tuple(outputs), origins=origins))
-
-
-def _copy_of(op: Op) -> Call:
-    if isinstance(op, Splat):
-        out = Param("out", op.type)
-        nest = Nest("out", grid(op.shape), grid(op.shape), Const(op.value))
-        return Call(Kernel.canonical((), (out,), (simplify_nest(nest),)))
-    return Call(copy_kernel(op.type), (op,))

@@ -18,6 +18,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel
+from dlc.passes.outputs import separate_outputs
 from dlc.placement import OrderResult, Task, order_tasks, peak_of
 from dlc.plan import Plan, results_of
 from dlc.report import Report
@@ -38,6 +39,7 @@ class Schedule(Pass[Graph, Plan]):
 
     def run(self, state: Graph, report: Report) -> Plan:
         """The plan, still without places."""
+        state = separate_outputs(state)
         model = MemoryModel.of(state)
         found = self._order(model, updates_of(state, model.calls))
         report.count("steps", len(found.order))

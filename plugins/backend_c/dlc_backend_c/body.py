@@ -97,8 +97,8 @@ def constants_of(plan: Plan) -> list[Op]:
             exit_code=ExitCode.USAGE,
         )
     computed = {v.digest for step in plan.steps for v in results_of(step)}
-    assert all(o.digest in computed for o in plan.graph.outputs), "lower makes every output a result of a call"
-    assert len(plan.outputs) == len(plan.graph.outputs), "lower makes outputs distinct"
+    assert all(o.digest in computed for o in plan.graph.outputs), "schedule makes every output a result of a call"
+    assert len(plan.outputs) == len(plan.graph.outputs), "schedule makes outputs distinct"
     # A view of an intermediate value is no step, yet no constant either: it has a place.
     return [c for c in plan.constants if c.digest not in plan.slots]
 

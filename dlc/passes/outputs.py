@@ -1,0 +1,52 @@
+"""Every output its own computed value, so that each is written straight into a buffer of the caller.
+
+    return x, f(x), f(x)   →   y = f(x);  return copy(x), y, copy(y)
+
+Graphs may return inputs, constants and one value several times, and passes may find that two outputs are one value.
+When an order is chosen, each needs a step that writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Item, Splat
+from dlc.kernel.define import comp, grid, kernel_of
+from dlc.kernel.expr import Const
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.simplify import simplify_nest
+from dlc.types import Type
+
+
+def copy_kernel(type: Type) -> Kernel:
+    """r[i] = p[i]."""
+    p = Param("x", type)
+    i = grid(type.shape)
+    return kernel_of((p,), [comp(i, p[i])], type.dtype)
+
+
+def separate_outputs(graph: Graph) -> Graph:
+    """Every output its own computed value: copies of inputs, constants and values returned twice."""
+    seen: set[str] = set()
+    outputs: list[Op] = []
+    origins = dict(graph.origins)
+    for op in graph.outputs:
+        base = op.of if isinstance(op, Item) else op
+        new = op
+        while not isinstance(base, Call) or new.digest in seen:
+            new = _copy_of(new)
+            base = new
+        origins.setdefault(new.digest, graph.origin(op))
+        seen.add(new.digest)
+        outputs.append(new)
+    return with_live_origins(replace(graph, outputs=tuple(outputs), origins=origins))
+
+
+def _copy_of(op: Op) -> Call:
+    if isinstance(op, Splat):
+        out = Param("out", op.type)
+        nest = Nest("out", grid(op.shape), grid(op.shape), Const(op.value))
+        return Call(Kernel.canonical((), (out,), (simplify_nest(nest),)))
+    return Call(copy_kernel(op.type), (op,))
