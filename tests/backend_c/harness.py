@@ -31,7 +31,8 @@ class Compiled:
         self.functions: list[CFunction] = [c_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
         source = folder / "kernels.c"
         library = folder / "kernels.so"
-        source.write_text(prelude(target) + "\n" + "\n".join(f.text for f in self.functions))
+        text = "\n".join(f.text for f in self.functions)
+        source.write_text(prelude(target, text) + "\n" + text)
         subprocess.run(
             [cc, *target.flags, *flags, "-fPIC", "-shared", str(source), "-o", str(library), "-lm"], check=True
         )

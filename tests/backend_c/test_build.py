@@ -233,7 +233,7 @@ def test_the_manifest_describes_every_file(compile_model: Compile, tmp_path: Pat
 def test_units_hold_the_sections_of_the_file() -> None:
     source = content(C().emit(plan_of(small_net()), Report()), "model.c").decode()
     sections = split(source)
-    assert [s.kind for s in sections[:2]] == ["head", "prelude"] and sections[-1].kind == "main"
+    assert [s.kind for s in sections[:2]] == ["head", "prelude"] and [s.kind for s in sections[-2:]] == ["main", "end"]
     assert split(join([s for s in sections if s.kind != "head"])) == [s for s in sections if s.kind != "head"]
     assert [u.name for u in units(source)] == [*(s.name for s in sections if s.kind == "kernel"), "main"]
 

@@ -74,7 +74,7 @@ def test_no_loop_tests_anything(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
 def test_the_compiler_vectorises_every_part_of_a_blur(dtype: str, tmp_path: Path) -> None:
     function = c_function(tidied(BLUR, dtype), "f", GENERIC)
-    text = prelude(GENERIC) + "\n" + function.text
+    text = prelude(GENERIC, function.text) + "\n" + function.text
     (tmp_path / "f.c").write_text(text)
     head = text.count("\n") - function.text.count("\n")
     loops = [head + k for k, line in enumerate(function.text.splitlines(), 1) if "for (" in line]

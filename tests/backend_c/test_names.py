@@ -172,6 +172,6 @@ def test_a_hostile_model_looks_like_this(golden: Golden) -> None:
     graph = with_origins(sums(HOSTILE[1], HOSTILE[6], HOSTILE[2]), (HOSTILE[2], HOSTILE[3]))
     artifact = C.from_spec(Spec.parse("c{cpu=generic}")).emit(plan_of(graph), Report())
     source = content(artifact, "model.c").decode("ascii")
-    main = source[source.index("/*=== main ===*/") :]
+    main = source[source.index("/*=== main ===*/") : source.index("/*=== end ===*/")]
     golden("hostile_main.c.txt", re.sub("dlc_k_[0-9a-f]{16}", "dlc_k_DIGEST", main))
     golden("hostile.h.txt", content(artifact, "model.h").decode("ascii"))

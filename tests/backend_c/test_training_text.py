@@ -83,7 +83,7 @@ def test_a_header_looks_like_this(golden: Golden) -> None:
 
 def test_main_looks_like_this(golden: Golden) -> None:
     source = text(emitted(named(), "optimizer=sgd{momentum=0.9} accumulate=4"), "net.c")
-    golden("train_main.c.txt", steady(source[source.index("/*=== main ===*/") :]))
+    golden("train_main.c.txt", steady(source[source.index("/*=== main ===*/") : source.index("/*=== end ===*/")]))
 
 
 def test_names_of_arguments_are_no_reason_to_compile() -> None:

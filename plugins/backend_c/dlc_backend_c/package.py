@@ -13,7 +13,7 @@ from dlc_backend_c.function import prelude
 from dlc_backend_c.header import fill
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
-from dlc_backend_c.sections import Section, join, linkage
+from dlc_backend_c.sections import Section, join, linkage, own_names
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import ALIGN, Blob, weights_text
 
@@ -217,11 +217,15 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
 
 
 def _source(package: Package, main: str) -> bytes:
+    functions = package.functions.values()
+    used = prelude(package.target, "\n".join((*(f.text for f in functions), main)))
+    begin, end = own_names(package.prefix, used, (f.name for f in functions))
     sections = [
-        Section("head", "", _head(package)),
-        Section("prelude", "", prelude(package.target)),
-        *(Section("kernel", f.name, linkage(f.text)) for f in package.functions.values()),
+        Section("head", "", _head(package) + begin),
+        Section("prelude", "", used),
+        *(Section("kernel", f.name, linkage(f.text)) for f in functions),
         Section("main", "", main),
+        Section("end", "", end),
     ]
     return join(sections).encode("ascii")
 

@@ -1,4 +1,4 @@
-"""The C text that comes before any set of functions: includes, types, and a helper for what C has no operator for."""
+"""The C text that comes before functions: includes, types, and a helper for what C has no operator for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.types import DTYPES, DType, f32, f64
+from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.in_order import DEFINITION
+from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
@@ -16,11 +18,7 @@ _HEAD = """\
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define DLC_INLINE static inline __attribute__((unused))
-#else
 #define DLC_INLINE static inline
-#endif
 
 DLC_INLINE ptrdiff_t dlc_min_index(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 DLC_INLINE ptrdiff_t dlc_max_index(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
@@ -32,9 +30,9 @@ DLC_INLINE ptrdiff_t dlc_mod_index(ptrdiff_t a, ptrdiff_t b) { return a % b + (a
 # Register tiles are complete: what these passes add to them are copies of values that then have no register left.
 _TILES = """\
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
+@PUSH#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
 #endif
-"""
+""".replace("@PUSH", PUSH)
 
 _F16 = """\
 DLC_INLINE uint16_t dlc_f16_bits(double x)
@@ -131,7 +129,7 @@ DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b ? a : b; }
 DLC_INLINE @T dlc_pow_@N(@T a, @T b)
 {
     @U r = 1, p = (@U)a;
-    @NEGATIVE_POWER
+@NEGATIVE_POWER
     for (; b > 0; b = (@T)(b / 2), p *= p)
         if (b & 1)
             r *= p;
@@ -202,10 +200,15 @@ DLC_INLINE @V dlc_maxc_@V(@V a, @V b)
 """
 
 
+def prelude(target: CTarget, text: str) -> str:
+    """What the functions in a text rely on, and nothing that they do not use."""
+    return needed(whole_prelude(target), text)
+
+
 @lru_cache(maxsize=8)
-def prelude(target: CTarget) -> str:
-    """Everything that the functions for this target rely on; the same text for any set of them."""
-    return "\n".join(_sections(target))
+def whole_prelude(target: CTarget) -> str:
+    """Everything that functions for this target may rely on; no program has all of it."""
+    return paragraphs("\n".join(_sections(target)))
 
 
 def _sections(target: CTarget) -> Iterator[str]:
@@ -230,8 +233,8 @@ def _sections(target: CTarget) -> Iterator[str]:
 
 def _integer(t: DType) -> str:
     unsigned = "uint64_t" if t.itemsize == 8 else "uint32_t"
-    negative = "if (b < 0)\n        return a == 1 ? (@T)1 : a == -1 ? (b & 1 ? (@T)-1 : (@T)1) : (@T)0;"
-    text = _INTEGER.replace("@NEGATIVE_POWER\n", negative + "\n" if t.kind == "int" else "\n")
+    negative = "    if (b < 0)\n        return a == 1 ? (@T)1 : a == -1 ? (b & 1 ? (@T)-1 : (@T)1) : (@T)0;"
+    text = _INTEGER.replace("@NEGATIVE_POWER\n", negative + "\n" if t.kind == "int" else "")
     text += _SIGNED if t.kind == "int" else _UNSIGNED
     return text.replace("@T", VALUE[t]).replace("@N", t.name).replace("@U", unsigned)
 

@@ -10,9 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from dlc_backend_c.helpers import macros, names, needed
+
 LINKAGE = "DLC_LOCAL"
 """Macro before every kernel: `static` in one file, hidden visibility in separate objects."""
 
+PUSH = "#pragma GCC push_options\n"
+"""Options that hold to the end of the file only."""
 _MARK = re.compile(r"^/\*=== (\w+)(?: (\w+))? ===\*/\n", re.MULTILINE)
 _STATIC = f"#define {LINKAGE} static\n"
 _HIDDEN = (
@@ -23,7 +27,7 @@ _HIDDEN = (
 
 @dataclass(frozen=True)
 class Section:
-    """A part of `model.c`: head, prelude, kernel or main."""
+    """A part of `model.c`: head, prelude, kernel, main or end."""
 
     kind: str
     name: str
@@ -43,6 +47,19 @@ class Unit:
     def digest(self) -> str:
         """SHA-256 of the text."""
         return sha256(self.text.encode()).hexdigest()
+
+
+def own_names(prefix: str, prelude: str, kernels: Iterable[str]) -> tuple[str, str]:
+    """(lines for the head, section for the end) of a file that may stand beside others of its kind in one unit.
+
+    Helpers and kernels are named after what they are, so that objects can be shared between models. Where two files are
+    read as one, each has to mean its own: they may be for two processors, or of two versions of dlc.
+    """
+    own = (*names(prelude), *kernels)
+    end = [f"#undef {name}\n" for name in (*own, *macros(prelude), LINKAGE)]
+    if PUSH in prelude:
+        end.append("#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC pop_options\n#endif\n")
+    return "".join(f"#define {name} {prefix}_{name}\n" for name in own), "".join(end)
 
 
 def linkage(text: str) -> str:
@@ -75,12 +92,12 @@ def units(text: str) -> tuple[Unit, ...]:
     Comments of the last unit are left out: they name nodes of the model, and no name may be a reason to compile.
     """
     sections = split(text)
-    common = "".join(s.text for s in sections if s.kind == "prelude")
+    prelude = "".join(s.text for s in sections if s.kind == "prelude")
     kernels = [s for s in sections if s.kind == "kernel"]
     main = _without_comments("".join(s.text for s in sections if s.kind == "main"))
     declared = "".join(f"{_prototype(s)}\n" for s in kernels)
-    found = [Unit(s.name, f"{_HIDDEN}{common}\n{_prototype(s)}\n{s.text}") for s in kernels]
-    return (*found, Unit("main", f"{_HIDDEN}{common}\n{declared}\n{main}"))
+    found = [Unit(s.name, f"{_HIDDEN}{needed(prelude, s.text)}\n{_prototype(s)}\n{s.text}") for s in kernels]
+    return (*found, Unit("main", f"{_HIDDEN}{needed(prelude, main)}\n{declared}\n{main}"))
 
 
 def interface(header: str) -> str:

@@ -1,0 +1,63 @@
+"""Which helpers of a prelude a text uses.
+
+A prelude consists of paragraphs. Those that begin with `#` belong to every program; each of the others defines helpers,
+and is there for who uses one of them:
+
+    #include <math.h>
+
+    /* A comment belongs to what follows it. */
+    DLC_INLINE float dlc_sign_f32(float x) { … }
+
+What helpers use is found in their text, as what kernels use is in theirs: there is no table to fall behind.
+"""
+
+import re
+from functools import lru_cache
+
+_WORD = re.compile(r"\w+")
+_FUNCTION = re.compile(r"^DLC_INLINE [\w ]*?(\w+)\(", re.MULTILINE)
+_TYPE = re.compile(r"^typedef [\w ]*?(\w+)(?: __attribute__\(\(.*\)\))?;", re.MULTILINE)
+_MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
+
+
+def paragraphs(text: str) -> str:
+    """The text of a prelude with an empty line before each helper."""
+    found: list[str] = []
+    for line in text.splitlines():
+        begins = line.startswith(("DLC_INLINE ", "typedef ", "/* "))
+        if begins and found and found[-1] and not found[-1].startswith("/* "):
+            found.append("")
+        found.append(line)
+    return "\n".join(found) + "\n"
+
+
+def needed(prelude: str, text: str) -> str:
+    """The prelude with those helpers only that a text uses, directly or by way of others; the order stays."""
+    parts = _parts(prelude)
+    home = {name: part for part in parts if _is_helper(part) for name in (*names(part), *macros(part))}
+    used: set[str] = set()
+    waiting = [text]
+    while waiting:
+        found = {home[word] for word in set(_WORD.findall(waiting.pop())) & home.keys()} - used
+        used |= found
+        waiting += found
+    return "\n\n".join(part for part in parts if part in used or not _is_helper(part)) + "\n"
+
+
+def names(prelude: str) -> tuple[str, ...]:
+    """The functions and types that a prelude defines."""
+    return (*_FUNCTION.findall(prelude), *_TYPE.findall(prelude))
+
+
+def macros(prelude: str) -> tuple[str, ...]:
+    """The macros that a prelude defines."""
+    return tuple(dict.fromkeys(_MACRO.findall(prelude)))
+
+
+def _is_helper(part: str) -> bool:
+    return not part.startswith("#")
+
+
+@lru_cache(maxsize=64)
+def _parts(prelude: str) -> tuple[str, ...]:
+    return tuple(part.strip("\n") for part in re.split(r"\n{2,}", prelude) if part.strip())

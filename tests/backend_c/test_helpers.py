@@ -1,0 +1,135 @@
+"""Helpers of the prelude: a program has those that it uses and no others, and minds no other program's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dlc_backend_c.backend import C
+from dlc_backend_c.function import c_function
+from dlc_backend_c.helpers import macros, names, needed, paragraphs
+from dlc_backend_c.in_order import MACRO
+from dlc_backend_c.indices import index
+from dlc_backend_c.loops_to_c import splat, vector
+from dlc_backend_c.prelude import prelude, whole_prelude
+from dlc_backend_c.sections import split, units
+from dlc_backend_c.spelling import VALUE, spell
+from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget
+
+from dlc import Report, Spec
+from dlc.graph import evaluate
+from dlc.install import install
+from dlc.kernel.expr import Apply, Axis, Const, Expr
+from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.lanes import CURVES, FUNCTIONS
+from dlc.types import DType, f32, f64
+from tests.backend_c.models import content, plan_of, shell, small_net
+from tests.backend_c.test_build import EXAMPLE, driver, printed
+from tests.backend_c.test_functions import table
+from tests.tools import COMPILERS, SANITIZE
+
+TARGETS = {t.cpu: t for t in (GENERIC, X86_64_V3, X86_64_V4)}
+STRICT = ("-Wall", "-Wextra", "-Werror", "-Wunused-function")
+
+
+def everything(target: CTarget) -> str:
+    """Functions that use all that kernels may use: every function of every type, scalar and in lanes."""
+    a, b = Axis("a", 3) - 5, Axis("b", 4)
+    subscripts = [index(Apply(fn, (a, b))) for fn in ("min", "max", "floordiv", "mod")]
+    found = [c_function(k, f"f{n}", target).text for n, k in enumerate(table())]
+    found += [f"ptrdiff_t g{n}(ptrdiff_t a, ptrdiff_t b) {{ return {text}; }}" for n, text in enumerate(subscripts)]
+    for t in (f32, f64):
+        # A number as the second argument has a shorter form; rounded division of floats is no function of the table.
+        texts = (f"dlc_minc_{t}(a, 1)", f"dlc_maxc_{t}(a, 1)", spell("floordiv", t, ("a", "2")))
+        found += [f"{VALUE[t]} h{n}_{t}({VALUE[t]} a) {{ return {text}; }}" for n, text in enumerate(texts)]
+    found.append(f"{MACRO} void in_order(void) {{ }}")
+    for t in (f32, f64) if target.vector_bytes else ():
+        size = target.vector_bytes
+        while size >= 16:
+            found += _of_lanes(t, size // t.itemsize)
+            size //= 2
+    return "\n".join(found)
+
+
+def _of_lanes(t: DType, n: int) -> list[str]:
+    v = f"{t}x{n}"
+    number: tuple[Expr, ...] = (Axis("a", 1), Const(1.0))
+    any_two: tuple[Expr, ...] = (Axis("a", 1), Axis("b", 1))
+    values = [
+        vector(fn, t, n, ("*a", "*b")[: SCALARS[fn].arity], args)
+        for fn in sorted(FUNCTIONS | CURVES if t is f32 else FUNCTIONS)
+        for args in (any_two, number)
+    ]
+    values += [splat(t, n, "x"), f"*({v}_any *)c"]
+    lines = "".join(f"    *r = {value};\n" for value in dict.fromkeys(values))
+    given = f"const {v} *a, const {v} *b, {VALUE[t]} *c, {VALUE[t]} x, {v} *r"
+    return [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
+
+
+@pytest.mark.parametrize("cpu", TARGETS)
+def test_something_uses_every_helper(cpu: str) -> None:
+    whole = whole_prelude(TARGETS[cpu])
+    text = everything(TARGETS[cpu])
+    assert len(names(whole)) == len(set(names(whole))) > 50
+    assert needed(whole, text) == prelude(TARGETS[cpu], text)
+    assert set(names(whole)) - set(names(needed(whole, text))) == set()
+    assert needed(whole, "") == needed(whole, "int main(void) { return 0; }")
+    assert names(needed(whole, "")) == ()
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("cpu", TARGETS)
+def test_no_compiler_finds_an_unused_one(cc: str, cpu: str, tmp_path: Path) -> None:
+    """Functions that are inline are nothing that gcc tells of, so they are not."""
+    text = everything(TARGETS[cpu])
+    _check_text(f"{prelude(TARGETS[cpu], text)}\n{text}\n", cc, TARGETS[cpu], tmp_path)
+    # In parts, so that helpers which others use come along, and none beside them.
+    kernels = [c_function(k, f"f{n}", TARGETS[cpu]).text for n, k in enumerate(table())]
+    for part in (kernels[::40], kernels[7::40]):
+        own = "\n".join(part)
+        _check_text(f"{prelude(TARGETS[cpu], own)}\n{own}\n", cc, TARGETS[cpu], tmp_path)
+
+
+def _check_text(text: str, cc: str, target: CTarget, place: Path) -> None:
+    (place / "text.c").write_text(text.replace("#define DLC_INLINE static inline", "#define DLC_INLINE static"))
+    shell(cc, *target.flags, "-O0", *STRICT, "-Wno-psabi", "-c", "text.c", "-o", "text.o", cwd=place)
+
+
+def test_a_kernel_compiled_apart_has_its_own_helpers() -> None:
+    """Whatever else the model computes: its text, and so its object, is that of every other model with this kernel."""
+    source = content(
+        C.from_spec(Spec.parse("c{cpu=x86-64-v3}")).emit(plan_of(small_net()), Report()), "model.c"
+    ).decode()
+    kernels = {s.name: s.text for s in split(source) if s.kind == "kernel"}
+    for unit in units(source)[:-1]:
+        assert prelude(X86_64_V3, kernels[unit.name]) in unit.text
+    assert "dlc_exp_f32" in source and not all("dlc_exp_f32" in unit.text for unit in units(source))
+
+
+def test_paragraphs() -> None:
+    first, second = "DLC_INLINE int f(int x) { return x; }\n", "DLC_INLINE int g(int x)\n{\n    return f(x);\n}\n"
+    text = paragraphs(f"#include <a.h>\n{first}/* Why. */\n{second}")
+    assert text == f"#include <a.h>\n\n{first}\n/* Why. */\n{second}"
+    assert names(text) == ("f", "g") and macros(text) == ()
+    assert needed(text, "f(1)") == f"#include <a.h>\n\n{first}"
+    assert needed(text, "g(1)") == text
+    assert needed(text, "ff(1)") == "#include <a.h>\n"
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("second", ["generic", "x86-64-v3"])
+def test_two_programs_in_one_unit(cc: str, second: str, tmp_path: Path) -> None:
+    """Some of their kernels and helpers have one name, and other texts where they are for two processors."""
+    graphs = {"first": small_net(), "second": small_net(seed=5)}
+    for (name, graph), cpu in zip(graphs.items(), ("x86-64-v3", second), strict=True):
+        backend = C.from_spec(Spec.parse(f"c{{cpu={cpu} lib=none prefix={name}}}"))
+        install(backend.emit(plan_of(graph, backend), Report()), tmp_path)
+        (tmp_path / f"{name}_main.c").write_text(driver(name).replace("int main(void)", f"int {name}_main(void)"))
+    both = "int first_main(void);\nint second_main(void);\nint main(void) { return first_main() || second_main(); }\n"
+    (tmp_path / "main.c").write_text(f'#include "first.c"\n#include "second.c"\n{both}')
+    files = ("main.c", "first_main.c", "second_main.c", "first_weights.S", "second_weights.S")
+    shell(cc, "-std=c99", *X86_64_V3.flags, *STRICT, "-O1", *SANITIZE, *files, "-o", "run", "-lm", cwd=tmp_path)
+    want = [evaluate(g, {"x": EXAMPLE})["probabilities"].ravel() for g in graphs.values()]
+    assert not np.allclose(want[0], want[1])
+    np.testing.assert_allclose(printed(shell("./run", cwd=tmp_path)), np.concatenate(want), rtol=1e-4)
