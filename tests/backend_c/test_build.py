@@ -269,6 +269,39 @@ def test_a_compiler_that_fails_is_quoted() -> None:
     assert "/tmp" not in render(problem)
 
 
+def cross_compiler(place: Path) -> str:
+    """A compiler that says that it builds for a small processor, and links no shared libraries for it."""
+    script = place / "small-gcc"
+    script.write_text(
+        """#!/bin/sh
+case "$*" in
+*-###*) gcc "$@" 2>&1 | sed 's/^Target: .*/Target: arm-none-eabi/' ;;
+*-shared*) echo "ld: -shared: no such emulation" >&2; exit 1 ;;
+*) exec gcc "$@" ;;
+esac
+"""
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_cross_compiler_without_shared_libraries(tmp_path: Path) -> None:
+    """What it cannot link is told as that, with what it can do."""
+    cc = cross_compiler(tmp_path)
+    (problem,) = failure(f'c{{cc="{cc}" cpu=generic lib=shared}}').diagnostics
+    assert problem.message == "small-gcc failed with status 1 while linking libmodel.so"
+    assert problem.notes == ("ld: -shared: no such emulation",)
+    assert "builds for arm-none-eabi" in problem.help and "c{lib=static}" in problem.help and "bug" not in problem.help
+    backend = C.from_spec(Spec.parse(f'c{{cc="{cc}" cpu=generic lib=static}}'))
+    assert "libmodel.a" in backend.build(backend.emit(plan_of(sums()), Report()), Bench()).files
+
+
+def test_a_cross_compiler_for_another_processor(tmp_path: Path) -> None:
+    (problem,) = failure(f'c{{cc="{cross_compiler(tmp_path)}" cpu=x86-64-v3 lib=static}}').diagnostics
+    assert problem.message == "the compiler small-gcc builds for arm-none-eabi, not for x86-64-v3 (cpu=x86-64-v3)"
+    assert "c{cpu=generic}" in problem.help
+
+
 def test_a_plan_without_places_is_refused() -> None:
     plan = plan_of(small_net())
     with pytest.raises(DlcError, match="plan-memory"):

@@ -1,5 +1,7 @@
 """`dlc.load`: arrays in, arrays out, nothing copied, everything that is wrong refused by name."""
 
+import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlc_backend_c import target
 from dlc_backend_c.backend import C
+from dlc_backend_c.elf import machine_of
 from dlc_backend_c.runtime import Argument, Model
 
 import dlc
-from dlc import DlcError
+from dlc import DlcError, ExitCode, Spec
 from dlc.calling import input_array
 from dlc.graph import Input, evaluate, make_graph
+from dlc.hashing import content_sha256
 from dlc.ops.elementwise import Add, Not
 from dlc.ops.linear import MatMul
 from dlc.types import Type, bool_, f16, f32, i64
@@ -240,10 +245,45 @@ def test_what_was_built_without_a_shared_library_is_not_loaded(compile_model: Co
         C().load(tmp_path)
 
 
-def test_a_library_for_a_larger_cpu_is_refused(compile_model: Compile, tmp_path: Path, monkeypatch: Any) -> None:
-    from dlc_backend_c import target
-
-    compile_model(sums(), "c{cpu=x86-64-v3}", tmp_path)
-    monkeypatch.setattr(target, "_features", frozenset)
-    with pytest.raises(DlcError, match="built for x86-64-v3, this machine offers less"):
+@pytest.mark.parametrize(
+    ("cpu", "has", "lacks", "help"),
+    [
+        ("x86-64-v3", "generic", "avx2, bmi1, bmi2, f16c, fma, movbe", "generic"),
+        ("x86-64-v4", "x86-64-v3", "avx512bw, avx512cd, avx512dq, avx512f, avx512vl", "x86-64-v3"),
+    ],
+)
+def test_a_library_for_a_larger_cpu_is_refused(
+    cpu: str, has: str, lacks: str, help: str, compile_model: Compile, tmp_path: Path, monkeypatch: Any
+) -> None:
+    compile_model(sums(), f"c{{cpu={cpu}}}", tmp_path)
+    monkeypatch.setattr(target, "_features", lambda: target.LEVELS[has])
+    with pytest.raises(DlcError, match=f"the library is built for {cpu}: this processor lacks {lacks}\n") as caught:
         C().load(tmp_path)
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert caught.value.diagnostics[0].help == f"build the model again: here, or with c{{cpu={help}}}"
+    assert C.from_spec(Spec.parse(f"c{{cpu={help}}}"))
+
+
+def test_levels_are_told_from_flags() -> None:
+    assert [target.level_of(t.flags) for t in (target.GENERIC, target.X86_64_V3, target.X86_64_V4)] == [*target.LEVELS]
+    for level, features in target.LEVELS.items():
+        assert target.level_of(target.native(features).flags) == level
+
+
+def test_a_library_for_another_machine_is_refused(compile_model: Compile, tmp_path: Path) -> None:
+    """It says for which, in place of a loader's words."""
+    compile_model(sums(), "c{}", tmp_path)
+    here = machine_of(tmp_path / "libmodel.so")
+    assert here and here == machine_of(Path(sys.executable))
+    library = bytearray((tmp_path / "libmodel.so").read_bytes())
+    other = 183 if library[18] != 183 else 62
+    library[18:20] = other.to_bytes(2, "little")
+    (tmp_path / "libmodel.so").write_bytes(library)
+    told = json.loads((tmp_path / "manifest.json").read_text())
+    told["files"]["libmodel.so"]["sha256"] = content_sha256(bytes(library))
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    name = {183: "aarch64", 62: "x86-64"}[other]
+    with pytest.raises(DlcError, match=f"the library is built for {name}, this machine runs {here}") as caught:
+        C().load(tmp_path)
+    assert caught.value.diagnostics[0].help.startswith("build the model again here")
+    assert machine_of(tmp_path / "manifest.json") == machine_of(tmp_path / "absent") == ""

@@ -4,6 +4,7 @@ Results depend on contents only: every tool runs inside a fresh directory on rel
 away, so that two builds of one model give the same bytes.
 """
 
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -11,13 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from dlc import Artifact, Job, Workshop
+from dlc import Artifact, ExitCode, Job, Workshop
+from dlc.diagnostics import error
 from dlc.hashing import Content, OwnedFile, content_sha256, content_size
 from dlc.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
-from dlc_backend_c.target import target_for
+from dlc_backend_c.target import level_of, target_for
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
 from dlc_backend_c.weights import IN_MEMORY
 
@@ -25,9 +27,14 @@ _LIBRARY_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffile-prefix-map=$PWD=.")
 """Position-independent also in static libraries, which end up in shared ones."""
 
 
+_X86 = re.compile(r"x86_64|amd64|i[3-6]86")
+"""Machines that levels of x86-64 are for, as compilers call them."""
+
+
 def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     """The artifact with `libPREFIX.so` or `libPREFIX.a`; raises DlcError (TOOL)."""
     toolchain = find_toolchain(options.cc)
+    _check_cpu(toolchain, options)
     prefix = Path(artifact.entry).stem
     flags = (*target_for(options.cpu, options.strict_float).flags, *options.flags)
     source = manifest.read(artifact.files[f"{prefix}.c"]).decode("ascii")
@@ -50,6 +57,19 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     files[NAME] = manifest.to_bytes({**old, "library": name, "toolchain": toolchain.identity.splitlines()}, files)
     workshop.report.count("objects", len(objects))
     return replace(artifact, files=files, facts={**artifact.facts, "library_bytes": content_size(library)})
+
+
+def _check_cpu(toolchain: Toolchain, options: Options) -> None:
+    """Raises DlcError (TOOL) when the code is for a processor that the compiler builds nothing for."""
+    level = level_of(target_for(options.cpu).flags)
+    if level != "generic" and toolchain.machine != "unknown" and not _X86.match(toolchain.machine):
+        raise error(
+            "wrong-compiler",
+            f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {level} (cpu={options.cpu})",
+            help="for a cross compiler choose c{cpu=generic}, with the flags of the processor: "
+            'c{cc=… cpu=generic flags=("-mcpu=…")}',
+            exit_code=ExitCode.TOOL,
+        )
 
 
 def _job(
@@ -122,7 +142,12 @@ def _link_shared(toolchain: Toolchain, prefix: str, objects: list[str], flags: t
         "-Wl,--build-id=sha1",
         *strict,
     )
-    run((*toolchain.command, "-shared", "-o", name, *objects, *flags, *options, "-lm"), place, f"linking {name}")
+    help = (
+        f"the compiler builds for {toolchain.machine}: if it links no shared libraries, choose c{{lib=static}}, or "
+        "c{lib=none} for the sources only; it was given the option flags, too"
+    )
+    command = (*toolchain.command, "-shared", "-o", name, *objects, *flags, *options, "-lm")
+    run(command, place, f"linking {name}", help)
     return place / name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dlc.locking import directory_lock
 from dlc.manifest import NAME, read_manifest
 from dlc.types import Array, Type
 from dlc_backend_c import manifest
+from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
 
 _ALIGN = 64
@@ -172,29 +173,24 @@ def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
         raise damaged(directory, f"{name}: {problem.strerror}") from None
     if not intact:
         raise damaged(directory, f"{name} is not the library that the manifest describes")
+    check_machine(library)
     _check_cpu(told)
     return library
 
 
 def _check_cpu(told: Mapping[str, Any]) -> None:
     """Instructions that this CPU lacks would kill the process at the first call."""
-    from dlc_backend_c.target import target_for
+    from dlc_backend_c.target import level_of, missing, target_for
 
-    needed, here = _level(told.get("cpu", [])), _level(target_for("native").flags)
-    if needed > here:
+    needed = level_of(told.get("cpu", []))
+    if lacking := missing(needed):
+        here = level_of(target_for("native").flags)
         raise error(
             "cannot-load",
-            f"the library is built for {_LEVELS[needed]}, this machine offers {_LEVELS[here] or 'less'}",
-            help=f"build it here, or with c{{cpu={_LEVELS[here] or 'generic'}}}",
+            f"the library is built for {needed}: this processor lacks {', '.join(lacking)}",
+            help=f"build the model again: here, or with c{{cpu={here}}}",
             exit_code=ExitCode.USAGE,
         )
-
-
-_LEVELS = ("", "x86-64-v3", "x86-64-v4")
-
-
-def _level(flags: Iterable[str]) -> int:
-    return max((_LEVELS.index(f) for flag in flags if (f := flag.removeprefix("-march=")) in _LEVELS), default=0)
 
 
 def damaged(directory: Path, reason: str) -> DlcError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -70,13 +71,31 @@ X86_64_V4 = CTarget(
 )
 
 
+_V3 = frozenset({"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"})
+LEVELS: Mapping[str, frozenset[str]] = {
+    "generic": frozenset(),
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+}
+"""By what the option cpu calls them, ascending: what the instructions in code for a level need a processor to have."""
+
+
+def level_of(flags: Iterable[str]) -> str:
+    """The level that a compiler is told by its flags."""
+    found = {flag.removeprefix("-march=") for flag in flags}
+    return next((level for level in reversed(tuple(LEVELS)) if level in found), "generic")
+
+
+def missing(level: str) -> tuple[str, ...]:
+    """What this processor lacks for a level, as /proc/cpuinfo spells it."""
+    return tuple(sorted(LEVELS[level] - _features()))
+
+
 def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) -> CTarget:
     """The target for a processor with these features (as /proc/cpuinfo spells them)."""
-    v3 = {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"}
-    v4 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-    if v3 | v4 <= features:
+    if LEVELS["x86-64-v4"] <= features:
         return CTarget("native", 64, 32, l1, l2, X86_64_V4.flags)
-    if v3 <= features:
+    if LEVELS["x86-64-v3"] <= features:
         return CTarget("native", 32, 16, l1, l2, X86_64_V3.flags)
     return CTarget("native", 0, 16, l1, l2, COMMON_FLAGS)
 

@@ -28,6 +28,17 @@ class Toolchain:
     identity: str
     """One fact a line, without directories: version, machine, digests of the programs involved."""
 
+    @property
+    def name(self) -> str:
+        """How the user calls it."""
+        return Path(self.command[0]).name
+
+    @property
+    def machine(self) -> str:
+        """What it builds for: `x86_64-linux-gnu`; `unknown` where it does not say."""
+        told = (line.removeprefix("machine ") for line in self.identity.splitlines() if line.startswith("machine "))
+        return next(told, "unknown")
+
     def tool(self, name: str) -> str:
         """Path of ld, ar or objcopy, by the compiler's own search path first; raises DlcError (TOOL)."""
         told = _output((*self.command, f"-print-prog-name={name}"))
@@ -123,8 +134,8 @@ def _run(command: Sequence[str], directory: Path) -> subprocess.CompletedProcess
     )
 
 
-def run(command: Sequence[str], directory: Path, doing: str) -> str:
-    """Standard output of a tool run in `directory`; raises DlcError (TOOL) when it fails."""
+def run(command: Sequence[str], directory: Path, doing: str, help: str = "") -> str:
+    """Standard output of a tool run in `directory`; raises DlcError (TOOL) when it fails, with what would help then."""
     try:
         done = _run(command, directory)
     except OSError as problem:
@@ -135,11 +146,11 @@ def run(command: Sequence[str], directory: Path, doing: str) -> str:
             exit_code=ExitCode.TOOL,
         ) from None
     if done.returncode:
-        raise _failed(command, doing, done.returncode, done.stderr)
+        raise _failed(command, doing, done.returncode, done.stderr, help)
     return done.stdout
 
 
-def _failed(command: Sequence[str], doing: str, status: int, complaint: str) -> Exception:
+def _failed(command: Sequence[str], doing: str, status: int, complaint: str, help: str) -> Exception:
     name = Path(command[0]).name
     # The complaint's first lines say what is wrong; temporary directories in them would only mislead.
     lines = [re.sub(r"/\S*/(?=[\w.-]+[:\s])", "", line) for line in complaint.splitlines() if line.strip()]
@@ -148,6 +159,6 @@ def _failed(command: Sequence[str], doing: str, status: int, complaint: str) -> 
         "tool-failed",
         f"{name} {how} while {doing}",
         notes=lines[:_SHOWN],
-        help="check the compiler and the option flags; if both are right, this is a bug in dlc",
+        help=help or "check the compiler and the option flags; if both are right, this is a bug in dlc",
         exit_code=ExitCode.TOOL,
     )
