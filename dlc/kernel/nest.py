@@ -210,6 +210,20 @@ class Kernel:
         first = next((n.reduce for n in self.nests if n.out == name), None)
         return identity(first, self.tensors[name].dtype)
 
+    def needed(self, *names: str) -> set[int]:
+        """Positions of the nests that the values of these tensors come from."""
+        found, seen, waiting = set[int](), set[str](), list(names)
+        while waiting:
+            out = waiting.pop()
+            if out in seen:
+                continue
+            seen.add(out)
+            for k, nest in enumerate(self.nests):
+                if nest.out == out:
+                    found.add(k)
+                    waiting += sorted(nest.reads())
+        return found
+
     @cached_property
     def dtypes(self) -> Mapping[str, DType]:
         """The element type of every parameter, result and local."""

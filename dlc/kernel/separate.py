@@ -7,7 +7,7 @@ Of the gradient da[i,k] += g[i,j]·b[k,j], db[k,j] += a[i,k]·g[i,j] each may th
 
 from __future__ import annotations
 
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules.groups import is_product
 
 
@@ -19,7 +19,7 @@ def alone(kernel: Kernel, result: int) -> tuple[Kernel, tuple[int, ...]] | None:
     """
     if len(kernel.results) < 2:
         return None
-    needed = [_needed(kernel, r.name) for r in kernel.results]
+    needed = [kernel.needed(r.name) for r in kernel.results]
     mine = needed[result]
     if any(mine & other for k, other in enumerate(needed) if k != result):
         return None
@@ -31,24 +31,3 @@ def alone(kernel: Kernel, result: int) -> tuple[Kernel, tuple[int, ...]] | None:
     params = tuple(kernel.params[k] for k in kept)
     locals_ = tuple(p for p in kernel.locals if p.name in named)
     return Kernel.canonical(params, (kernel.results[result],), nests, locals_), kept
-
-
-def _needed(kernel: Kernel, name: str) -> set[int]:
-    """Positions of the nests that a tensor's value comes from."""
-    found: set[int] = set()
-    waiting = [name]
-    seen: set[str] = set()
-    while waiting:
-        out = waiting.pop()
-        if out in seen:
-            continue
-        seen.add(out)
-        for k, nest in enumerate(kernel.nests):
-            if nest.out == out:
-                found.add(k)
-                waiting += _read(nest)
-    return found
-
-
-def _read(nest: Nest) -> list[str]:
-    return sorted(nest.reads())

@@ -142,7 +142,7 @@ class _Perturbation:
         array: Array = np.asarray(x)
         if array.dtype.kind != "f":
             return array
-        noise: Array = np.asarray(2.0 * self.rng.random(array.shape) - 1.0)
+        noise: Array = np.asarray(2.0 * self.rng.random(array.shape, np.float64) - 1.0)
         factor: Array = 1.0 + self.ulps * float(np.finfo(array.dtype).eps) * noise
         with np.errstate(all="ignore"):
             return np.asarray(array * factor, array.dtype)

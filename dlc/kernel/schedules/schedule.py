@@ -14,6 +14,7 @@ from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
+from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.phases import split_phases
 from dlc.kernel.schedules.ranking import Ranking, heap_loops, rankings
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
@@ -27,7 +28,7 @@ from dlc.types import DType, i64
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
-    kernel = replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests))
+    kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = turn(kernel, machine)
     body: list[Stmt] = []

@@ -89,8 +89,9 @@ def _split(kernel: Kernel, name: str, d: int, size: int) -> Kernel:
         return replace(n, index=index).map_loads(change)
 
     def tensor(p: Param) -> Param:
-        shape = (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])
-        return Param(name, Type(p.dtype, shape)) if p.name == name else p
+        if p.name != name:
+            return p
+        return Param(name, Type(p.dtype, (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])))
 
     return replace(
         kernel,
