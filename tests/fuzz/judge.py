@@ -58,7 +58,11 @@ def judged(cases: Sequence[Case], tools: Tools) -> list[Verdict]:
             else:
                 found[k] = made
         for (k, program), ran in zip(programs.items(), run_all([*programs.values()], tools, Path(folder)), strict=True):
-            found[k] = _compared(program, ran)
+            try:
+                found[k] = _compared(program, ran)
+            except Exception as bug:  # noqa: BLE001 - the reference itself fails
+                kind, text = f"the reference fails: {_place(bug)}", "".join(traceback.format_exception(bug)[-4:])
+                found[k] = Verdict(program.case.seed, "fault", kind, text)
         return [found[k] for k in range(len(cases))]
 
 

@@ -134,9 +134,9 @@ class Node:
         return bool(self.int(key, default))
 
     def float(self, key: str, default: float = 0.0) -> float:
-        """A number attribute; ONNX stores it in single precision."""
+        """A number attribute; ONNX stores it in single precision, and so it does its own default."""
         found = self._attribute(key, Kind.FLOAT)
-        return default if found is None else found.f
+        return float(np.float32(default)) if found is None else found.f
 
     def text(self, key: str, default: str = "") -> str:
         """A string attribute."""
