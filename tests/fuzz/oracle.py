@@ -41,12 +41,12 @@ def _not_finite(node: Node, values: Values, wanted: Values) -> bool:
     return any(not np.isfinite(v).all() for v in _floats(node, values))
 
 
-def _nearly(error: float) -> Callable[[Node, Values, Values], bool]:
-    """Within an absolute error of the largest possible result, 1."""
+def _nearly(error: float, relative: float = 0.0) -> Callable[[Node, Values, Values], bool]:
+    """Within an absolute error, and a relative one."""
 
     def applies(node: Node, values: Values, wanted: Values) -> bool:
         pairs = [(values[o], wanted[o]) for o in node.outputs if o in values]
-        return all(np.allclose(a, b, rtol=0.0, atol=error, equal_nan=True) for a, b in pairs)
+        return all(np.allclose(a, b, rtol=relative, atol=error, equal_nan=True) for a, b in pairs)
 
     return applies
 
@@ -54,6 +54,14 @@ def _nearly(error: float) -> Callable[[Node, Values, Values], bool]:
 def _empty(node: Node, values: Values, wanted: Values) -> bool:
     del wanted
     return any(not values[n].size for n in node.inputs[:1] if n in values)
+
+
+def _fraction(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether coordinates depend on a length that is no whole number, or is 1."""
+    del wanted
+    lengths = [e * float(s) for e, s in zip(values[node.inputs[0]].shape, values[node.inputs[2]], strict=True)]
+    way = node.attributes.get("coordinate_transformation_mode", "")
+    return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 
 
 RULES: Final = (
@@ -82,6 +90,11 @@ RULES: Final = (
     ),
     # Of f32 it is a rational function on [-18, 18], exact to an absolute error of a few 2^-24, not a relative one.
     Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid",), _nearly(3e-7)),
+    Rule("onnxruntime's recurrent layers use short polynomials", ("LSTM", "GRU", "RNN"), _nearly(2e-5, 1e-4)),
+    # `length_resized` is scale · extent in ONNX's reference and the tests made with it, of which onnxruntime leaves
+    # out those of align_corners; it takes the whole number.
+    Rule("onnxruntime takes a resized length to be whole", ("Resize",), _fraction),
+    Rule("a weight of 0 times infinity or NaN in an interpolation: skipped here", ("Resize",), _not_finite),
     Rule("the mean of nothing: undefined by ONNX, NaN here, 0 in onnxruntime", ("ReduceMean",), _empty),
 )
 

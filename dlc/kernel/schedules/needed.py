@@ -1,18 +1,24 @@
 """What no result needs is not computed.
 
     r[i] = p[t[i]]  with p of one element   →   r[i] = p[0]
+    r[i] = p[i] <= p[i]  of integers        →   r[i] = true
     t[i] = f(i)     read by nothing else    →   (nothing)
 
-A subscript stays inside its dimension whatever the data is, so in a dimension of one element it is 0.
+A subscript stays inside its dimension whatever the data is, so in a dimension of one element it is 0. Compilers warn of
+integers that are compared with themselves; of floats NaN decides.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from dlc.kernel.expr import Const, Expr, Load
+from dlc.kernel.expr import Apply, Const, Expr, Load, substitute, walk
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.simplify import is_index
+
+_OF_ITSELF: Final = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False, "xor": False}
+"""What a comparison of a value with itself gives."""
 
 
 def only_needed(kernel: Kernel) -> Kernel:
@@ -29,9 +35,24 @@ def only_needed(kernel: Kernel) -> Kernel:
         n = replace(n, index=within(n.index, n.out))
         return n.map_loads(lambda x: Load(x.param, within(x.index, x.param)))
 
-    nests = tuple(map(inside, kernel.nests))
+    nests = tuple(_decided(inside(n), kernel) for n in kernel.nests)
     simple = replace(kernel, nests=nests)
     needed = simple.needed(*(r.name for r in kernel.results))
     kept = tuple(n for k, n in enumerate(nests) if k in needed)
     named = {name for n in kept for name in (n.out, *n.reads())}
     return replace(simple, nests=kept, locals=tuple(p for p in kernel.locals if p.name in named))
+
+
+def _decided(nest: Nest, kernel: Kernel) -> Nest:
+    """The nest with comparisons of a value with itself decided."""
+    found: dict[Expr, Expr] = {}
+    for e in nest.exprs():
+        for x in walk(e):
+            match x:
+                case Apply(fn, (a, b)) if fn in _OF_ITSELF and a == b:
+                    dtype = kernel.dtype_of(a)
+                    if dtype is not None and not dtype.is_float:
+                        found[x] = Const(_OF_ITSELF[fn])
+                case _:
+                    pass
+    return nest.map(lambda e: substitute(e, found)) if found else nest
