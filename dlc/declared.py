@@ -57,11 +57,12 @@ def _from_source(lazy: Lazy) -> Declaration:
     spec = find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise _NotLiteral
-    for node in _parsed(Path(spec.origin).read_text(encoding="utf-8"), name).body:
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    for node in _parsed(source, name).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             if not {ast.unparse(base).partition("[")[0] for base in node.bases} <= _BASES:
                 raise _NotLiteral  # whose fields it may inherit
-            options = [_option(line) for line in node.body if _is_option(line)]
+            options = [_option(line, source) for line in node.body if _is_option(line)]
             return Declaration(ast.get_docstring(node) or "", tuple(o for o in options if o))
     raise _NotLiteral
 
@@ -85,7 +86,8 @@ def _is_option(line: ast.stmt) -> bool:
     return isinstance(line, ast.AnnAssign) and not ast.unparse(line.annotation).startswith(("ClassVar", "Final"))
 
 
-def _option(line: ast.stmt) -> OptionDoc:
+def _option(line: ast.stmt, source: str) -> OptionDoc:
+    """`source` is that of the module: a default may be one of its constants."""
     match line:
         case ast.AnnAssign(
             target=ast.Name(id=name),
@@ -94,9 +96,25 @@ def _option(line: ast.stmt) -> OptionDoc:
         ):
             kind, key = _type(annotation), name.rstrip("_").replace("_", "-")
             runs = any(word.arg == "runs" and _value(word.value) for word in keywords)
-            return OptionDoc(key, describe(kind), format_option(kind, _value(default)), doc, runs)
+            value = _constant(default.id, source) if isinstance(default, ast.Name) else _value(default)
+            return OptionDoc(key, describe(kind), format_option(kind, value), doc, runs)
         case _:
             raise _NotLiteral
+
+
+def _constant(name: str, source: str) -> Any:
+    """The value of a constant of a module, or of one that it imports it from: `PANEL = 16`."""
+    if found := re.search(rf"^{name}(?:: [\w\[\]]+)? = (.+)$", source, re.MULTILINE):
+        return _value(ast.parse(found[1], mode="eval").body)
+    imported = re.search(rf"^from (\w+)([\w.]*) import .*\b{name}\b", source, re.MULTILINE)
+    package = find_spec(imported[1]) if imported else None
+    if not imported or package is None or not package.submodule_search_locations:
+        raise _NotLiteral
+    # Not find_spec of the module itself, which would import the packages above it.
+    path = Path(package.submodule_search_locations[0], *imported[2].split(".")[1:]).with_suffix(".py")
+    if not path.is_file():
+        raise _NotLiteral
+    return _constant(name, path.read_text(encoding="utf-8"))
 
 
 def _type(node: ast.expr) -> object:

@@ -113,8 +113,22 @@ class StepFailed(Exception):
         self.spec, self.input_text, self.package, self.nodes = spec, input_text, package, nodes
 
 
-def _ignore(spec: str) -> None:
-    del spec
+@dataclass(frozen=True)
+class Running:
+    """What is about to run: a step, or one of the sub-steps of one."""
+
+    step: str
+    """The step's title; of a sub-step, its kind: "compile"."""
+    subject: str = ""
+    """What a sub-step works on."""
+    number: int = 0
+    """Of a sub-step, from 1."""
+    total: int = 0
+    """How many sub-steps there are; 0 for a step."""
+
+
+def _ignore(running: Running) -> None:
+    del running
 
 
 @dataclass
@@ -124,8 +138,8 @@ class Session:
     cache: Cache
     context: Context
     observers: Sequence[Callable[[StepDone], None]] = ()
-    on_start: Callable[[str], None] = _ignore
-    """Told the spec text of every step, and the name of every sub-step, that is about to run; by any thread."""
+    on_start: Callable[[Running], None] = _ignore
+    """Told every step and sub-step that is about to run; by any thread."""
     jobs: int = 2
     """Sub-steps that run at once."""
     acting: tuple[str, ...] = ()
@@ -154,7 +168,7 @@ class Session:
 
     def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
         """The result of running the stage, saved under its key."""
-        self.on_start(stage.title or stage.spec)
+        self.on_start(Running(stage.title or stage.spec))
         value_in = given.value  # loading it may run an earlier step again; that is not this step's time
         made = self._run(stage, value_in)
         story = Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects, stage.title)
@@ -233,26 +247,26 @@ class Session:
         Jobs that call tools run several at once; those that depend on code are computed in this thread, because Python
         would only take turns.
         """
-        titles = [f"{job.step} {k} of {len(jobs)}: {job.subject}" for k, job in enumerate(jobs, 1)]
-        work = [(job, job_key(job, code), title) for job, title in zip(jobs, titles, strict=True)]
+        running = [Running(job.step, job.subject, k, len(jobs)) for k, job in enumerate(jobs, 1)]
+        work = [(job, job_key(job, code), each) for job, each in zip(jobs, running, strict=True)]
         found = [self._job(*each) for each in work] if code else self._at_once(work)
         for _, cached in found:
             report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
         return [content for content, _ in found]
 
-    def _at_once(self, work: Sequence[tuple[Job, Key, str]]) -> list[tuple[bytes, bool]]:
+    def _at_once(self, work: Sequence[tuple[Job, Key, Running]]) -> list[tuple[bytes, bool]]:
         from concurrent.futures import CancelledError, ThreadPoolExecutor
         from threading import Event
 
         failed = Event()
 
-        def attempt(job: Job, key: Key, title: str) -> tuple[bytes, bool]:
+        def attempt(job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
             # An interruption ends the tools that run; their threads must not start the next ones meanwhile. Jobs start
             # in order, so the result that is asked for first is never one that was left out here.
             if failed.is_set():
                 raise CancelledError
             try:
-                return self._job(job, key, title)
+                return self._job(job, key, running)
             except BaseException:
                 failed.set()
                 raise
@@ -266,14 +280,14 @@ class Session:
                     f.cancel()
                 raise
 
-    def _job(self, job: Job, key: Key, title: str) -> tuple[bytes, bool]:
+    def _job(self, job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
         with self.cache.flight(key):
             record = self.cache.lookup(key)
             for _, digest in record.outputs if record is not None else ():
                 content = self.cache.read(digest)
                 if content is not None:
                     return content, True
-            self.on_start(title)
+            self.on_start(running)
             start = time.perf_counter()
             made = job.make()
             ms = (time.perf_counter() - start) * 1000

@@ -10,6 +10,7 @@ import typer
 
 from dlc.cli import flags
 from dlc.cli.complete import complete_passes
+from dlc.cli.progress import BuildProgress
 from dlc.cli.steps import no_step, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.cli.workspace import Workspace
@@ -91,7 +92,7 @@ def _run(
     shown: list[str] = []
     with space.terminal.progress() as progress:
         # Constants may be stand-ins under the digests of the real ones, so no result may be kept.
-        session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, progress.at)
+        session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, BuildProgress(progress).at)
         handle: Handle[Any] = Handle(state.kind, state.digest, lambda: state)
         for step in steps:
             done.append(apply(step, handle, session))

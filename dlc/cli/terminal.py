@@ -7,13 +7,13 @@ import os
 import shutil
 import sys
 import textwrap
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlc.diagnostics import Diagnostic, ExitCode, escape, render
+from dlc.cli.progress import Bar, Progress
+from dlc.diagnostics import Diagnostic, ExitCode, render
 
 _NARROW = 20
 """Characters that a wrapped column gets at least."""
@@ -70,71 +70,6 @@ class Terminal:
             yield shown
         finally:
             shown.stop()
-
-
-class Bar:
-    """One line on stderr with a bar and the time that is left; lines that are logged meanwhile stand above it."""
-
-    def __init__(self, shows: bool, total: int | None) -> None:
-        """Nothing is shown before the first `at`."""
-        self._shows, self._total = shows, total
-        self._progress: Any = None
-        self._task: Any = None
-        self._next = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to say something new: saying is slow beside steps of small programs."""
-        return self._shows and time.monotonic() >= self._next
-
-    def at(self, done: int, what: str) -> None:
-        """Say how much is done, and what runs now."""
-        if not self._shows:
-            return
-        from rich.markup import escape as literal
-
-        if self._progress is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("", total=self._total, completed=done)
-        self._progress.update(self._task, completed=done, description=literal(escape(what)[:100]))
-        self._next = time.monotonic() + 0.1
-
-    def stop(self) -> None:
-        """Remove the line."""
-        if self._progress is not None:
-            self._progress.stop()
-
-
-class Progress:
-    """One line on stderr that names the running step; rich is imported when there is something to show."""
-
-    def __init__(self, shows: bool) -> None:
-        """Nothing is shown before the first `at`."""
-        self._shows = shows
-        self._status: Any = None
-
-    def at(self, what: str) -> None:
-        """Say what runs now."""
-        if not self._shows:
-            return
-        if self._status is None:
-            from rich.console import Console
-
-            self._status = Console(stderr=True).status("", spinner="dots")
-            self._status.start()
-        from rich.markup import escape as literal
-
-        self._status.update(literal(escape(what)[:100]))
-
-    def stop(self) -> None:
-        """Remove the line."""
-        if self._status is not None:
-            self._status.stop()
 
 
 def is_interactive() -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dlc.cli.terminal import Bar, Terminal, json_number
+from dlc.cli.progress import Bar
+from dlc.cli.terminal import Terminal, json_number
 from dlc.diagnostics import escape
 
 if TYPE_CHECKING:

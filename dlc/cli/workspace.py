@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.cli.choice import CacheFlags, Choice
-from dlc.cli.terminal import Progress, Terminal
+from dlc.cli.progress import BuildProgress, Progress
+from dlc.cli.terminal import Terminal
 from dlc.cli.trusting import said_trusted
 from dlc.config import Config
 from dlc.config_file import load_config
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.driver import Build
     from dlc.graph.graph import Graph
-    from dlc.session import Session, StepResult
+    from dlc.session import Running, Session, StepResult
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Workspace:
         with opened_cache(self.terminal, self.config) as cache:
             yield cache
 
-    def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[str], None]) -> Session:
+    def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[Running], None]) -> Session:
         """A session on a model in directory `root`."""
         from dlc.codec import Context
         from dlc.session import Session
@@ -203,7 +204,13 @@ class Workspace:
 
         assert prepared.source.path is not None
         with nullcontext(progress) if progress else self.terminal.progress() as line:
-            session = self.session(cache, prepared.source.path.parent, jobs, line.at)
+            shown = BuildProgress(line)
+
+            def done(step: StepResult[Any]) -> None:
+                shown.done(step)
+                on_step(step)
+
+            session = self.session(cache, prepared.source.path.parent, jobs, shown.at)
             return compile_any(
                 prepared.source,
                 prepared.frontend,
@@ -211,7 +218,7 @@ class Workspace:
                 prepared.recipe,
                 session,
                 stop_after=stop_after,
-                on_step=on_step,
+                on_step=done,
             )
 
     def build_into(self, choice: Choice, directory: Path) -> None:

@@ -33,6 +33,10 @@ SOURCES = {
     "field behind a method": f"{HEAD}{FIELDS}\n    def run(self, state, report):\n        return state\n\n"
     '    second: bool = option(True, "the second")\n',
     "no method": f"{HEAD}{FIELDS}",
+    "constant of the module": f"{HEAD}FIRST = 1 << 3\n{FIELDS}".replace("option(1,", "option(FIRST,"),
+    "constant of another one": f"from dlc.kernel.schedules.machine import PANEL, Machine\n{HEAD}{FIELDS}".replace(
+        "option(1,", "option(PANEL,"
+    ),
     "another class behind": f"{HEAD}{FIELDS}\n\nclass Other:\n    def run(self):\n        return 1\n",
     "another class before": f"{HEAD}class Odds:\n    x: int = 1\n\n    def run(self):\n        return 1\n\n\n{FIELDS}",
 }
