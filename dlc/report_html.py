@@ -1,4 +1,4 @@
-"""One HTML page about a build: its steps, its memory over time, its kernels. No scripts, no network, one file.
+"""One HTML page about a build: steps, graph, memory over time, kernels. No scripts, no network, one file.
 
 Everything that comes from the model passes through the template's escaping; drawings are computed here as numbers only.
 """
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dlc.diagnostics import escape
 from dlc.graph.graph import Graph
 from dlc.graph.structure import Call, Constant, Input, Item
-from dlc.kernel.expr import Apply, Expr
+from dlc.graph_html import BOX, applied, operation, pictures
+from dlc.kernel.expr import Apply
 from dlc.kernel.nest import Kernel
 from dlc.memory_html import memory, origin_of, render
 from dlc.plan import Plan
@@ -77,12 +78,19 @@ def report_html(
         inputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.inputs],
         outputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.outputs],
         facts={str(k): v for k, v in artifact.facts.items()},
+        graph_pictures=pictures(_first_graph(steps), plan),
+        box=BOX,
         memory=memory(plan) if plan and plan.slots else None,
         pages=pages,
         kernels=rows,
         macs=sum(row.macs for row in rows),
         flops=sum(row.flops for row in rows),
     )
+
+
+def _first_graph(steps: Sequence[StepResult[Any]]) -> Graph | None:
+    """What the frontend gave."""
+    return next((step.handle.value for step in steps if step.handle.kind == "graph"), None)
 
 
 def graph_rows(step: StepResult[Any]) -> tuple[GraphRow, ...]:
@@ -113,7 +121,7 @@ def kernels(plan: Plan) -> tuple[KernelRow, ...]:
         arguments = ", ".join(str(a.type) for a in call.args)
         results = ", ".join(str(r.type) for r in call.body.results)
         rows.append(
-            KernelRow(number, f"({arguments}) → {results}", _operation(call.body), macs, flops, origin_of(plan, call))
+            KernelRow(number, f"({arguments}) → {results}", operation(call.body), macs, flops, origin_of(plan, call))
         )
     return tuple(rows)
 
@@ -125,32 +133,10 @@ def work(kernel: Kernel) -> tuple[int, int]:
     """
     macs = flops = 0
     for nest in kernel.nests:
-        flops += nest.points * (len(_applied(nest.body)) + (nest.reduce is not None))
+        flops += nest.points * (len(applied(nest.body)) + (nest.reduce is not None))
         if nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul":
             macs += nest.points
     return macs, flops
-
-
-def _applied(body: Expr) -> set[Apply]:
-    """The functions applied in a body, equal ones once; what stands inside subscripts is left out."""
-    found: set[Apply] = set()
-    pending = [body]
-    while pending:
-        e = pending.pop()
-        if isinstance(e, Apply) and e not in found:
-            found.add(e)
-            pending += e.args
-    return found
-
-
-def _operation(kernel: Kernel) -> str:
-    """What a kernel does, in a few words: its reductions and functions."""
-    words: dict[str, None] = {}
-    for nest in kernel.nests:
-        if nest.reduce:
-            words[f"{nest.reduce}-reduce"] = None
-        words.update(dict.fromkeys(sorted(e.fn for e in _applied(nest.body))))
-    return ", ".join(words) or "copy"
 
 
 def _step(step: StepResult[Any]) -> Mapping[str, Any]:

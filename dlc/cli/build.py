@@ -77,7 +77,7 @@ Html = Annotated[
     bool,
     typer.Option(
         "--html",
-        help="Write DIR/report.html: steps, memory over time, kernels; and pages that the target adds.",
+        help="Write DIR/report.html: steps, the graph, memory over time, kernels; and pages that the target adds.",
         rich_help_panel=_TOLD,
     ),
 ]

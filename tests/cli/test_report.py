@@ -1,5 +1,6 @@
 """The report of a build: drawings that stay inside their frame, work that adds up, a page that is well formed."""
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,9 +9,15 @@ import pytest
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
+from dlc.graph import Graph, Op, make_graph
+from dlc.graph.evaluate import is_constant
+from dlc.graph.structure import Input, Item
+from dlc.graph_html import BOX, DRAWN, picture
 from dlc.memory_html import HEIGHT, WIDTH, memory
+from dlc.ops.elementwise import Tanh
 from dlc.plan import Plan
 from dlc.report_html import kernels
+from dlc.types import Type, f32
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
 
@@ -45,6 +52,54 @@ def test_memory_is_drawn_inside_the_frame(name: str) -> None:
     assert drawn.bound <= drawn.arena
     lowest = min(y for _, y in points)
     assert lowest == pytest.approx(drawn.bound_y, abs=0.1)  # pyright: ignore[reportUnknownMemberType]
+
+
+def graph_of(model: Path) -> Graph:
+    """What the frontend gives."""
+    return Workspace.open(Terminal(quiet=True), CacheFlags("off")).graph(choice(str(model)))
+
+
+@pytest.mark.parametrize("name", ["mnist_cntk", "tinyvit"])
+def test_the_graph_is_drawn(name: str) -> None:
+    """A box per op that is no weight, apart from all others, below what it reads; a line per value that is read."""
+    model = MODELS / name / "model.onnx"
+    for state in (graph_of(model), plan_of(model)):
+        found = picture("", state)
+        graph = state.graph if isinstance(state, Plan) else state
+        assert len(found.boxes) + found.left_out == sum(
+            1 for op in graph.ops if not isinstance(op, Item) and not is_constant(op)
+        )
+        places = {(box.x, box.y) for box in found.boxes}
+        assert len(places) == len(found.boxes)
+        for x, y in places:
+            assert 0 <= x <= found.width - BOX[0]
+            assert 0 <= y <= found.height - BOX[1]
+            assert not [a for a, b in places if b == y and 0 < abs(a - x) < BOX[0]]
+        assert len(set(found.lines)) == len(found.lines)
+        for line in found.lines:
+            a, b, *_, c, d = map(float, re.findall(r"[\d.]+", line))
+            assert {(a - BOX[0] / 2, b - BOX[1]), (c - BOX[0] / 2, d)} <= places
+            assert b < d, "what is read stands above"
+
+
+def test_a_large_graph_is_drawn_in_part() -> None:
+    x = Input("x", Type(f32, (2,)))
+    y: Op = x
+    for _ in range(2 * DRAWN):
+        y = Tanh(y)
+    found = picture("", make_graph([x], {"y": y}))
+    assert len(found.boxes) == DRAWN
+    assert found.left_out == DRAWN + 1
+
+
+def test_the_page_has_the_pictures(dlc: Dlc) -> None:
+    """0.1 promised the graph and showed none."""
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    assert dlc("build", "small.onnx", "-o", "out", "--html", "-q").code == 0
+    page = Path("out/report.html").read_text()
+    drawn = page[page.index("The model as it was read") : page.index("After each step")]
+    for word in ("mat_mul", "relu", "product", "positive", "input", "f32[2,4]", "output y", "The program as it runs"):
+        assert word in drawn, word
 
 
 def test_work_of_a_product() -> None:
