@@ -40,7 +40,15 @@ class Dlc(Frontend):
         from dlc.graph.graph import Graph
         from dlc.plugins import load_registry
         from dlc.state_text import fresh_stand_in, op_classes, parse_state
+        from dlc.training.checkpoint import SUFFIX, is_checkpoint
 
+        if is_checkpoint(source.view()):
+            raise error(
+                "not-a-graph",
+                f"{source.name} is a checkpoint of dlc train, which is no graph in text",
+                location=Location(source.name),
+                help=f"dlc show {source.name} tells what it holds; checkpoints are called {SUFFIX}",
+            )
         try:
             text = bytes(source.view()).decode("utf-8")
         except UnicodeDecodeError as problem:

@@ -25,7 +25,8 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="MODEL|DIR|FILE|DIGEST",
-        help="A model's file, the directory or file of a program, or the first digits (four or more) of a digest.",
+        help="A model's file, the directory or file of a program, a checkpoint of dlc train, or the first digits "
+        "(four or more) of a digest.",
     ),
 ]
 Text = Annotated[bool, typer.Option("--text", help="Print the graph, the plan or the cached file itself.")]
@@ -60,7 +61,7 @@ def show(
     cache_dir: flags.CacheDir = None,
     json: flags.Json = False,
 ) -> Outcome:
-    """Show a model, a built program, or anything that the cache holds."""
+    """Show a model, a built program, a checkpoint, or anything that the cache holds."""
     del json
     terminal: Terminal = ctx.obj
     path = Path(what)
@@ -71,6 +72,8 @@ def show(
     if text and parts:
         raise _no_effect("--what", "--text prints the whole graph")
     given = {"--text": text, "--what": parts, "--dim": dim, "--input": input, "--frontend": frontend, "--grad": grad}
+    if path.is_file() and _is_checkpoint(path):
+        return _checkpoint(path, given)
     space = Workspace.open(terminal) if path.exists() else None
     file = program_file(space, what) if space else None
     is_program = bool(file) or path.is_dir()
@@ -95,6 +98,26 @@ def show(
     from dlc.cli.show_cached import show_cached
 
     return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    from dlc.interfaces import Source
+
+    # By its content: dlc 0.1 gave checkpoints the suffix of graphs in text.
+    if path.suffix not in (".ckpt", ".dlc"):
+        return False
+    from dlc.training.checkpoint import is_checkpoint
+
+    return path.suffix == ".ckpt" or is_checkpoint(Source(path).view())
+
+
+def _checkpoint(path: Path, given: Mapping[str, object]) -> Outcome:
+    from dlc.cli.show_checkpoint import show_checkpoint
+
+    for flag, value in given.items():
+        if value:
+            raise _no_effect(flag, f"{path} is a checkpoint of dlc train")
+    return show_checkpoint(path)
 
 
 def _model(space: Workspace, choice: flags.Choice, text: bool, origins: bool, parts: str) -> Outcome:

@@ -66,12 +66,16 @@ Shuffle = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Begin anew although there is a checkpoint; it is kept under another name."),
+]
 CheckpointFile = Annotated[
     Path | None,
     typer.Option(
         "--checkpoint",
         metavar="FILE",
-        help="Where the checkpoint is. [default: DIR/checkpoint.dlc, NAME.checkpoint.dlc beside a FILE]",
+        help="Where the checkpoint is. [default: DIR/checkpoint.ckpt, NAME.ckpt beside a FILE]",
         rich_help_panel=_FILES,
     ),
 ]
@@ -119,6 +123,7 @@ def train(
     seed: Seed = None,
     shuffle: Shuffle = None,
     resume: Resume = False,
+    fresh: Fresh = False,
     checkpoint: CheckpointFile = None,
     checkpoint_every: CheckpointEvery = None,
     export: Export = None,
@@ -131,8 +136,9 @@ def train(
     """Train a program that was built with --train.
 
     A checkpoint is written after every epoch, and when the run is interrupted (Ctrl-C): --resume goes on from it as if
-    nothing had happened. The last rows of an epoch that fill no batch sit out; in validation every row counts. Rows are
-    shuffled by the seed alone: the same command gives the same weights.
+    nothing had happened; without it, no checkpoint that is there already is replaced. The last rows of an epoch that
+    fill no batch sit out; in validation every row counts. Rows are shuffled by the seed alone: the same command gives
+    the same weights.
     """
     del json
     terminal: Terminal = ctx.obj
@@ -145,16 +151,16 @@ def train(
         raise _usage("no-effect", "--validation has no effect beside --validation-data", "leave one of the two out")
     if validation is not None and not 0 < validation < 1:
         raise _usage("bad-option", f"--validation {validation:g} is no part of the rows", "a number between 0 and 1")
-    from dlc.cli.train_files import check_outputs
+    from dlc.cli.train_files import check_outputs, check_resume, checkpoint_file, kept_as
     from dlc.cli.trained import tell_start
     from dlc.training.checkpoint import read_checkpoint
     from dlc.training.run import Outputs, Run
 
-    beside = program / "checkpoint.dlc" if program.is_dir() else program.with_suffix(".checkpoint.dlc")
-    path = checkpoint or beside
+    path = checkpoint_file(program, checkpoint)
     found = _program(terminal, program)
     files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
     check_outputs(files, (*data, *(validation_data or ())))
+    check_resume(path, resume=resume, fresh=fresh)
     held = read_checkpoint(path) if resume else None
     until = _EPOCHS if epochs is None and steps is None else epochs
     course = replace(
@@ -164,13 +170,13 @@ def train(
         steps=steps,
         patience=patience,
     )
-    run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html))
+    kept = None if resume else kept_as(path, fresh=fresh)
+    run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html, kept))
     if held is not None and (told := run.resume(held)):
         terminal.tell(Diagnostic("best-lost", told, "note"))
-    if held is None and path.exists() and not terminal.quiet:
-        told = f"{path} of an earlier run is replaced after the first epoch"
-        help = "--resume goes on from it instead; --checkpoint names another"
-        terminal.tell(Diagnostic("replaced", told, "note", help=help))
+    if kept is not None:
+        told = f"the checkpoint of an earlier run is kept as {kept}, once this run writes its own"
+        terminal.tell(Diagnostic("kept", told, "note"))
     tell_start(terminal, run)
     return _ran(terminal, run)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
-from dlc.diagnostics import DlcError, ExitCode, error
+from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.training.checkpoint import SUFFIX
 
 
 def check_outputs(outputs: Mapping[str, Path | None], data: Sequence[str]) -> None:
@@ -29,6 +31,69 @@ def check_outputs(outputs: Mapping[str, Path | None], data: Sequence[str]) -> No
         if other := taken.get(_place(path)):
             raise _refused(f"{flag} {path}: that file is {other} of this run too")
         taken[_place(path)] = flag
+
+
+def checkpoint_file(program: Path, given: Path | None) -> Path:
+    """Where the checkpoint is.
+
+    Args:
+        program: The program's directory or file.
+        given: What --checkpoint says.
+
+    Raises:
+        DlcError: (USAGE) it would be taken for a graph in text.
+    """
+    path = given or (program / f"checkpoint{SUFFIX}" if program.is_dir() else program.with_suffix(SUFFIX))
+    if path.suffix == ".dlc":
+        raise error(
+            "bad-option",
+            f"--checkpoint {path}: .dlc is the suffix of graphs in text",
+            help=f"call it {path.with_suffix(SUFFIX)}; a checkpoint that was written by dlc 0.1 may be renamed",
+            exit_code=ExitCode.USAGE,
+        )
+    return path
+
+
+def check_resume(path: Path, *, resume: bool, fresh: bool) -> None:
+    """Refuse to go on and begin anew at once, and say where the checkpoint of a run of dlc 0.1 is if it is asked for.
+
+    Raises:
+        DlcError: (USAGE).
+    """
+    if resume and fresh:
+        message = "--fresh has no effect beside --resume"
+        raise error("no-effect", message, help="leave one of the two out", exit_code=ExitCode.USAGE)
+    older = (path.with_suffix(".dlc"), path.with_suffix(".checkpoint.dlc"))
+    found = next((p for p in older if p.exists()), None)
+    if resume and found and not path.exists():
+        raise error(
+            "bad-checkpoint",
+            f"there is no {path}; {found} has the name that dlc 0.1 gave",
+            location=Location(str(found)),
+            help=f"mv {found} {path}",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def kept_as(path: Path, *, fresh: bool) -> Path | None:
+    """Where a checkpoint goes that is there already when a run begins; None: there is none.
+
+    Raises:
+        DlcError: (USAGE) nobody has said that the run is to begin anew.
+    """
+    if not path.exists():
+        return None
+    names = (path.with_name(f"{path.stem}.{k}{path.suffix}") for k in count(1))
+    free = next(p for p in names if not p.exists())
+    if fresh:
+        return free
+    raise error(
+        "checkpoint-exists",
+        f"{path} is the checkpoint of an earlier run, which this one would replace",
+        location=Location(str(path)),
+        help=f"--resume goes on from it; --fresh begins anew and keeps it as {free}; --checkpoint names another file",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def _reason(path: Path) -> str:

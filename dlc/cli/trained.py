@@ -69,10 +69,11 @@ def _epoch_line(epoch: Epoch, course: Course) -> str:
     part = "" if epoch.steps == course.steps_per_epoch else f", {epoch.steps:,} steps"
     rate = epoch.steps * course.size / epoch.seconds if epoch.seconds else 0.0
     speed = f"{epoch.seconds:.1f} s, {rate:,.0f} rows/s"
-    return f"epoch {epoch.number}{of}{part}: {_figures(epoch)} ({speed})"
+    return f"epoch {epoch.number}{of}{part}: {figures_text(epoch)} ({speed})"
 
 
-def _figures(epoch: Epoch) -> str:
+def figures_text(epoch: Epoch) -> str:
+    """Losses and metrics of an epoch, in a line."""
     found = [f"loss {epoch.loss:.4g}"]
     if epoch.validation:
         found.append(f"validation loss {epoch.validation.loss:.4g}")
@@ -88,14 +89,14 @@ def summary(run: Run, ending: Ending) -> str:
     """The last words, on stdout."""
     state, outputs = run.state, run.outputs
     last = run.partial or (state.history[-1] if state.history else None)
-    lines = [f"{_outcome(run, ending)}, {_figures(last)}" if last else _outcome(run, ending)]
+    lines = [f"{_outcome(run, ending)}, {figures_text(last)}" if last else _outcome(run, ending)]
     if ending == "done" and run.idle:
         lines.append("--epochs and --steps count all runs together: give more to go on")
     if ending == "patience":
         lines.append(f"no better loss for {_plural(run.course.patience or 0, 'epoch')}")
     if state.best and state.best != state.epoch:
         best = state.history[state.best - 1]
-        lines.append(f"best: epoch {best.number}, {_figures(best)}")
+        lines.append(f"best: epoch {best.number}, {figures_text(best)}")
     lines.append(f"checkpoint: {escape(str(outputs.checkpoint))}")
     exported = f" (epoch {state.best})" if outputs.keep == "best" and state.best else ""
     for what, path in (("model", outputs.export), ("log", outputs.log), ("curves", outputs.html)):

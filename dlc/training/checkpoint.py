@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from dlc.writing import write_whole
 if TYPE_CHECKING:
     from dlc.training.interface import TrainingProgram
 
+SUFFIX: Final = ".ckpt"
+"""Of a checkpoint's file."""
 _MAGIC: Final = b"dlc-train\n"
 _VERSION: Final = 1
 _LENGTH: Final = struct.Struct("<Q")
@@ -97,13 +100,33 @@ def write_checkpoint(
     write_whole(path, content + hashlib.sha256(content).digest(), durable=True)
 
 
+def keep(path: Path, other: Path) -> None:
+    """Give a file that is about to be replaced another name. Raises DlcError where it cannot have one."""
+    try:
+        os.link(path, other)  # so that at no moment there is no checkpoint
+    except OSError:
+        try:
+            path.replace(other)
+        except OSError as problem:
+            raise error(
+                "cannot-write",
+                f"{path} cannot be kept as {other}: {problem.strerror or problem}",
+                help="name another checkpoint with --checkpoint",
+            ) from None
+
+
+def is_checkpoint(content: bytes | memoryview) -> bool:
+    """Whether a file's content begins as a checkpoint does, whatever the file is called."""
+    return bytes(content[: len(_MAGIC)]) == _MAGIC
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """What `write_checkpoint` wrote; raises DlcError (USAGE) for anything else."""
     try:
         content = memoryview(path.read_bytes())
     except OSError as problem:
         raise _bad(path, problem.strerror or str(problem)) from None
-    if bytes(content[: len(_MAGIC)]) != _MAGIC:
+    if not is_checkpoint(content):
         raise _bad(path, "it is no checkpoint of dlc train")
     body = content[:-_DIGEST]
     if len(content) < len(_MAGIC) + _LENGTH.size + _DIGEST or hashlib.sha256(body).digest() != bytes(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dlc.training.checkpoint import Checkpoint, write_checkpoint
+from dlc.training.checkpoint import Checkpoint, keep, write_checkpoint
 from dlc.training.curve import Log, curve_html
 from dlc.training.loop import Course, Ending, Epoch, State, train
 from dlc.training.metrics import loss_of, measure_of
@@ -29,6 +29,8 @@ class Outputs:
     """Whose weights are exported: of the best epoch, or as they are in the end."""
     log: Path | None = None
     html: Path | None = None
+    kept: Path | None = None
+    """What a checkpoint of an earlier run is called from the moment on at which this one writes its first."""
 
 
 @dataclass
@@ -111,6 +113,8 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""
+        if self.outputs.kept is not None and not self.saved:
+            keep(self.outputs.checkpoint, self.outputs.kept)
         write_checkpoint(self.outputs.checkpoint, self.program, self.course, self.state, self._best)
         self.saved = self._place()
 

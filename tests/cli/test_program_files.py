@@ -175,8 +175,8 @@ def test_run(dlc: Dlc, name: str) -> None:
 def test_train(dlc: Dlc) -> None:
     """The checkpoint lies beside the file, and another run goes on from it."""
     first = dlc("train", "net.s2t", "--data", "rows.npz", "--epochs", "2", "--json").document
-    assert (first["ending"], first["checkpoint"]) == ("done", "net.checkpoint.dlc")
-    assert Path("net.checkpoint.dlc").is_file()
+    assert (first["ending"], first["checkpoint"]) == ("done", "net.ckpt")
+    assert Path("net.ckpt").is_file()
     more = dlc("train", "net.s2t", "--data", "rows.npz", "--epochs", "20", "--resume", "--json").document
     losses = [e["loss"] for e in more["epochs"]]
     assert len(losses) == 20

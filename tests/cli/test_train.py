@@ -52,7 +52,7 @@ def test_transcript(dlc: Dlc, golden: Golden) -> None:
     ran = dlc(*line.split())
     golden("train/all.txt", calm(ran.transcript()))
     assert ran.code == 0
-    assert all(Path(name).stat().st_size for name in ("t.onnx", "l.csv", "c.html", "out/checkpoint.dlc"))
+    assert all(Path(name).stat().st_size for name in ("t.onnx", "l.csv", "c.html", "out/checkpoint.ckpt"))
     again = dlc(*line.split(), "--epochs", 5, "--resume", "--keep", "best")
     golden("train/resumed.txt", calm(again.transcript()))
 
@@ -62,7 +62,7 @@ def test_quiet(dlc: Dlc) -> None:
     assert ran.err == ""
     assert re.fullmatch(
         r"trained: 2 epochs, 12 steps, loss [\d.]+, validation loss [\d.]+, accuracy [\d.]+ %\n"
-        r"(best: .*\n)?checkpoint: out/checkpoint.dlc\n",
+        r"(best: .*\n)?checkpoint: out/checkpoint.ckpt\n",
         ran.out,
     )
 
@@ -78,7 +78,7 @@ def test_document(dlc: Dlc) -> None:
 
 def test_the_same_seed_gives_the_same_run(dlc: Dlc) -> None:
     def losses(*more: object) -> list[float]:
-        line = ("train", "out", "--data", "train.npz", "--validation", "0.2", "--epochs", 2, "--json")
+        line = ("train", "out", "--data", "train.npz", "--validation", "0.2", "--epochs", 2, "--fresh", "--json")
         epochs = dlc(*line, *more).document["epochs"]
         return [x for e in epochs for x in (e["loss"], e["validation"]["loss"])]
 
@@ -92,7 +92,7 @@ def test_resume_takes_the_settings_of_the_run(dlc: Dlc) -> None:
     line = ("train", "out", "--data", "train.npz", "--validation", "0.2", "-q", "--export", "w.bin")
     assert dlc(*line, "--seed", 7, "--no-shuffle", "--epochs", 4).code == 0
     whole = Path("w.bin").read_bytes()
-    assert dlc(*line, "--seed", 7, "--no-shuffle", "--steps", 8).code == 0
+    assert dlc(*line, "--seed", 7, "--no-shuffle", "--steps", 8, "--fresh").code == 0
     assert Path("w.bin").read_bytes() != whole
     assert dlc(*line, "--resume", "--epochs", 4).code == 0
     assert Path("w.bin").read_bytes() == whole
@@ -102,13 +102,13 @@ def test_resume_takes_the_settings_of_the_run(dlc: Dlc) -> None:
 def test_resume_tells_that_nothing_is_left_to_do(dlc: Dlc, limit: str) -> None:
     line = ("train", "out", "--data", "train.npz", "-q")
     assert dlc(*line, "--epochs", 4).out.startswith("trained: 4 epochs, 28 steps, loss ")
-    before = Path("out/checkpoint.dlc").read_bytes()
+    before = Path("out/checkpoint.ckpt").read_bytes()
     ran = dlc(*line, "--resume", "--export", "w.bin", *limit.split())
     first, second, *rest = ran.out.splitlines()
     assert first.startswith("nothing is left to do: 4 epochs, 28 steps are done, loss ")
     assert second == "--epochs and --steps count all runs together: give more to go on"
     assert rest[-1] == "model: w.bin" and Path("w.bin").stat().st_size
-    assert (ran.code, ran.err) == (0, "") and Path("out/checkpoint.dlc").read_bytes() == before
+    assert (ran.code, ran.err) == (0, "") and Path("out/checkpoint.ckpt").read_bytes() == before
 
 
 def test_resume_tells_that_patience_is_at_its_end(dlc: Dlc) -> None:
@@ -119,15 +119,78 @@ def test_resume_tells_that_patience_is_at_its_end(dlc: Dlc) -> None:
     assert second == "no better loss for 1 epoch"
 
 
-def test_a_checkpoint_is_replaced_by_runs_that_begin_only(dlc: Dlc) -> None:
-    assert dlc("train", "out", "--data", "train.npz", "--epochs", 1).code == 0
-    told = "note[replaced]: out/checkpoint.dlc of an earlier run is replaced after the first epoch"
-    assert told not in dlc("train", "out", "--data", "absent.npz").err
-    assert told in dlc("train", "out", "--data", "train.npz", "--epochs", 1).err
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_checkpoint_of_an_earlier_run_is_not_replaced(dlc: Dlc, golden: Golden, quiet: tuple[str, ...]) -> None:
+    line = ("train", "out", "--data", "train.npz", "--epochs", 1, *quiet)
+    assert dlc(*line).code == 0
+    before = Path("out/checkpoint.ckpt").read_bytes()
+    ran = dlc(*line)
+    assert (ran.code, ran.out) == (ExitCode.USAGE, "")
+    golden("train/checkpoint_exists.txt", ran.err)
+    assert Path("out/checkpoint.ckpt").read_bytes() == before and len(list(Path("out").iterdir())) == 1
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_run_that_begins_anew_keeps_the_checkpoint_of_the_earlier_one(dlc: Dlc, quiet: tuple[str, ...]) -> None:
+    line = ("train", "out", "--data", "train.npz", "--epochs", 1, *quiet)
+    assert dlc(*line).code == 0
+    before = Path("out/checkpoint.ckpt").read_bytes()
+    assert dlc("train", "out", "--data", "absent.npz", "--fresh").code == ExitCode.USAGE
+    assert [p.name for p in Path("out").iterdir()] == ["checkpoint.ckpt"]
+    told = "note[kept]: the checkpoint of an earlier run is kept as out/checkpoint.{}.ckpt, once"
+    for k in (1, 2):
+        ran = dlc(*line, "--fresh", "--seed", k)
+        assert ran.code == 0 and told.format(k) in ran.err
+    assert Path("out/checkpoint.1.ckpt").read_bytes() == before
+    kept = {p.name: p.read_bytes() for p in Path("out").iterdir()}
+    assert len(kept) == len(set(kept.values())) == 3
+    assert dlc(*line, "--resume", "--checkpoint", "out/checkpoint.1.ckpt").out.startswith(
+        "nothing is left to do: 1 epoch"
+    )
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_the_earlier_one(dlc: Dlc, place: list[Linear]) -> None:
+    line = ("train", "out", "--data", "train.npz", "--epochs", 1)
+    assert dlc(*line).code == 0
+    before = Path("out/checkpoint.ckpt").read_bytes()
+    place[0].fails_at = 2
+    assert dlc(*line, "--fresh").code == ExitCode.MODEL
+    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == {"checkpoint.ckpt": before}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("--checkpoint c.dlc", "bad-option", ["call it c.ckpt"]),
+        ("--resume --fresh", "no-effect", ["leave one of the two out"]),
+        ("--resume", "bad-checkpoint", ["has the name that dlc 0.1 gave", "mv out/checkpoint.dlc out/checkpoint.ckpt"]),
+    ],
+)
+def test_names_of_checkpoints(dlc: Dlc, line: str, code: str, words: list[str]) -> None:
+    assert dlc("train", "out", "--data", "train.npz", "--epochs", 1, "-q").code == 0
+    content = Path("out/checkpoint.ckpt").read_bytes()
+    Path("out/checkpoint.ckpt").rename("out/checkpoint.dlc")
+    ran = dlc("train", "out", "--data", "train.npz", *line.split())
+    assert ran.code == ExitCode.USAGE and f"error[{code}]" in ran.err
+    assert all(word in ran.err for word in words)
+    assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == {"checkpoint.dlc": content}
+
+
+@pytest.mark.parametrize("name", ["checkpoint.ckpt", "checkpoint.dlc"])
+def test_a_checkpoint_is_shown(dlc: Dlc, golden: Golden, name: str) -> None:
+    line = ("train", "out", "--data", "train.npz", "--validation-data", "test.npz", "-q", "--keep", "best")
+    assert dlc(*line, "--steps", 17).code == 0
+    Path("out/checkpoint.ckpt").rename(name)
+    golden("train/show.txt", re.sub(r"(checkpoint +).*", r"\1<file>", dlc("show", name).out))
+    found = json.loads(dlc("show", name, "--json").out)
+    assert (found["kind"], len(found["epochs"]), found["step"]) == ("checkpoint", 2, 3)
+    assert dlc("show", name, "--text").code == ExitCode.USAGE
+    if name.endswith(".dlc"):
+        assert "is a checkpoint of dlc train, which is no graph in text" in dlc("build", name, "-o", "c").err
 
 
 def broken(how: str) -> None:
-    path = Path("out/checkpoint.dlc")
+    path = Path("out/checkpoint.ckpt")
     content = path.read_bytes()
     path.write_bytes({"cut": content[:-9], "flipped": content[:99] + b"?" + content[100:], "text": b"hello"}[how])
 
@@ -141,7 +204,7 @@ BAD = {
     "log_is_directory": "--data train.npz --log out",
     "export_over_data": "--data train.npz --export ./train.npz",
     "log_over_named_data": "--data x=x.npy --log x.npy",
-    "export_over_checkpoint": "--data train.npz --checkpoint c.dlc --export c.dlc",
+    "export_over_checkpoint": "--data train.npz --checkpoint c.ckpt --export c.ckpt",
     "export_to_device": "--data train.npz --export /dev/null",
     "absent": "--data absent.npz",
     "csv": "--data train.csv",
@@ -177,11 +240,11 @@ def test_refused(dlc: Dlc, golden: Golden, name: str) -> None:
 def test_a_damaged_checkpoint(dlc: Dlc, golden: Golden, how: str) -> None:
     assert dlc("train", "out", "--data", "train.npz", "-q", "--epochs", 1).code == 0
     broken(how)
-    content = Path("out/checkpoint.dlc").read_bytes()
+    content = Path("out/checkpoint.ckpt").read_bytes()
     ran = dlc("train", "out", "--data", "train.npz", "--resume")
     golden(f"train/checkpoint_{how}.txt", ran.transcript())
     assert ran.code == ExitCode.USAGE
-    assert Path("out/checkpoint.dlc").read_bytes() == content
+    assert Path("out/checkpoint.ckpt").read_bytes() == content
 
 
 def test_a_checkpoint_of_another_run(dlc: Dlc, golden: Golden, place: list[Linear]) -> None:
@@ -201,7 +264,7 @@ def test_a_loss_that_is_not_finite(dlc: Dlc, golden: Golden, place: list[Linear]
     golden("train/not_finite.txt", calm(ran.transcript()))
     assert ran.code == ExitCode.MODEL
     assert Path("l.csv").read_text().count("\nstep,") == 9
-    found = dlc(*line, "--json").document
+    found = dlc(*line, "--fresh", "--json").document
     assert (found["ok"], found["ending"], len(found["epochs"])) == (False, "failed", 1)
     assert [d["code"] for d in found["diagnostics"]][-1] == "not-finite"
 
@@ -241,7 +304,7 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
     line = ["train", "out", "--data", "train.npz", "--export", "w.bin", "--log", "l.csv", "--html", "c.html"]
     assert dlc(*line, "-q", "--epochs", 4).code == 0
     whole, log = Path("w.bin").read_bytes(), Path("l.csv").read_text()
-    for name in ("w.bin", "l.csv", "c.html", "out/checkpoint.dlc"):
+    for name in ("w.bin", "l.csv", "c.html", "out/checkpoint.ckpt"):
         Path(name).unlink()
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CHILD), *line, "--epochs", "1000", *(["--json"] if document else [])],
@@ -262,8 +325,8 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
     else:
         assert out.startswith("interrupted: ")
         assert re.search(r"interrupted after epoch \d, step \d; everything is written", err)
-        assert "--resume goes on from out/checkpoint.dlc" in err
-    assert all(Path(name).exists() for name in ("w.bin", "l.csv", "c.html", "out/checkpoint.dlc"))
+        assert "--resume goes on from out/checkpoint.ckpt" in err
+    assert all(Path(name).exists() for name in ("w.bin", "l.csv", "c.html", "out/checkpoint.ckpt"))
     steps = Path("l.csv").read_text().count("\nstep,")
     assert 1 <= steps < 28
     assert dlc(*line, "-q", "--epochs", 4, "--resume").code == 0

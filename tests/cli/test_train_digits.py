@@ -99,7 +99,7 @@ def test_going_on_gives_the_same_bits(dlc: Dlc, name: str) -> None:
     assert ran.code == 0, ran.err
     whole = Path("t.onnx").read_bytes()
     for steps in (1, 4, 5, 11):
-        assert dlc(*line, "--steps", steps).code == 0
+        assert dlc(*line, "--steps", steps, "--fresh").code == 0
         assert Path("t.onnx").read_bytes() != whole
         assert dlc(*line, "--resume").code == 0
         assert Path("t.onnx").read_bytes() == whole
@@ -114,7 +114,7 @@ def test_a_learning_rate_that_is_too_large(dlc: Dlc) -> None:
     ran = dlc("train", "out", "--data", "d.npz", "--epochs", 50)
     assert ran.code == 1
     assert re.search(r"error\[not-finite\]: the loss is not finite in epoch \d, step \d of 4", ran.err)
-    assert re.search(r"the checkpoint of epoch \d is kept: out/checkpoint.dlc", ran.err)
+    assert re.search(r"the checkpoint of epoch \d is kept: out/checkpoint.ckpt", ran.err)
 
 
 def test_a_program_without_training(dlc: Dlc, program: Path) -> None:

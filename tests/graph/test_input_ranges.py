@@ -194,7 +194,7 @@ def in_range(index: Op, values: Array, rows: int) -> bool:
 
 
 def chosen_by(op: Op) -> set[str]:
-    """Operand fields whose elements are subscripts in the op's own loops, without a guard that leaves some of them out."""
+    """Operand fields whose elements are subscripts in the op's own loops, where no guard leaves some of them out."""
     names = [f"p{k}" for k in range(len(op.operands))]
     fields = [
         name for name, value in op.operand_fields() for _ in (value if isinstance(value, tuple) else (value,)) if value
