@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernel.run_loops import run_program
 
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
+from dlc.kernel import loop_evaluate
 from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.loop_evaluate import run_loops
+from dlc.kernel.loop_memory import Batch
 from dlc.kernel.loops import Stmt
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
@@ -18,8 +20,7 @@ from dlc.kernel.schedules.ranking import SMALL, rankings
 from dlc.kernel.text import parse_kernel
 from dlc.ops.order import FirstOf, Rank
 from dlc.passes.lower import lower_op
-from dlc.types import DType, Type, f32, i32, u8
-from tests.kernel import run_loops
+from dlc.types import Array, DType, Type, f32, i32, u8
 
 MACHINES = (Machine(), Machine(64, 32), Machine(strict=True))
 
@@ -37,7 +38,7 @@ def _drawn(dtype: DType, shape: tuple[int, ...], seed: int) -> np.ndarray:
 def _check(op: Op, x: np.ndarray, machine: Machine) -> Kernel:
     kernel = lower_op(op).body
     (want,) = run_kernel(kernel, (x,))
-    (got,) = run_program(schedule(kernel, machine), (x,))
+    (got,) = run_loops(schedule(kernel, machine), (x,))
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(want, op.evaluate(x))
     return kernel
@@ -65,20 +66,26 @@ def test_the_heap_gives_the_order_of_the_definition(
         assert [r.reader is not None for r in rankings(kernel).values()] == [isinstance(op, FirstOf)] * (n > SMALL)
 
 
+def _never(*_: object) -> bool:
+    """Every iteration by itself: statements that run for several at once would count once."""
+    return False
+
+
 def _steps(count: int, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Statements that run for the first `count` of n elements."""
     steps = 0
-    once = run_loops._Machine._step
+    once = loop_evaluate._Machine._step
 
-    def counted(self: run_loops._Machine, s: Stmt) -> None:
+    def counted(self: loop_evaluate._Machine, s: Stmt, batch: Batch, active: Array | None) -> None:
         nonlocal steps
         steps += 1
-        once(self, s)
+        once(self, s, batch, active)
 
     kernel = lower_op(FirstOf(Input("x", Type(f32, (n,))), count=count)).body
     with monkeypatch.context() as patch:
-        patch.setattr(run_loops._Machine, "_step", counted)
-        run_program(schedule(kernel, Machine()), (_drawn(f32, (n,), 0),))
+        patch.setattr(loop_evaluate._Machine, "_step", counted)
+        patch.setattr(loop_evaluate._Machine, "_together", _never)
+        run_loops(schedule(kernel, Machine()), (_drawn(f32, (n,), 0),))
     return steps
 
 
@@ -105,7 +112,7 @@ def test_what_is_no_order_is_counted(text: str) -> None:
     assert not rankings(kernel)
     args = [_drawn(p.dtype, p.shape, k) for k, p in enumerate(kernel.params)]
     for machine in MACHINES:
-        (got,) = run_program(schedule(kernel, machine), args)
+        (got,) = run_loops(schedule(kernel, machine), args)
         np.testing.assert_array_equal(got, run_kernel(kernel, args)[0])
 
 
@@ -134,5 +141,5 @@ def test_only_a_count_that_selects_is_not_made(text: str, selects: bool) -> None
         for k, p in enumerate(kernel.params)
     ]
     for machine in MACHINES:
-        for got, want in zip(run_program(schedule(kernel, machine), args), run_kernel(kernel, args), strict=True):
+        for got, want in zip(run_loops(schedule(kernel, machine), args), run_kernel(kernel, args), strict=True):
             np.testing.assert_array_equal(got, want)
