@@ -20,6 +20,9 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, axes_in, lif
 from dlc.kernel.scalar import result_dtype
 from dlc.types import DType, Type, bool_, f32, i64
 
+MAX_POINTS: Final = 1 << 52
+"""Points of one nest: more could not be counted in the numbers that C loops use, nor run in a lifetime."""
+
 Reduce = Literal["add", "mul", "max", "min"]
 
 

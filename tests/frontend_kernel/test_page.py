@@ -11,9 +11,9 @@ from dlc_frontend_kernel.expressions import MAX_DIMENSIONS, MAX_NESTING
 from dlc_frontend_kernel.programs import MAX_STATEMENTS, TYPE_NAMES
 from dlc_frontend_kernel.statements import MAX_INDICES, MAX_TERMS
 from dlc_frontend_kernel.tokens import MAX_TEXT
-from dlc_frontend_kernel.workspace import MAX_POINTS
 
 from dlc import DlcError
+from dlc.kernel.nest import MAX_POINTS
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.text import print_kernel
 from tests.frontend_kernel.texts import kernel_of, parse

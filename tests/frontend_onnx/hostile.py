@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import onnx
 from building import model_of
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 Change = Callable[[onnx.ModelProto], None]
 NAMES = (
@@ -227,6 +228,56 @@ def attribute_of_no_type(m: onnx.ModelProto) -> None:
     m.graph.node[0].attribute.append(AttributeProto(name="beta", type=AttributeProto.TENSOR))
 
 
+def _instead(m: onnx.ModelProto, *nodes: onnx.NodeProto) -> None:
+    """Other nodes for those of the small model, from the input x to the output y."""
+    del m.graph.node[:], m.graph.initializer[:]
+    m.graph.node.extend(nodes)
+
+
+def sum_of_very_many(m: onnx.ModelProto) -> None:
+    _instead(m, helper.make_node("Sum", ["x"] * 100_000, ["y"], name="sum"))
+
+
+def concatenation_of_very_many(m: onnx.ModelProto) -> None:
+    _instead(m, helper.make_node("Concat", ["x"] * 100_000, ["y"], axis=0, name="concat"))
+
+
+def product_of_very_many(m: onnx.ModelProto) -> None:
+    equation = ",".join(["ij"] * 100_000) + "->ij"
+    _instead(m, helper.make_node("Einsum", ["x"] * 100_000, ["y"], equation=equation, name="einsum"))
+
+
+def product_of_many(m: onnx.ModelProto) -> None:
+    equation = ",".join(["ij"] * 1000) + "->ij"
+    _instead(m, helper.make_node("Einsum", ["x"] * 1000, ["y"], equation=equation, name="einsum"))
+
+
+def product_over_many_points(m: onnx.ModelProto) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    equation = ",".join(f"{letters[2 * k]}{letters[2 * k + 1]}" for k in range(26)) + "->ab"
+    _instead(m, helper.make_node("Einsum", ["x"] * 26, ["y"], equation=equation, name="einsum"))
+
+
+def very_many_parts(m: onnx.ModelProto) -> None:
+    parts = [f"p{k}" for k in range(100_000)]
+    _instead(m, helper.make_node("Split", ["x"], parts, axis=0, name="split"), helper.make_node("Neg", ["p9"], ["y"]))
+
+
+def very_many_nodes(m: onnx.ModelProto) -> None:
+    names = ["x", *(f"t{k}" for k in range(99_999)), "y"]
+    _instead(m, *(helper.make_node("Tanh", [a], [b]) for a, b in pairwise(names)))
+
+
+def endless_loop(m: onnx.ModelProto) -> None:
+    info = helper.make_tensor_value_info
+    of, flag = info("v", TensorProto.FLOAT, [2, 3]), info("c", TensorProto.BOOL, [])
+    nodes = [helper.make_node("Tanh", ["v"], ["w"]), helper.make_node("Identity", ["c"], ["d"])]
+    results = [info("d", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, [2, 3])]
+    body = helper.make_graph(nodes, "body", [info("k", TensorProto.INT64, []), flag, of], results)
+    _instead(m, helper.make_node("Loop", ["often", "", "x"], ["y"], body=body, name="loop"))
+    m.graph.initializer.append(numpy_helper.from_array(np.array(1 << 50), "often"))
+
+
 CHANGES: list[tuple[Change, str]] = [
     (cycle, "cycle"),
     (duplicate_result, "duplicate"),
@@ -266,6 +317,14 @@ CHANGES: list[tuple[Change, str]] = [
     (huge_range, "too-large"),
     (huge_resize, "too-large"),
     (huge_padding, "too-large"),
+    (sum_of_very_many, "too-large"),
+    (concatenation_of_very_many, "too-large"),
+    (product_of_very_many, "too-large"),
+    (product_of_many, "unsupported-op"),
+    (product_over_many_points, "shape"),
+    (very_many_parts, "too-large"),
+    (very_many_nodes, "too-large"),
+    (endless_loop, "too-large"),
     (sparse_initializer, "unsupported-op"),
     (constant_without_a_value, "unsupported-op"),
     (constant_with_external_data, "unsupported-op"),

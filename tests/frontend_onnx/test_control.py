@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 from building import compare, model_of, parse, runtime
-from dlc_frontend_onnx import importer
 from onnx import TensorProto, helper
 
 from dlc import DlcError
@@ -58,17 +57,17 @@ def test_a_loop_that_ends_by_a_constant_condition(count: int | None) -> None:
     compare(loop(BEFORE_TWO, count), {"x": X}, runtime)
 
 
-def refused(model: onnx.ModelProto) -> str:
+def refused(model: onnx.ModelProto, **options: object) -> str:
     with pytest.raises(DlcError) as caught:
-        parse(model)
+        parse(model, **options)
     assert all(d.help and d.location for d in caught.value.diagnostics)
     return str(caught.value)
 
 
 def test_loops_that_are_not_known_are_refused() -> None:
     assert "the condition of the next iteration depends" in refused(loop(BY_DATA))
-    assert "a loop of more than 1024 iterations" in refused(loop(FOREVER, None))
-    assert "a loop of more than 1024 iterations" in refused(loop(FOREVER, 1 << 40))
+    assert "the loop has more than 1,024 steps; the limit is 1,024" in refused(loop(FOREVER, None))
+    assert "the loop has 1,099,511,627,776 steps; the limit is 1,024" in refused(loop(FOREVER, 1 << 40))
     assert "no iteration at all" in refused(loop(FOREVER, 0))
 
 
@@ -78,9 +77,17 @@ def test_what_is_refused_in_a_body_is_told_once() -> None:
     assert "Nothing, 1 node" in refused(model)
 
 
-def test_loops_within_loops_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importer, "MAX_NODES", 100)
-    assert "branches and loops of more than 100 nodes in all" in refused(loop(FOREVER, 1000))
+def test_loops_within_loops_are_bounded_in_all() -> None:
+    model = loop(FOREVER, 1000)
+    told = refused(model, max_nodes=100)
+    assert "with its iterations, branches and derivatives the model has 10" in told
+    assert "nodes; the limit is 100" in told
+    assert "--set onnx.max-nodes=" in told
+
+
+def test_a_limit_on_steps_can_be_raised() -> None:
+    parse(loop(BEFORE_TWO, 3), max_steps=3)
+    assert "the limit is 1" in refused(loop(FOREVER, 3), max_steps=1)
 
 
 @pytest.mark.parametrize("directions", [{}, {"scan_input_directions": [0, 1], "scan_output_directions": [1, 0]}])

@@ -91,5 +91,5 @@ def test_the_batch_may_come_first(op: str) -> None:
 def test_a_layer_of_very_many_steps_is_refused() -> None:
     model, _ = model_and_feeds(Layer("RNN"), fixed=True)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 100_000
-    with pytest.raises(DlcError, match="more than 1024 steps"):
+    with pytest.raises(DlcError, match=r"the recurrent layer has .* steps; the limit is 1,024"):
         parse(model)

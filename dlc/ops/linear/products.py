@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, same
 from dlc.kernel.expr import Axis, Expr
-from dlc.kernel.nest import Param
+from dlc.kernel.nest import MAX_POINTS, Param
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.pointwise import at, broadcast, scalar
+
+MAX_FACTORS: Final = 32
+"""Operands of one sum of products: as many as numpy multiplies at once."""
 
 
 class MatMul(Op):
@@ -93,7 +97,9 @@ class Einsum(Op):
         inputs, _, output = self.explicit().partition("->")
         terms = inputs.split(",")
         if len(terms) != len(xs):
-            raise ShapeError(f"{len(terms)} operands in {self.equation!r}, {len(xs)} given")
+            raise ShapeError(f"{len(terms)} operands in the equation, {len(xs)} given")
+        if len(terms) > MAX_FACTORS:
+            raise ShapeError(f"a product of {len(terms)} operands; at most {MAX_FACTORS} are multiplied at once")
         extents: dict[str, int] = {}
         for term, x in zip(terms, xs, strict=True):
             same(len(term), len(x.shape), f"subscripts {term!r} and dimensions")
@@ -106,6 +112,8 @@ class Einsum(Op):
         if len(set(output)) != len(output) or any(c not in extents for c in output):
             raise ShapeError(f"output subscripts of {self.equation!r}")
         found = {c: Axis(f"e{k}", e) for k, (c, e) in enumerate(extents.items())}
+        if (points := math.prod(extents.values())) > MAX_POINTS:
+            raise ShapeError(f"a sum of products over {points:,} points; the limit is {MAX_POINTS:,}")
         body: Expr | None = None
         for term, x in zip(terms, xs, strict=True):
             load = at(x, tuple(found[c] for c in term))

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.kernel.expr import Axis, axes_in
-from dlc.kernel.nest import Nest, Param
+from dlc.kernel.nest import MAX_POINTS, Nest, Param
 from dlc.kernel.simplify import depth, simplify_nest
 from dlc.lexer import MAX_DEPTH
 from dlc.types import DType, Type
 from dlc_frontend_kernel.syntax import BOUND, Program
-
-MAX_POINTS = 1 << 52
-"""Points of one nest: more could not be counted in the numbers that C loops use, nor run in a lifetime."""
 
 
 class Workspace:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from dlc.diagnostics import ExitCode, Location, error
+from dlc.diagnostics import Location, error
+from dlc_frontend_onnx.budget import Budget
 
-MAX_NODES = 1 << 16
-"""Nodes that calls of functions may come to."""
 HELP = "inline the functions before exporting, or export a smaller model"
 
 Key = tuple[str, str, str]
@@ -44,15 +43,15 @@ def versions_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return found
 
 
-def check_calls(nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, onnx.FunctionProto], source: str) -> None:
+def check_calls(
+    nodes: Iterable[onnx.NodeProto], functions: Mapping[Key, onnx.FunctionProto], source: str, budget: Budget
+) -> None:
     """Raise DlcError when functions call themselves, or come to too many nodes."""
     sizes: dict[Key, int] = {}
     for key in functions:
         _measure(key, functions, sizes, source)
     total = sum(sizes.get(called, 0) for called in calls(nodes))
-    if total > MAX_NODES:
-        message = f"calls of the model's functions come to {total} nodes; at most {MAX_NODES} are read"
-        raise error("too-large", message, location=Location(source), help=HELP, exit_code=ExitCode.LIMIT)
+    budget.check("nodes", total, "calls of the model's functions come to", Location(source))
 
 
 def _measure(root: Key, functions: Mapping[Key, onnx.FunctionProto], sizes: dict[Key, int], source: str) -> None:

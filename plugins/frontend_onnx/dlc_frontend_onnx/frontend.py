@@ -15,6 +15,7 @@ from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
+from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
@@ -49,6 +50,9 @@ class Onnx(Frontend):
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
     tied: tuple[str, ...] = option((), "parameters that repeat another and stay equal to it: patterns of names")
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
+    max_nodes: int = option(Budget.nodes, "nodes, those of iterations, branches and functions among them", low=1)
+    max_operands: int = option(Budget.operands, "operands or results of one node", low=1)
+    max_steps: int = option(Budget.steps, "iterations of a loop, or steps of a recurrent layer", low=1)
 
     def sniff(self, source: Source) -> bool:
         """Whether the content starts like a serialised ModelProto: a version, then known fields."""
@@ -97,6 +101,8 @@ class Onnx(Frontend):
         """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported."""
         model, places = read_model(source)
         _check_header(model, source)
+        budget = Budget(self.max_nodes, self.max_operands, self.max_steps)
+        budget.check("nodes", len(model.graph.node), "the model has", Location(source.name))
         refusals = Refusals(source.name)
         binding = Binding.of(self.dims, self.input)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
@@ -104,10 +110,10 @@ class Onnx(Frontend):
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
         versions = versions_of(model.opset_import)
         functions = functions_of(model)
-        check_calls(model.graph.node, functions, source.name)
+        check_calls(model.graph.node, functions, source.name, budget)
         kernels = Kernels(source.name, self.find)
         own = frozenset(repeated(model.graph, self.tied))
-        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, refusals, kernels, own)
+        importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))

@@ -13,7 +13,8 @@ import onnx
 from dlc.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
-from dlc_frontend_onnx.calls import MAX_NODES, Key, domain_of, key_of, versions_of
+from dlc_frontend_onnx.budget import Budget
+from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
 from dlc_frontend_onnx.hints import hint
@@ -30,6 +31,8 @@ MAX_DEPTH = 24
 MAX_ORDER = 4
 """Gradients of gradients; each order more than doubles the ops, and takes the ones before it again."""
 MAX_ORIGINS = 16
+MAX_SHOWN = 8
+"""Operands whose types a message shows."""
 
 Scope = dict[str, Op | None]
 """Value by name; None for a value whose node was refused."""
@@ -64,14 +67,15 @@ class Importer:
     """The model's own functions."""
     limit: int
     """Bytes that one tensor may take."""
+    budget: Budget
     refusals: Refusals
     kernels: Kernels
     own: Collection[str] = frozenset()
     """Results that repeat a parameter and are parameters themselves."""
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    unrolled: int = 0
-    """Nodes in branches and iterations so far, and those imported again for derivatives."""
+    imported: int = 0
+    """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     order: int = 0
     """Derivatives that are being read, one inside the other."""
     frames: list[Frame] = field(default_factory=list["Frame"])
@@ -89,9 +93,6 @@ class Importer:
             scope[t.name] = Constant(memory_tensor(t))
         scope |= {i.name: x for i, x in zip(graph.input, operands, strict=True)}
         self._check_depth()
-        self.unrolled += len(graph.node)
-        if self.unrolled > MAX_NODES:
-            raise Unsupported(f"branches and loops of more than {MAX_NODES} nodes in all", "export a smaller model")
         prefix = "" if around.origin else f"{node.name}/"
         self.run(graph.node, replace(around, scope=scope, prefix=prefix))
         missing = [o.name for o in graph.output if o.name not in scope]
@@ -112,9 +113,7 @@ class Importer:
         if frame.scope[name] is None:
             return None
         again = between(frame.nodes, instead, name)
-        self.unrolled += len(again)
-        if self.unrolled > MAX_NODES:
-            raise Unsupported(f"derivatives of more than {MAX_NODES} nodes in all", "export a smaller model")
+        self._count(again)
         if self.order == MAX_ORDER:
             raise Unsupported(f"a derivative of an order above {MAX_ORDER}", "differentiate less often")
         self.order += 1
@@ -130,10 +129,15 @@ class Importer:
     # ---- nodes
     def run(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:
         """Import nodes, given in topological order, into the frame's scope."""
+        self._count(nodes)
         self.frames.append(replace(frame, nodes=(*frame.nodes, *nodes)))
         for name, proto in zip(node_names(nodes), nodes, strict=True):
             self._one(proto, frame.origin or frame.prefix + name, frame)
         self.frames.pop()
+
+    def _count(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        self.imported += len(nodes)
+        self.budget.check("nodes", self.imported, "with its iterations, branches and derivatives the model has")
 
     def _one(self, proto: onnx.NodeProto, name: str, frame: Frame) -> None:
         scope = frame.scope
@@ -147,6 +151,7 @@ class Importer:
                 self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
             else:
                 version = frame.versions.get(domain_of(proto), 1)
+                self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
                 if key_of(proto) not in self.functions:
                     _check_counts(proto, version)
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
@@ -160,7 +165,8 @@ class Importer:
         except (ShapeError, TypeError, ValueError, OverflowError, IndexError, ZeroDivisionError) as e:
             # A rule and the ops check what they know about; figures that no exporter writes end here, as the
             # model's fault all the same.
-            shown = ", ".join(str(x.type) for x in inputs if x is not None)
+            types = [str(x.type) for x in inputs if x is not None]
+            shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
             self.refusals.fail("shape", f"{operator}({shown}): {e}", name)
         for k, output in enumerate(proto.output):
             if output:

@@ -14,6 +14,7 @@ from dlc.graph import Constant, Op, Tensor
 from dlc.ops.elementwise import Cast
 from dlc.ops.pointwise import normalized, scalar
 from dlc.types import Array, DType
+from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
@@ -24,6 +25,9 @@ _TYPE_NAMES = {v: k for k, v in Kind.AttributeType.items()}
 
 class Values(Protocol):
     """What a rule may ask about the model around its node."""
+
+    budget: Budget
+    """What the model may ask for."""
 
     def value(self, op: Op) -> Array | None:
         """The value of an op that depends on constants only and is cheap to compute, else None."""

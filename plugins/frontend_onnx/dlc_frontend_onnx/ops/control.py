@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -14,9 +13,6 @@ from dlc_frontend_onnx.node import Node, constant
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
-
-MAX_STEPS: Final = 1024
-"""Iterations of one loop; each becomes ops of its own."""
 
 
 @onnx("If")
@@ -39,7 +35,9 @@ def loop(node: Node) -> Sequence[Op | None]:
         raise ShapeError(f"a body with {len(body.input)} inputs for {len(states)} values that are carried")
     step = 0
     while going and (count is None or step < count):
-        _check_steps(step)
+        if step >= (limit := node.values.budget.steps):
+            steps = f"more than {limit:,}" if count is None else f"{count:,}"
+            raise node.values.budget.exceeded("steps", steps, "the loop has")
         results = node.values.subgraph(body, node, (constant(step, i64), constant(True, bool_), *states))
         made = [r for r in results if r is not None]
         if len(made) < len(results):
@@ -77,7 +75,7 @@ def scan(node: Node) -> Sequence[Op | None]:
         raise ShapeError(f"inputs of {sorted(lengths)} slices")
     steps = lengths.pop()
     scanned: list[list[Op]] = [[] for _ in range(outputs)]
-    _check_steps(steps - 1)
+    node.values.budget.check("steps", steps, "the scan has")
     for t in range(steps):
         slices = [_slice(x, a, steps - 1 - t if b else t) for x, a, b in zip(inputs, axes, backward, strict=True)]
         results = node.values.subgraph(body, node, (*states, *slices))
@@ -98,13 +96,6 @@ def _given(node: Node, key: str, count: int) -> tuple[int, ...]:
     if found is not None and len(found) != count:
         raise ShapeError(f"{len(found)} {key} for {count} values")
     return (0,) * count if found is None else found
-
-
-def _check_steps(step: int) -> None:
-    if step >= MAX_STEPS:
-        raise Unsupported(
-            f"a loop of more than {MAX_STEPS} iterations", "export one iteration, with its state as inputs"
-        )
 
 
 def _slice(x: Op, axis: int, k: int) -> Op:

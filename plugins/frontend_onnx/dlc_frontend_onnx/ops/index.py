@@ -8,7 +8,7 @@ from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
 from dlc.ops.elementwise import Less, Sub, Where
-from dlc.ops.linear import Einsum
+from dlc.ops.linear import MAX_FACTORS, Einsum
 from dlc.ops.order import FirstOf
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
@@ -16,6 +16,7 @@ from dlc.types import i64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @onnx("Gather")
@@ -128,4 +129,7 @@ def _in_front(batch: int, time: int, rank: int) -> tuple[int, ...]:
 @onnx("Einsum")
 def einsum(node: Node) -> Op:
     """A sum of products, written with subscripts."""
+    if len(node.inputs) > MAX_FACTORS:
+        reason = f"a product of {len(node.inputs)} operands; at most {MAX_FACTORS} are multiplied at once"
+        raise Unsupported(reason, "multiply them by several nodes")
     return Einsum(node.all(), equation=node.text("equation").replace(" ", ""))

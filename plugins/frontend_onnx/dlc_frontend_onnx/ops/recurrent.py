@@ -19,9 +19,6 @@ from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
-MAX_STEPS: Final = 1024
-"""Steps of one layer; each becomes ops of its own."""
-
 Function = Callable[[Op], Op]
 Gates = Callable[["Layer", Op, Op, Op], tuple[Op, Op]]
 """(layer, projected input, hidden state, cell state) → new hidden and cell state."""
@@ -105,10 +102,7 @@ def _layer(node: Node, gates: int, defaults: tuple[str, ...], step: Gates) -> tu
     batch_first = node.flag("layout")
     x = _swapped(node.x(0), (1, 0, 2)) if batch_first else node.x(0)
     steps, batch, _ = x.shape
-    if steps > MAX_STEPS:
-        raise Unsupported(
-            f"a recurrent layer of more than {MAX_STEPS} steps", "export one step, with its state as inputs"
-        )
+    node.values.budget.check("steps", steps, "the recurrent layer has")
     directions = _directions(node.text("direction", "forward"))
     layers = list(_layers(node, gates, defaults, len(directions)))
     valid = _valid(node, steps, batch)

@@ -15,9 +15,6 @@ from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank
 from dlc_frontend_onnx.unsupported import Unsupported
 
-MAX_PARTS = 1 << 16
-"""Parts that one node may split a tensor into."""
-
 
 def reshaped(x: Op, to: Sequence[int]) -> Op:
     """x in another shape; x itself when it has that shape; a splat stays one."""
@@ -134,7 +131,8 @@ def _split(node: Node, sizes: tuple[int, ...] | None, parts: int) -> tuple[Op, .
     x, axis = node.x(), node.axis()
     extent = x.shape[axis]
     if sizes is None:
-        if parts < node.outputs or parts > MAX_PARTS:
+        node.values.budget.check("operands", parts, "the parts come to")
+        if parts < node.outputs:
             raise ShapeError(f"{parts} parts for {node.outputs} outputs")
         part = -(-extent // max(parts, 1))
         sizes = tuple(max(min(part, extent - k * part), 0) for k in range(parts))
