@@ -12,9 +12,10 @@ from dlc_backend_c.target import X86_64_V4, Cpu
 
 from dlc import Report, Spec
 from dlc.diagnostics import DlcError, ExitCode
-from dlc.graph import Graph, Input, make_graph
+from dlc.graph import Call, Graph, Input, Splat, make_graph
 from dlc.ops.elementwise import Exp
 from dlc.ops.linear import MatMul
+from dlc.passes.outputs import separate_outputs
 from dlc.types import Type, f32
 from dlc.workspaces import with_workspaces
 from tests.backend_c.models import Bench, content, plan_of
@@ -76,3 +77,13 @@ def test_a_plan_without_room_for_its_kernels_is_refused() -> None:
 def test_two_sizes_of_caches_are_two_processors() -> None:
     assert X86_64_V4.identity != replace(X86_64_V4, l2=2 << 20).identity
     assert X86_64_V4.identity in backend_of("x86-64-v4").toolchain()
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("shape", [(), (7,), (64, 64), (3, 5, 7, 11), (1 << 20,)])
+def test_copies_work_in_no_memory(cpu: str, shape: tuple[int, ...]) -> None:
+    """They are added when an order is chosen, after the target has stated what the other kernels work in."""
+    x = Input("x", Type(f32, shape))
+    copies = separate_outputs(make_graph((x,), {"y": x, "z": Splat(1.0, x.of)})).outputs
+    kernels = [op.body for op in copies if isinstance(op, Call)]
+    assert backend_of(cpu).workspaces(kernels) == [0, 0]
