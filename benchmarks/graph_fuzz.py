@@ -26,7 +26,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is imported
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), *(str(ROOT / "plugins" / p) for p in ("backend_c", "frontend_kernel", "frontend_onnx"))]
+sys.path[:0] = [
+    str(ROOT),
+    *(str(ROOT / "plugins" / p) for p in ("backend_c", "frontend_kernel", "frontend_onnx", "backend_s2train")),
+]
 
 from tests.fuzz.case import Tools, drawn  # noqa: E402
 from tests.fuzz.judge import Verdict, judged  # noqa: E402
@@ -176,7 +179,15 @@ def _finished(r: Running, tasks: list[Task], totals: Totals) -> int:
     if found is None:
         found = _dead(task, r.process.exitcode)
     totals.add(task, found)
+    for v in found[0]:
+        if v.what == "fault":
+            print(f"\nFAULT {_again(v, task)}: {v.kind}: {v.detail[-200:]}", flush=True)
     return len(task.seeds)
+
+
+def _again(v: Verdict, task: Task) -> str:
+    """Flags that draw a graph again."""
+    return f"--seed {v.seed} --count 1 --tools {task.number}"
 
 
 def _dead(task: Task, code: int) -> Found:
@@ -253,7 +264,7 @@ def summary(totals: Totals, seconds: float) -> None:
     for kind, found in totals.faults.items():
         print(f"\nFAULT {len(found)} × {kind}")
         for verdict, task in found[:3]:
-            print(f"  --seed {verdict.seed} --count 1 --tools {task.number}: {verdict.detail[:300]}")
+            print(f"  {_again(verdict, task)}: {verdict.detail[:300]}")
 
 
 def reduce(totals: Totals, folder: Path, seconds: float) -> None:

@@ -67,6 +67,16 @@ def _truncdiv(a: Array, b: Array) -> Array:
     return np.where(upward, quotient + 1, quotient)
 
 
+def _pow(a: Array, b: Array) -> Array:
+    """Of integers with a negative exponent the power's whole part, 0 to a negative power is 0: numpy raises there."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind != "i" or not np.any(b < 0):
+        return np.power(a, b)
+    whole = np.power(a, np.maximum(b, 0))
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, unit, whole).astype(whole.dtype)
+
+
 def _cast(to: DType) -> Callable[..., Array]:
     def convert(x: Array) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -133,7 +143,7 @@ _TABLE: Final = (
     Scalar("bitxor", 2, np.bitwise_xor, domain="int"),
     # (a - y) / b is the quotient without its fraction, but for rounding.
     _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
-    _binary("pow", np.power, _pow_grad),
+    _binary("pow", _pow, _pow_grad),
     _binary("min", np.minimum, lambda g, y, a, b: (_share(g, a > b, a, b), _share(g, b > a, b, a))),
     _binary("max", np.maximum, lambda g, y, a, b: (_share(g, a < b, a, b), _share(g, b < a, b, a))),
     _f("neg", np.negative, lambda g, y, a: -g, "number"),

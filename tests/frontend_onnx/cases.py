@@ -75,6 +75,7 @@ CASES = [
     Case("HardSigmoid", (f(5),), {"alpha": 0.3}),
     Case("ThresholdedRelu", (f(5),), {"alpha": 0.3}),
     Case("Shrink", (f(9),), {"lambd": 0.4, "bias": 0.1}),
+    Case("Shrink", (np.arange(-4, 5, dtype=np.int8),), {"lambd": 1.5, "bias": 0.5}),
     Case("PRelu", (f(2, 3, 4), f(3, 1))),
     Case("Gelu", (f(9),), {}, opsets=(20,)),
     Case("Gelu", (f(9),), {"approximate": "tanh"}, opsets=(20,)),
@@ -143,6 +144,8 @@ CASES = [
     Case("Slice", (f(5, 6),), {"starts": [1, -2], "ends": [100, 6], "axes": [0, 1]}, opsets=(7, 9)),
     Case("Slice", (f(5, 6), i(4, 1), i(-100, 5), i(0, 1), i(-2, 2)), fixed=(1, 2, 3, 4), opsets=(10, 13)),
     Case("Slice", (f(5, 6), i(0), i(0)), fixed=(1, 2)),
+    # The reference slices as Python does, where a start before the dimension is before element 0, not at it.
+    Case("Slice", (f(5, 6), i(-7, -9), i(-9, -1), i(0, 1), i(-2, -1)), fixed=(1, 2, 3, 4), oracle=runtime),
     Case("Pad", (f(2, 3),), {"pads": [0, 1, 2, 0], "value": 1.5}, opsets=(7,)),
     Case("Pad", (f(3, 4), i(0, 1, 2, 0), np.float32(2)), fixed=(1, 2)),
     Case("Pad", (f(3, 4), i(1, 1, 2, 0)), {"mode": "reflect"}, fixed=(1,)),

@@ -62,3 +62,10 @@ def test_parts_that_no_output_needs_are_not_looked_at() -> None:
     del model.graph.input[3:]
     graph = parse(model)
     assert [type(op).__name__ for op in graph.ops] == ["Input", "Relu"]
+
+
+def test_integers_times_a_fraction_are_refused() -> None:
+    x = np.ones((2, 2), np.int32)
+    with pytest.raises(DlcError, match="integers times a factor that is not whole"):
+        parse(model_of([helper.make_node("Gemm", ["x", "x"], ["y"], alpha=0.5)], {"x": x}, ["y"]))
+    parse(model_of([helper.make_node("Gemm", ["x", "x"], ["y"], alpha=2.0)], {"x": x}, ["y"]))

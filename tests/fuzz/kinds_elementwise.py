@@ -116,7 +116,8 @@ def power(m: Maker) -> None:
         if m.chance(0.3):
             m.node("Pow", clipped(m, x, 0.1, 4.0), scalar(m, x, m.one(0.5, 1.5, -0.5)))
     else:
-        m.node("Pow", x, scalar(m, x, m.one(0, 1, 2)))
+        low = 0 if x.dtype in UNSIGNED else -2
+        m.node("Pow", x, m.constant(m.rng.integers(low, 3, x.shape[-1:]), x.dtype))
 
 
 def compare(m: Maker) -> None:

@@ -109,7 +109,7 @@ def cut(m: Maker) -> None:
         extent, step = x.shape[d], m.one(1, 1, 1, 2, 3, -1, -2)
         a = m.random.randint(0, max(extent - 1, 0))
         far = m.one(extent, 1 << 40, a + 1, extent - 1) if step > 0 else m.one(-extent - 1, -(1 << 40), a - 1 - extent)
-        starts.append(a - extent if m.chance(0.2) else a)
+        starts.append(m.one(a - extent, -extent - 2, extent + 3) if m.chance(0.2) else a)
         ends.append(far)
         steps.append(step)
     named = [d - x.rank if m.chance(0.2) else d for d in axes]

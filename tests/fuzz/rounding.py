@@ -142,8 +142,8 @@ class _Perturbation:
         array: Array = np.asarray(x)
         if array.dtype.kind != "f":
             return array
-        noise: Array = np.asarray(2.0 * self.rng.random(array.shape, np.float64) - 1.0)
-        factor: Array = 1.0 + self.ulps * float(np.finfo(array.dtype).eps) * noise
+        width = self.ulps * float(np.finfo(array.dtype).eps)
+        factor = self.rng.uniform(1.0 - width, 1.0 + width, array.shape)
         with np.errstate(all="ignore"):
             return np.asarray(array * factor, array.dtype)
 

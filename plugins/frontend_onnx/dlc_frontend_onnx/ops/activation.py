@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dlc.graph import Op
 from dlc.ops import elementwise as e
-from dlc_frontend_onnx.node import Node, number
+from dlc.types import f32
+from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import MICROSOFT, onnx
 
@@ -58,11 +59,11 @@ def thresholded_relu(node: Node) -> Op:
 @onnx("Shrink")
 def shrink(node: Node) -> Op:
     """y = x + bias below -lambd, x - bias above lambd, else 0."""
-    x = node.x()
+    x = node.x() if node.x().dtype.is_float else cast(node.x(), f32)  # limit and bias need not be whole
     limit, bias = node.float("lambd", 0.5), node.float("bias", 0.0)
     low, high = e.Less(x, number(-limit, x)), e.Greater(x, number(limit, x))
     inner = e.Where(high, e.Sub(x, number(bias, x)), number(0, x))
-    return e.Where(low, e.Add(x, number(bias, x)), inner)
+    return cast(e.Where(low, e.Add(x, number(bias, x)), inner), node.x().dtype)
 
 
 @onnx("Swish", since=24)

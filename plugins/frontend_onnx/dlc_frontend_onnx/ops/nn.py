@@ -81,12 +81,15 @@ def conv_transpose(node: Node) -> Op:
 def gemm(node: Node) -> Op:
     """y = alpha · A · B + beta · c."""
     node.ignore("broadcast")  # c broadcasts wherever it may
+    factors = node.float("alpha", 1.0), node.float("beta", 1.0)
+    if not node.x(0).dtype.is_float and any(f != int(f) for f in factors):
+        raise Unsupported("integers times a factor that is not whole", "cast the operands to float32 first")
     return linear.Gemm(
         node.x(0),
         node.x(1),
         node.optional(2),
-        alpha=node.float("alpha", 1.0),
-        beta=node.float("beta", 1.0),
+        alpha=factors[0],
+        beta=factors[1],
         trans_a=node.flag("transA"),
         trans_b=node.flag("transB"),
     )

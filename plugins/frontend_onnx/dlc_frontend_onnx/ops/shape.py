@@ -176,14 +176,18 @@ def _sliced(
     parts: dict[int, tuple[int, int, int]] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = normalized(axis, len(x.shape))
-        found = range(x.shape[d])[slice(start, end if not _below(end, step, x.shape[d]) else None, step)]
+        found = range(x.shape[d])[_bounds(start, end, step, x.shape[d])]
         parts[d] = (found.start if len(found) else 0, len(found), step if len(found) > 1 else 1)
     return _cut(x, parts)
 
 
-def _below(end: int, step: int, extent: int) -> bool:
-    """Whether a backward slice ends before element 0: Python would count -1 from the end."""
-    return step < 0 and end < -extent
+def _bounds(start: int, end: int, step: int, extent: int) -> slice:
+    """Python's slice for ONNX's bounds. Backward, ONNX moves both into the dimension: a start before it to element 0,
+    an end before it to behind element 0, which Python would count from the end.
+    """
+    if step > 0:
+        return slice(start, end, step)
+    return slice(max(start, -extent), end if end >= -extent else None, step)
 
 
 @onnx("Pad")
