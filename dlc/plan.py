@@ -166,11 +166,13 @@ def plan_text(plan: Plan) -> str:
     """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
     number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
     values = {v.digest: [number[c.digest], k] for c in plan.graph.ops for k, v in enumerate(_placed(c))}
-    workspaces = [[number[d], s.region, s.offset, s.size] for d, s in sorted(plan.workspaces.items())]
+    # By number: digests change with the text of a kernel, the order of values does not.
+    slots = sorted([*values[d], s.region, s.offset, s.size] for d, s in plan.slots.items())
+    workspaces = sorted([number[d], s.region, s.offset, s.size] for d, s in plan.workspaces.items())
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],
-            "slots": [[*values[d], s.region, s.offset, s.size] for d, s in sorted(plan.slots.items())],
+            "slots": slots,
             "regions": dict(sorted(plan.regions.items())),
             "facts": dict(sorted(plan.facts.items())),
             **({"workspaces": workspaces} if workspaces else {}),
