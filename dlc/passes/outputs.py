@@ -28,7 +28,12 @@ def copy_kernel(type: Type) -> Kernel:
 
 
 def separate_outputs(graph: Graph) -> Graph:
-    """Every output its own computed value: copies of inputs, constants and values returned twice."""
+    """Every output its own computed value: copies of inputs, constants and values returned twice.
+
+    A graph with instructions of a target stays as it is: that target knows how it gives back what it did not compute.
+    """
+    if any(op.runs and not isinstance(op, Call) for op in graph.ops):
+        return graph
     seen: set[str] = set()
     outputs: list[Op] = []
     origins = dict(graph.origins)
