@@ -57,8 +57,10 @@ class Part:
 
     def wrong(self, values: Array) -> Array | None:
         """Which of these are not allowed: bool, of their shape; None where all are, which is found first."""
-        first, last = self.intervals[0][0], self.intervals[-1][1]
-        if not values.size or (len(self.intervals) == 1 and values.min() >= first and values.max() <= last):
+        if not values.size:
+            return None
+        least, largest = values.min(), values.max()
+        if any(low <= least and largest <= high for low, high in self.intervals):
             return None
         found = np.ones(values.shape, np.bool_)
         for low, high in self.intervals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.completion import (
@@ -17,6 +17,9 @@ from typer.main import get_command
 from dlc.cli.help import dress
 from dlc.cli.table import COMMANDS, Command, first_screen
 from dlc.diagnostics import did_you_mean, render
+
+if TYPE_CHECKING:
+    from dlc.registry import Registry
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -37,7 +40,7 @@ class LazyGroup(TyperGroup):
         for command in COMMANDS:
             if command.name == cmd_name:
                 return load_command(command)
-        return _plugin_commands().get(cmd_name)
+        return _plugin_command(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """(name, command, rest of the arguments); an unknown name suggests the nearest."""
@@ -104,20 +107,27 @@ def _root(
         raise typer.Exit
 
 
-def _plugin_commands() -> dict[str, Any]:
-    """Commands that plugins add, by name."""
-    from dlc.plugins import load_registry
+def plugin_commands(registry: Registry) -> dict[str, dict[str, Any]]:
+    """Commands that plugins add: plugin, with its package → name → command."""
     from dlc.registry import failed_hook
 
-    found = _typer()
-    for hook in load_registry(kinds=()).commands:
+    found: dict[str, dict[str, Any]] = {}
+    for hook in registry.commands:
+        app = _typer()
         try:
-            hook.call(app=found)
+            hook.call(app=app)
         # One plugin's mistake must not hide the commands of others.
         except (Exception, SystemExit) as problem:  # noqa: BLE001
             typer.echo(render(failed_hook(hook.plugin, "dlc_commands", problem)), err=True)
-    if not found.registered_commands and not found.registered_groups:
-        return {}
-    found.callback()(lambda: None)  # keeps a single command a group
-    commands: dict[str, Any] = getattr(get_command(found), "commands", {})
-    return commands
+        if app.registered_commands or app.registered_groups:
+            app.callback()(lambda: None)  # keeps a single command a group
+            found.setdefault(hook.plugin, {}).update(getattr(get_command(app), "commands", {}))
+    return found
+
+
+def _plugin_command(name: str) -> Any:
+    """The command of a plugin, or None; of two plugins with one name the first."""
+    from dlc.plugins import load_registry
+
+    found = plugin_commands(load_registry(kinds=()))
+    return next((commands[name] for commands in found.values() if name in commands), None)

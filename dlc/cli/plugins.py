@@ -14,6 +14,7 @@ from dlc.diagnostics import escape
 def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
     """List installed plugins: what each offers, and why one does not work."""
     del json
+    from dlc.cli.app import plugin_commands
     from dlc.config_file import load_config
     from dlc.plugins import load_registry
 
@@ -24,6 +25,8 @@ def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
     for kind, table in registry.tables.items():
         for entry in table.values():
             offers[entry.plugin].setdefault(kind, []).append(entry.name)
+    for plugin, commands in plugin_commands(registry).items():
+        offers[plugin.partition(" ")[0]]["commands"] = list(commands)
     rows = [("plugin", "package", "version", "state", "offers")]
     items: list[dict[str, object]] = []
     for plugin in registry.plugins:

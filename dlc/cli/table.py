@@ -63,6 +63,7 @@ def first_screen() -> str:
     for panel in dict.fromkeys(c.panel for c in COMMANDS):
         lines += ["", f"{panel}:"]
         lines += [f"  {c.name:{width}}  {c.summary}" for c in COMMANDS if c.panel == panel]
+    lines += ["", "Plugins add commands of their own; dlc plugins names them."]
     wide = max(len(flag) for flag, _ in _OPTIONS)
     lines += ["", "Options:", *(f"  {flag:{wide}}  {text}" for flag, text in _OPTIONS)]
     lines += [

@@ -65,6 +65,13 @@ def test_a_broken_plugin_is_named_and_everything_else_works(
     assert [row[:4] for row in rows if row[0] == "broken"] == [["broken", "dlc-broken", "1.2", "broken"]]
 
 
+def test_commands_of_plugins_are_named(dlc: Dlc) -> None:
+    assert "Plugins add commands of their own; dlc plugins names them." in dlc("--help").out
+    (onnx,) = (p for p in dlc("plugins", "--json").document["plugins"] if p["name"] == "onnx")
+    assert onnx["offers"]["commands"] == ["export"]
+    assert "commands export" in dlc("plugins").out
+
+
 def test_with_json_the_warning_is_in_the_document(dlc: Dlc, install: Install) -> None:
     install("broken", BROKEN)
     found = dlc("list", "passes", "--json").document

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dlc import Source, Spec
 from dlc.diagnostics import ExitCode, error
-from dlc.passes.autodiff import Autodiff
-from dlc_frontend_onnx.frontend import Onnx
-from dlc_frontend_onnx.training_export import training_model
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model to train.")]
 Train = Annotated[
@@ -24,6 +20,13 @@ Dims = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", he
 
 def export(model: Model, train: Train, output: Output, dim: Dims = None) -> None:
     """Write one training step of an ONNX model as an ONNX model, with the operators of ai.onnx.preview.training."""
+    from dlc import Source, Spec
+    from dlc.passes.autodiff import Autodiff
+    from dlc_frontend_onnx.frontend import Onnx
+    from dlc_frontend_onnx.training_export import (
+        training_model,  # this and all above: names of commands are listed often
+    )
+
     if not model.is_file():
         raise error("no-model", f"{model} is no file", help="give an ONNX model", exit_code=ExitCode.USAGE)
     wanted = Autodiff.from_spec(Spec.parse_options("autodiff", train, "--train"))
