@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.allowed import Allowed
 from dlc.diagnostics import DlcError, ExitCode
 from dlc.interfaces import Port
 from dlc.training.bundle import Classes
@@ -183,6 +184,33 @@ def test_a_label_that_does_not_count(read: Read) -> None:
     assert read(X, y, **spoilt("y", (1,), -100)).rows == 6
     with pytest.raises(DlcError, match=r"labels are 0 to 2, or -100 for what does not count"):
         read(X, y, **spoilt("y", (1,), -1))
+
+
+def test_an_index_out_of_range(read: Read) -> None:
+    ids = np.arange(18).reshape(6, 3) % 10
+    tokens = Port("x", Type(DTYPES["i64"], (2, 3)), Allowed.parse("index -10..9"))
+    labels = replace(Y, type=Type(DTYPES["i64"], (2,)))
+    assert read(tokens, labels, x=ids, y=np.zeros(6, np.int64)).rows == 6
+    ids[4, 1] = 10
+    with pytest.raises(DlcError, match=r'"x", row 4: 10 at \[4, 1\] is out of range: indices are -10 to 9') as caught:
+        read(tokens, labels, x=ids, y=np.zeros(6, np.int64))
+    assert codes(caught.value) == ["bad-index"]
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [("[0:2,1:2]0..9", True), ("[0:2,0:1]0..9", False), ("[0:1,1:2]0..9", False)]
+)
+def test_ranges_of_columns(read: Read, text: str, refused: bool) -> None:
+    """What holds for a place in the batch only is left to the step: rows come into any place."""
+    ids = np.zeros((6, 3), np.int64)
+    ids[4, 1] = 10
+    tokens = Port("x", Type(DTYPES["i64"], (2, 3)), Allowed.parse(f"index {text}"))
+    labels = replace(Y, type=Type(DTYPES["i64"], (2,)))
+    if not refused:
+        assert read(tokens, labels, x=ids, y=np.zeros(6, np.int64)).rows == 6
+        return
+    with pytest.raises(DlcError, match=r'"x", row 4: 10 at \[4, 1\] is out of range: indices are 0 to 9'):
+        read(tokens, labels, x=ids, y=np.zeros(6, np.int64))
 
 
 def test_infinite_values_and_unused_arrays_are_told(read: Read) -> None:
