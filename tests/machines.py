@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from dlc_backend_c.target import CTarget, target_for
+
 from dlc.kernel.schedules import Machine
 
 MACHINES: Mapping[str, Machine] = {
@@ -18,6 +20,14 @@ MACHINES: Mapping[str, Machine] = {
     "no-vectors": Machine(0, 16, 16 << 10, 128 << 10),
     "odd-registers": Machine(16, 11, 24_000, 200_003),
 }
+
+
+def target_of(machine: Machine) -> CTarget:
+    """C for a machine that may be another than this: the instructions are those of the processor at hand."""
+    flags = (*target_for("native").flags, "-Wno-psabi")  # vectors that the processor lacks never leave a function
+    return CTarget("native", machine.vector_bytes, machine.registers, machine.l1, machine.l2, flags, machine.strict)
+
+
 SMALLEST, LARGEST = 1 << 10, 4 << 20
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,15 @@ def test_text_for_wider_vectors_compiles_without_a_warning(cc: str, tmp_path: Pa
 def test_portable_text_has_no_extension() -> None:
     texts = [c_function(parse_kernel(text), "f", GENERIC).text for text in KERNELS]
     assert not [t for t in texts if "__" in t or "f32x" in t]
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_vectors_wider_than_the_processor_s(cc: str, tmp_path: Path) -> None:
+    """Descriptions of other machines run anywhere: compilers break wide vectors into those that there are."""
+    target = replace(X86_64_V4, flags=(*GENERIC.flags, "-Wno-psabi"))
+    kernels = [parse_kernel(text) for text in KERNELS[::7]]
+    compiled = Compiled(kernels, target, tmp_path, cc, (*STRICT, "-O0"))
+    for n, kernel in enumerate(kernels):
+        args = samples(kernel)
+        for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
+            assert close(got, want), compiled.functions[n].text
