@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dlc.cli.terminal import Terminal, is_interactive
 from dlc.diagnostics import DlcError
 from dlc.spec.configurable import UNTRUSTED
-from dlc.trust import trust
+from dlc.trust import is_trusted, trust
 
 if TYPE_CHECKING:
     from dlc.config import Config
@@ -18,6 +18,8 @@ def said_trusted(terminal: Terminal, config: Config, problem: DlcError) -> bool:
     """Whether `problem` is that the configuration file is not trusted, and the user, asked now, says that it is."""
     if config.file is None or any(d.code != UNTRUSTED for d in problem.diagnostics):
         return False
+    if is_trusted(config.file, config.text):
+        return True  # said a moment ago, about the same text
     if terminal.json or not (is_interactive() and sys.stdin.isatty()):
         return False
     import typer

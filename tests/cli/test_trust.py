@@ -166,6 +166,19 @@ def test_an_option_of_a_plugin_declares_it_itself(dlc: Dlc, install: Install) ->
     assert dlc(*line).code == ExitCode.OK
 
 
+def test_a_terminal_is_asked_once(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although `verify` prepares the build twice."""
+
+    class Typed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Typed("y\n"))
+    monkeypatch.setattr("dlc.cli.trusting.is_interactive", lambda: True)
+    asked = dlc("verify", "small.onnx", "-t", "board", "-q")
+    assert (asked.code, asked.err.count("Trust ")) == (0, 1)
+
+
 @pytest.mark.parametrize("answer", ["y\n", "n\n"])
 def test_a_terminal_is_asked(dlc: Dlc, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     class Typed(io.StringIO):
