@@ -22,6 +22,9 @@ class Frontend(Configurable, ABC):
     libraries: ClassVar[tuple[str, ...]] = ()
     """Installed libraries, as pip calls them, whose versions decide what `parse` gives: part of the cache key."""
 
+    runs: ClassVar[tuple[str, ...]] = ()
+    """Passes that `parse` may run, as the model asks for it: `--explain` knows their names."""
+
     def sniff(self, source: Source) -> bool:
         """Whether the content looks like this format; asked when no suffix decides. Must not raise."""
         return False

@@ -97,6 +97,7 @@ def of_outputs(model: Graph, by: Sequence[str], seed: int) -> Question:
     Raises:
         DlcError: no weights, unknown names, no floats, or ops that have no gradient (all of them).
     """
+    chosen_floats("output", (), dict(zip(model.names, model.outputs, strict=True)))
     wide = in_double(model)
     floats = [op for op in wide.outputs if op.dtype.is_float]
     weights = {} if by else weight_inputs(chosen((), tuple(floats)))

@@ -206,7 +206,7 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     start = time.perf_counter()
     steps: list[StepResult[Any]] = []
     dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
-    explained = explanation(wishes.explain, prepared.recipe)
+    explained = explanation(wishes.explain, prepared.recipe, prepared.frontend.runs)
     if wishes.stats:
         check_stats(prepared.recipe, wishes.stop_after)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,9 +65,17 @@ def step_json(step: StepResult[Any]) -> dict[str, Any]:
     }
 
 
-def explanation(name: str, recipe: Recipe) -> Callable[[Steps], list[str]]:
-    """What `--explain` prints once the build is done. Raises DlcError (USAGE) if the pipeline has no such step."""
+def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Callable[[Steps], list[str]]:
+    """What `--explain` prints once the build is done. Raises DlcError (USAGE) if the pipeline has no such step.
+
+    Args:
+        name: Of the step; "" for none.
+        recipe: The pipeline.
+        inside: Passes that reading the model may run: they are told as what reading it did.
+    """
     known = _known(recipe)
+    if name in inside and name not in known:
+        name = "parse"
     if name and name not in known:
         raise no_step("--explain", name, known)
 

@@ -13,7 +13,7 @@ import typer
 from dlc.cli import flags
 from dlc.cli.run import Files, Seed, Subject
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
-from dlc.diagnostics import ExitCode, error, escape, quote
+from dlc.diagnostics import DlcError, ExitCode, error, escape, quote
 
 if TYPE_CHECKING:
     from dlc.backend import Backend
@@ -165,7 +165,7 @@ def verify(
         else:
             with terminal.progress() as progress:
                 progress.at(f"reference: {kind}")
-                want = _reference(kind, opened, behind, chosen, graph).evaluate(feeds)
+                kind, want = _wanted(_reference(kind, reference == "auto", opened, behind, chosen, graph), feeds)
         found = call(opened.program, feeds)
     judged = _judge(kind, found, want, rtol, atol, opened.backend)
     if checked:
@@ -225,12 +225,19 @@ def _differentiated(opened: Opened, chosen: flags.Choice) -> Graph | None:
     return opened.space.meaning(chosen) if any(step.stage.computes_other for step in steps) else None
 
 
-def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choice, graph: Graph | None) -> Reference:
+def _reference(
+    kind: str, auto: bool, opened: Opened, model: Path | None, chosen: flags.Choice, graph: Graph | None
+) -> Reference:
+    """What computes the reference; of itself (`auto`) numpy where onnxruntime does not know the model's operators."""
     from dlc.reference import Reference, onnxruntime
 
     assert model is not None
     if kind == "onnxruntime":
-        return onnxruntime(model)
+        try:
+            return onnxruntime(model)
+        except DlcError:
+            if not auto:
+                raise
     from dlc.cli.programs import bound
     from dlc.graph.evaluate import evaluate
 
@@ -242,6 +249,10 @@ def _reference(kind: str, opened: Opened, model: Path | None, chosen: flags.Choi
     # A device that keeps weights and states takes no inputs for them.
     held = initial_values(graph)
     return Reference("numpy", lambda feeds: evaluate(graph, {**held, **feeds}))
+
+
+def _wanted(reference: Reference, feeds: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+    return reference.name, reference.evaluate(feeds)
 
 
 def _judge(

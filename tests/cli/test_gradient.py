@@ -109,6 +109,15 @@ def test_a_scatter_is_told(dlc: Dlc, golden: Golden) -> None:
     assert "missed 1 (--explain gradient)" in ran.err
 
 
+def test_gradients_that_the_file_asks_for_are_explained(dlc: Dlc) -> None:
+    case = {"name": "pick", "ins": ["X", "I"], "outs": ["Y"], "data_type": "float", "grad_to": ["A"]}
+    Path("asked.json").write_text(json.dumps({**case, "ins": ["A", "B"], "outs": ["C"], "kernel": PRODUCT}))
+    for flags in ([], ["-q"]):  # from the cache too
+        ran = dlc("build", "asked.json", "-o", "out", "--explain", "gradient", *flags)
+        assert ran.code == 0, ran.err
+        assert "gradients 1" in ran.out
+
+
 def test_stats(dlc: Dlc, golden: Golden) -> None:
     for name, flags in (("blur", ["blur.kernel", "--grad", "B"]), ("model", ["small.onnx"])):
         ran = dlc("build", *flags, "-o", "out", "-q", "--stats")

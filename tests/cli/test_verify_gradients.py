@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onnx import TensorProto, helper
 
 from dlc.diagnostics import ExitCode
 from dlc.graph import Op, Splat
@@ -132,3 +133,22 @@ def test_a_training_step_is_verified_as_what_it_is(dlc: Dlc) -> None:
     assert names == ["loss", "y", "w", "b", "w.mean", "w.square", "b.mean", "b.square", "step"]
     assert dlc("verify", "small.onnx", "-p", "gradient{wrt=x},infer", "-q").code == ExitCode.OK
     assert dlc("verify", "small.onnx", "-p", "infer", "-q").out.startswith("reference: onnxruntime")
+
+
+def test_an_integer_result_has_no_gradients(dlc: Dlc) -> None:
+    Path("twice.kernel").write_text("kernel twice(x: int[8], w: float[8]) -> (y: int[8]) { y[i] = x[i] * 2; }")
+    for by in ("x", "w"):
+        ran = dlc("verify", "twice.kernel", "--gradients", "--grad", by)
+        assert ran.code == ExitCode.USAGE, ran.err
+        assert "the model has no output of a float type" in ran.err
+
+
+def test_a_kernel_inside_of_an_onnx_model_is_compared_with_what_can_compute_it(dlc: Dlc) -> None:
+    node = helper.make_node("Twice", ["x"], ["y"], domain="dlc.kernel", kernel="A<4>[i] = B<4>[i] * 2;")
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("dlc.kernel", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", info[:1], info[1:]), opset_imports=opsets, ir_version=8)
+    Path("own.onnx").write_bytes(model.SerializeToString())
+    found = dlc("verify", "own.onnx", "--json").document
+    assert found["ok"] and found["reference"] == "numpy"
+    assert dlc("verify", "own.onnx", "--reference", "onnxruntime").code == ExitCode.TOOL

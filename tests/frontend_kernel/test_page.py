@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from dlc_frontend_kernel.expressions import MAX_DIMENSIONS, MAX_NESTING
+from dlc_frontend_kernel.frontend import KernelText
 from dlc_frontend_kernel.programs import MAX_STATEMENTS, TYPE_NAMES
 from dlc_frontend_kernel.statements import MAX_INDICES, MAX_TERMS
 from dlc_frontend_kernel.tokens import MAX_TEXT
@@ -52,10 +53,17 @@ def test_the_case_of_the_page_is_one() -> None:
 
 def test_the_page_names_every_function_and_type() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    operators = {"add", "sub", "mul", "div", "floordiv", "mod"}
-    called = {s.name for s in SCALARS.values() if not s.infix and s.rule != "cast"} - operators
-    words = set(re.findall(r"\w+", page))
-    assert called | {"min", "max"} | set(TYPE_NAMES) <= words
+    (listed,) = re.findall(r"^\*\*Functions\*\* (.*?)^$", page, re.MULTILINE | re.DOTALL)
+    named = {
+        word for code in re.findall(r"`([^`]*)`", listed) if re.fullmatch(r"[a-z0-9\s]+", code) for word in code.split()
+    }
+    words = {"and", "or", "not", "select"}
+    assert named == {s.name for s in SCALARS.values() if s.rule != "cast"} - words
+    assert set(TYPE_NAMES) <= set(re.findall(r"\w+", page))
+
+
+def test_the_frontend_lists_every_function() -> None:
+    assert set(SCALARS) <= {name for name, _ in KernelText.supported()}
 
 
 def test_the_page_names_the_limits() -> None:

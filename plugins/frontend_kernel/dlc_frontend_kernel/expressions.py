@@ -18,6 +18,8 @@ from dlc.diagnostics import did_you_mean, nearest
 from dlc.kernel.nest import Reduce
 from dlc.kernel.scalar import SCALARS
 from dlc.lexer import Token
+from dlc_frontend_kernel.instead import FUNCTIONS, POWER, STATEMENTS
+from dlc_frontend_kernel.instead import REDUCTIONS as OTHER_REDUCTIONS
 from dlc_frontend_kernel.syntax import (
     BOUND,
     Call,
@@ -73,6 +75,9 @@ class Reader:
         start = tokens.current
         if start.kind != "word":
             raise tokens.unexpected(f"a statement such as A<8>[i] = B<8>[i];{or_else}")
+        if start.text in STATEMENTS and start.text not in self.tensors and tokens.ahead not in ("<", "[", "="):
+            what, help = STATEMENTS[start.text]
+            raise tokens.fault("syntax", f"there are no {what}", start.offset, help)
         target = self._ref(tokens.take(), 0, shaped=tokens.peek("<"))
         if not isinstance(target, Ref):
             help = f"write {start.text}<…>[…], or {start.text}<1> for a scalar"
@@ -91,6 +96,8 @@ class Reader:
         left = self._operand(level, depth + 1)
         while (found := _LEVELS.get(self.tokens.current.text, 0)) >= level:
             token = self.tokens.take()
+            if token.text == "*" and self.tokens.peek("*"):
+                raise self.tokens.fault("syntax", POWER[0], token.offset, POWER[1])
             left = Operation(token.text, (left, self.expr(found + 1, depth + 1)), token.offset)
             if found == _COMPARE and _LEVELS.get(self.tokens.current.text) == _COMPARE:
                 raise self.tokens.fail("comparisons do not chain", help="write (a < b) and (b < c)")
@@ -135,6 +142,8 @@ class Reader:
         if fn not in SCALARS:
             help = did_you_mean(name.text, [*SCALARS, *_ALIASES], "functions")
             help = f"the reduction is written {name.text}[k](…)" if name.text in REDUCTIONS else help
+            instead = FUNCTIONS | OTHER_REDUCTIONS
+            help = f"write {instead[name.text]}" if name.text in instead else help
             raise self.tokens.fault("unknown-function", f"there is no function {name.text}", name.offset, help)
         args = self._listed("(", ")", depth)
         arity = SCALARS[fn].arity
@@ -221,6 +230,9 @@ class Reader:
         return Ref(name.text, (), name.offset)
 
     def _unknown(self, name: Token) -> Exception:
+        if name.text in OTHER_REDUCTIONS:
+            help = f"write {OTHER_REDUCTIONS[name.text]}"
+            return self.tokens.fault("unknown-function", f"there is no reduction {name.text}", name.offset, help)
         close = nearest(name.text, [*self.tensors, *self._named])
         help = f"did you mean {close}?" if close and close != name.text else ""
         help = help or f"write the shape where {name.text} stands first: {name.text}<8,8>[…]"

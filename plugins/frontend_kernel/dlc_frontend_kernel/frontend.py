@@ -29,6 +29,7 @@ class KernelText(Frontend):
 
     name: ClassVar[str] = "kernel"
     suffixes: ClassVar[tuple[str, ...]] = (".kernel", ".json")
+    runs: ClassVar[tuple[str, ...]] = (Gradient.name,)
 
     name_: str = option("", "which kernel of a file with several")
     grad: tuple[str, ...] = option((), "inputs to differentiate by: the graph becomes that of the gradients")
@@ -50,8 +51,10 @@ class KernelText(Frontend):
     def supported(cls) -> Iterable[tuple[str, str]]:
         """The functions and reductions that an expression may use."""
         for s in SCALARS.values():
-            if not s.infix:
+            if not s.infix or s.infix == s.name:
                 yield s.name, "conversion" if s.rule == "cast" else f"function of {s.arity}"
+            else:
+                yield s.name, f"function of {s.arity}, {s.infix}"
         for name in REDUCTIONS:
             yield f"{name}[k]", "reduction"
 

@@ -13,8 +13,9 @@ from typing import Final
 from dlc.diagnostics import did_you_mean
 from dlc.lexer import Token
 from dlc.types import DTYPES, DType, f32, f64, i32
+from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.expressions import Reader
-from dlc_frontend_kernel.syntax import Declared, Program, Ref, Statement, reads
+from dlc_frontend_kernel.syntax import Declared, Index, Program, Ref, Statement, reads, walk_nodes
 from dlc_frontend_kernel.tokens import KernelTokens
 
 TYPE_NAMES: Final = {**DTYPES, "float": f32, "double": f64, "int": i32}
@@ -112,7 +113,9 @@ def check_flow(program: Program) -> None:
     for name, ref in read_first(program.statements).items():
         if name not in program.ins:
             message = f"{name} is read before anything is written to it"
-            help = f"make {name} an input" + (" too" if name in program.outs else "")
+            own = any(s.target.tensor == name and ref in walk_nodes(s.value) for s in program.statements)
+            elsewhere = own and any(not isinstance(s, Index) for s in ref.subscripts)
+            help = recurrence.HELP if elsewhere else f"make {name} an input" + (" too" if name in program.outs else "")
             raise program.tokens.fault("undefined", message, ref.at, help)
     for s in program.statements:
         name = s.target.tensor

@@ -16,10 +16,11 @@ from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, walk
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import simplify_guard
 from dlc.types import DType, Type, bool_
+from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.inference import Types
 from dlc_frontend_kernel.injective import is_injective
 from dlc_frontend_kernel.keep import is_whole, kept, kept_by_mask
-from dlc_frontend_kernel.ranges import Interval, occurrences, ranges
+from dlc_frontend_kernel.ranges import Interval, forward, occurrences, ranges
 from dlc_frontend_kernel.syntax import BOUND, Index, Node, Operation, Reduction, Ref, Statement, bare, free, walk_nodes
 from dlc_frontend_kernel.values import Conditions, Values
 from dlc_frontend_kernel.workspace import Workspace
@@ -134,6 +135,7 @@ class _Lowering:
         """Emit the nests of the statement, and make its result the tensor's current version."""
         target = self.statement.target
         index, conditions = self._place()
+        self._check_recurrence(index)
         if self._direct(index, conditions):
             return
         signs, nodes = _terms(self.statement.value)
@@ -174,6 +176,18 @@ class _Lowering:
             message = f"different index values write the same element of {target.tensor}, or may do so"
             raise self.tokens.fault("left-side", message, target.at, help)
         return index, conditions
+
+    def _check_recurrence(self, index: tuple[Expr, ...]) -> None:
+        target = self.statement.target
+        spans = [forward(s, self.intervals) for s in target.subscripts]
+        for node in walk_nodes(self.statement.value):
+            if not isinstance(node, Ref) or node.tensor != target.tensor:
+                continue
+            if any(isinstance(n, Ref) for s in node.subscripts for n in walk_nodes(s)):
+                continue  # what data point at, before the statement
+            if recurrence.is_recurrence(index, self.values.subscripts(node), spans):
+                message = f"this element of {target.tensor} is written by the same statement, for other indices"
+                raise self.tokens.fault("recurrence", message, node.at, recurrence.HELP)
 
     def _term(self, node: Node) -> _Term:
         value, conditions = self.values.collect(node, self.dtype)

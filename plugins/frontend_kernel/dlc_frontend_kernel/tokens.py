@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from dlc.diagnostics import DlcError, ExitCode
 from dlc.lexer import MAX_DIGITS, Token, Tokens
+from dlc_frontend_kernel.instead import SIGNS
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f]+|\#[^\n]*)*")
 _COMMENT = re.compile(r"//[^\n]*")
@@ -37,7 +38,7 @@ class KernelTokens(Tokens):
         while at < len(self.text):
             m = _TOKEN.match(self.text, at)
             if m is None:
-                raise self.fail(f"unexpected character {self.text[at]!r}", at, "a comment starts with #")
+                raise self._stray(at)
             kind = m.lastgroup or ""
             self._check(kind, m[0], at)
             out.append(Token(kind, m[0], at))
@@ -56,6 +57,13 @@ class KernelTokens(Tokens):
             if comment is None:
                 return start
             at = comment.end()
+
+    def _stray(self, at: int) -> DlcError:
+        """The error of a character that begins nothing."""
+        if self.text[at] in SIGNS:
+            message, instead = SIGNS[self.text[at]]
+            return self.fail(message, at, f"write {instead}")
+        return self.fail(f"unexpected character {self.text[at]!r}", at, "a comment starts with #")
 
     def _check(self, kind: str, text: str, at: int) -> None:
         if kind == "number" and len(text) > MAX_DIGITS:

@@ -206,6 +206,10 @@ class Values:
         zero = Const(0.0 if want.is_float else False if want is bool_ else 0)
         return load if guard is None else select(guard, load, zero)
 
+    def subscripts(self, node: Ref) -> tuple[Expr, ...]:
+        """The subscripts of a reference."""
+        return tuple(self._subscript(s) for s in node.subscripts)
+
     def place(self, node: Ref) -> tuple[tuple[Expr, ...], Conditions]:
         """The subscripts of a reference, and what must hold for them to lie in the tensor."""
         out: list[Expr] = []
@@ -214,7 +218,8 @@ class Values:
             e = self._subscript(subscript)
             out.append(e)
             low, high = forward(subscript, self._intervals)
-            if isinstance(e, Const) and not 0 <= e.value < size:
+            # In a branch of `select` the element is 0, as that of any subscript outside.
+            if isinstance(e, Const) and not 0 <= e.value < size and not self._soft:
                 message = f"subscript {e.value} of {node.tensor} is not in 0..{size - 1}"
                 raise self._tokens.fault("subscript", message, subscript.at)
             if any(self._reach(n) > _REACH for n in walk_nodes(subscript)):
