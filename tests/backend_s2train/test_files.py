@@ -214,6 +214,9 @@ def test_a_template_is_a_neighbour(program: Program, tmp_path: Path, name: str) 
 HOSTILE: Mapping[str, tuple[Callable[[Program], Program], str]] = {
     "classes": (lambda p: replace(p, meta={**p.meta, "classes": "ten"}), "numbers of classes that are no numbers"),
     "ignore": (lambda p: replace(p, meta={**p.meta, "ignore": "1.5"}), "numbers of classes that are no numbers"),
+    "ranges": (lambda p: replace(p, meta={**p.meta, "ranges": "[1]"}), "do not tell what its inputs may be"),
+    "no_range": (lambda p: replace(p, meta={**p.meta, "ranges": '{"y": "label 9..0"}'}), "do not tell what its inputs"),
+    "box": (lambda p: replace(p, meta={**p.meta, "ranges": '{"y": "label [0:99]0..1"}'}), "cannot be restricted to"),
     "entries": (lambda p: replace(p, entries=()), "no entry that could be called"),
 }
 
@@ -224,6 +227,19 @@ def test_files_that_cannot_run(program: Program, name: str) -> None:
     with pytest.raises(DlcError, match=reason) as refused:
         load_file(Source(data=write(change(program)), label="p.s2t"), "fast")
     assert [str(d.location) for d in refused.value.diagnostics] == ["p.s2t"]
+
+
+@pytest.mark.parametrize("label", [-1, 4, 2**40])
+def test_a_label_that_is_no_class(built: Path, label: int) -> None:
+    """The directory and the file tell the same range, and the device is as it was."""
+    for found in (dlc.load(built / "out"), load_file(Source(built / "out" / "net.s2t"), "fast")):
+        assert isinstance(found, Trained)
+        before, labels = found.checkpoint(), np.arange(ROWS) % 4
+        labels[1] = label
+        for call in (found.train_step, found.evaluate):
+            with pytest.raises(DlcError, match=rf'"y": {label} at \[1\] is no label: labels are 0 to 3'):
+                call(x=X, y=labels)
+        assert found.checkpoint() == before
 
 
 def test_a_step_that_tells_no_loss_is_none(program: Program) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save_model
+from onnx import TensorProto, helper, numpy_helper
 
 import dlc as compiler
 from dlc import DlcError
@@ -33,7 +33,8 @@ def data(dlc: Dlc) -> dict[str, Array]:
     outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 5])]
     stored = [numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items()]
     graph = helper.make_graph(nodes, "tokens", inputs, outputs, [*stored, shape])
-    save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "tokens.onnx")
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path("tokens.onnx").write_bytes(model.SerializeToString())
     assert dlc("build", "tokens.onnx", "--dim", "n=4", "-q", "-o", "out", "--train", "loss=cross-entropy").code == 0
     return {"ids": random.integers(-10, 10, (12, 3)), "y": random.integers(0, 5, 12)}
 

@@ -12,7 +12,7 @@ import dlc
 import dlc_backend_s2train
 from dlc import Artifact, DlcError, Report, Type
 from dlc.allowed import Allowed
-from dlc.diagnostics import ExitCode, error, quote
+from dlc.diagnostics import ExitCode, error
 from dlc.interfaces import Port, Signature
 from dlc.plan import Plan
 from dlc.training.bundle import Bundle
@@ -155,7 +155,11 @@ def memory_of(program: Program) -> dict[str, int]:
 
 
 def signature_of(program: Program, entry: Entry) -> Signature:
-    """How an entry is called: floats as f32, labels as i64; weights stay in the device. Raises DlcError."""
+    """How an entry is called: floats as f32, labels as i64; weights stay in the device.
+
+    Raises:
+        ValueError: the program's meta data make no sense of what inputs may be.
+    """
     allowed = ranges_of(program)
 
     def port(name: str, tensor: int) -> Port:
@@ -163,7 +167,7 @@ def signature_of(program: Program, entry: Entry) -> Signature:
         dtype: DType = i64 if view.element is Element.INT32 else f32
         of = Type(dtype, view.shape)
         if name in allowed and not allowed[name].fits(of):
-            raise error("bad-s2t", f"input {quote(name)} is {of}, which cannot be restricted to {allowed[name].text}")
+            raise ValueError(f"{of} cannot be restricted to {allowed[name].text}")
         return Port(name, of, allowed.get(name))
 
     given, made = (*entry.inputs, *entry.labels), entry.outputs
@@ -177,11 +181,11 @@ def _ranges(plans: Mapping[str, Plan]) -> dict[str, str]:
 
 
 def ranges_of(program: Program) -> dict[str, Allowed]:
-    """The inverse; raises DlcError where the meta data hold something else."""
+    """The inverse; raises ValueError where the meta data hold something else."""
     try:
         return {name: Allowed.parse(text) for name, text in json.loads(program.meta.get("ranges", "{}")).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
-        raise error("bad-s2t", f"the program does not say what its inputs may be: {problem}") from None
+    except (TypeError, AttributeError, RecursionError) as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _check(plan: Plan) -> None:

@@ -45,9 +45,16 @@ def _callable(source: Source, program: Program, mode: Mode) -> ArrayProgram | Tr
     machine = Machine(program, mode)
     entries = {entry.name: entry for entry in program.entries}
     if {"predict", "step", "evaluate"} <= entries.keys() and all(_tells_loss(entries[n]) for n in ("step", "evaluate")):
-        return _trained(source, machine, {name: signature_of(program, entry) for name, entry in entries.items()})
+        return _trained(source, machine, {name: _signature(source, program, e) for name, e in entries.items()})
     first = program.entries[0]
-    return entry_of(machine, first.name, signature_of(program, first))
+    return entry_of(machine, first.name, _signature(source, program, first))
+
+
+def _signature(source: Source, program: Program, entry: Entry) -> Signature:
+    try:
+        return signature_of(program, entry)
+    except ValueError as problem:
+        raise _unusable(source, f"its meta data do not tell what its inputs may be: {problem}") from None
 
 
 def _tells_loss(entry: Entry) -> bool:
