@@ -35,6 +35,19 @@ def _integers(index: Op) -> None:
         raise ShapeError(f"indices must be signed integers, not {index.dtype}")
 
 
+def _check_rows(x: Op, indices: Op, *axes: int) -> None:
+    """Raises ShapeError: there are indices along an axis, but nothing that they could mean."""
+    if indices.type.size and (none := [d for d in axes if not x.shape[d]]):
+        raise ShapeError(f"{x.type} has no elements along axis {none[0]}")
+
+
+def _check_elements(x: Op, indices: Op, axis: int) -> None:
+    """Raises ShapeError: indices, one for each element along `axis`, reach behind x in a dimension."""
+    for d, (own, other) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if (own < other and d != axis) or (own == 0 and other):
+            raise ShapeError(f"indices {indices.type} leave {x.type} in dimension {d}")
+
+
 class Gather(Op):
     """y = x with dimension `axis` replaced by those of indices: y[…,j…,…] = x[…,indices[j…],…] (numpy.take)."""
 
@@ -47,8 +60,7 @@ class Gather(Op):
         _integers(self.indices)
         if not 0 <= self.axis < len(x.shape):
             raise ShapeError(f"axis {self.axis} of {x.type}")
-        if x.shape[self.axis] == 0 and self.indices.type.size:
-            raise ShapeError(f"{x.type} has no elements along axis {self.axis}")
+        _check_rows(self.x, self.indices, self.axis)
         i, j = grid(x.shape, "i"), grid(indices.shape, "j")
         before, after = i[: self.axis], i[self.axis + 1 :]
         place = _place(indices[j], x.shape[self.axis])
@@ -74,9 +86,7 @@ class GatherElements(Op):
         same(len(x.shape), len(indices.shape), "ranks")
         if not 0 <= self.axis < len(x.shape):
             raise ShapeError(f"axis {self.axis} of {x.type}")
-        for d, (own, other) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            if (own < other and d != self.axis) or (own == 0 and other):
-                raise ShapeError(f"indices {indices.type} leave {x.type} in dimension {d}")
+        _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
         place = _place(indices[i], x.shape[self.axis])
         return comp(i, x[tuple(place if d == self.axis else a for d, a in enumerate(i))])
@@ -107,6 +117,7 @@ class GatherNd(Op):
             raise ShapeError(f"{width} subscripts for {x.type} with {self.batch} batch dimensions")
         for d in range(self.batch):
             same(x.shape[d], indices.shape[d], f"batch dimensions {d}")
+        _check_rows(self.x, self.indices, *range(self.batch, self.batch + width))
         j = grid(indices.shape[:-1], "j")
         rest = grid(x.shape[self.batch + width :], "r")
         places = [_place(indices[(*j, k)], x.shape[self.batch + k]) for k in range(width)]
@@ -183,6 +194,7 @@ class ScatterNd(Op):
         width = indices.shape[-1] if indices.shape else 0
         if not 0 < width <= len(x.shape):
             raise ShapeError(f"{width} subscripts for {x.type}")
+        _check_rows(self.x, self.indices, *range(width))
         if updates.shape != (*indices.shape[:-1], *x.shape[width:]):
             raise ShapeError(f"updates {updates.type} for {x.type} at {indices.type}")
         j, rest = grid(indices.shape[:-1], "j"), grid(x.shape[width:], "r")
@@ -211,6 +223,7 @@ class ScatterElements(Op):
         same(len(x.shape), len(indices.shape), "ranks")
         if updates.shape != indices.shape or not 0 <= self.axis < len(x.shape):
             raise ShapeError(f"updates {updates.type} at {indices.type} along axis {self.axis} of {x.type}")
+        _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
         place = _place(indices[i], x.shape[self.axis])
         index = tuple(place if d == self.axis else a for d, a in enumerate(i))

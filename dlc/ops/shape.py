@@ -194,12 +194,12 @@ class Pad(Op):
     def evaluate(self, *args: Array) -> Any:
         rank = args[0].ndim
         begins, ends = self.pads[:rank], self.pads[rank:]
-        crop = tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, args[0].shape, strict=True))
         width = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends, strict=True)]
         if self.mode == "constant":
-            return np.pad(args[0][crop], width, constant_values=literal(self.value, self.x.dtype))
-        # Cropped last: what is repeated comes from the whole of x.
-        full = np.pad(args[0], width, self.mode)
+            full = np.pad(args[0], width, constant_values=literal(self.value, self.x.dtype))
+        else:
+            full = np.pad(args[0], width, self.mode)
+        # Cropped last: what is repeated comes from the whole of x, and pads on one side may be cropped on the other.
         return full[tuple(slice(max(-b, 0), n - max(-e, 0)) for b, e, n in zip(begins, ends, full.shape, strict=True))]
 
 

@@ -48,7 +48,7 @@ def _changed(op: Op, random: Random) -> Op | None:
         for x, s in zip(op.operands, shapes, strict=True)
     ]
     try:
-        found = _remade(op, operands, attributes)
+        found = remade(op, operands, attributes)
     # An op refuses sizes and attributes that do not fit in whatever way it notices them first.
     except (ShapeError, ValueError, IndexError, TypeError, ZeroDivisionError, KeyError, AssertionError):
         return None
@@ -56,7 +56,7 @@ def _changed(op: Op, random: Random) -> Op | None:
     return found if floats(found) and min(sizes) > 0 and max(sizes) <= LARGEST else None
 
 
-def _remade(op: Op, operands: list[Op], attributes: dict[str, Any]) -> Op:
+def remade(op: Op, operands: list[Op], attributes: dict[str, Any]) -> Op:
     rest = iter(operands)
     held: dict[str, Any] = {
         name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)

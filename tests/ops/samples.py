@@ -269,7 +269,8 @@ def feed(op: Op, seed: int = 0) -> dict[str, Any]:
         elif word == "tap":
             value = rng.integers(0, 7, i.shape)
         elif word == "permutation":
-            value = np.stack([rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])], 1)
+            columns = [rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])]
+            value = np.stack(columns, 1) if columns else np.zeros(i.shape)
         elif i.dtype is bool_:
             value = rng.integers(0, 2, i.shape)
         elif word == "unit":

@@ -10,6 +10,7 @@ from dataclasses import replace
 from dlc.kernel.loops import Buffer, Program, Stmt, rename
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.schedules.contraction import contraction
+from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
@@ -28,6 +29,7 @@ from dlc.types import DType, i64
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
+    kernel = without_empty(kernel)
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = turn(kernel, machine)

@@ -82,7 +82,7 @@ class Conv(Op):
         split = windows.reshape(n, group, per, *windows.shape[2:])  # n g c o… k…
         order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))  # g c k… n o…
         columns = split.transpose(order).reshape(group, per * math.prod(w.shape[2:]), n * math.prod(out))
-        y = np.matmul(w.reshape(group, w.shape[0] // group, -1), columns)
+        y = np.matmul(w.reshape(group, w.shape[0] // group, per * math.prod(w.shape[2:])), columns)
         y = np.moveaxis(y.reshape(w.shape[0], n, *out), 1, 0)
         return y if self.b is None else y + args[2].reshape(-1, *(1,) * rank)
 
@@ -153,15 +153,15 @@ class ConvTranspose(Op):
         x, w = args[0], args[1]
         stride, pads, dilation, out = self._figures()
         n, rank, group = x.shape[0], x.ndim - 2, self.group
-        split = x.reshape(n, group, -1, math.prod(x.shape[2:]))
-        taps = w.reshape(group, w.shape[0] // group, -1)
+        split = x.reshape(n, group, w.shape[0] // group, math.prod(x.shape[2:]))
+        taps = w.reshape(group, w.shape[0] // group, math.prod(w.shape[1:]))
         parts = np.einsum("ngcp,gcq->ngqp", split, taps).reshape(n, group * w.shape[1], *w.shape[2:], *x.shape[2:])
         span = [
             (i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], stride, w.shape[2:], dilation, strict=True)
         ]
         room = [max(o + pads[d] + pads[rank + d], span[d]) for d, o in enumerate(out)]
         full = np.zeros((n, group * w.shape[1], *room), x.dtype)
-        for k in np.ndindex(*w.shape[2:]):
+        for k in np.ndindex(*w.shape[2:]) if x.size else ():
             where = tuple(
                 slice(k[d] * dilation[d], k[d] * dilation[d] + (x.shape[d + 2] - 1) * stride[d] + 1, stride[d])
                 for d in range(rank)
