@@ -35,6 +35,12 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(out)
 
 
+def is_extreme(element: Expr, extreme: Expr, dtype: DType) -> Expr:
+    """Whether an element is the largest or smallest of those around it, as numpy has it: NaN is, where there is one."""
+    equal = apply("eq", element, extreme)
+    return apply("or", equal, apply("isnan", element)) if dtype.is_float else equal
+
+
 def at(param: Param, index: Sequence[Expr]) -> Load:
     """The element of a broadcast operand that belongs to the result's element `index`."""
     own = index[len(index) - len(param.shape) :]

@@ -16,7 +16,7 @@ from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
 from dlc.kernel.expr import Axis, Const, Expr, apply, both, select
 from dlc.ops.elementwise import Div
-from dlc.ops.pointwise import ceil_div, literal, scalar
+from dlc.ops.pointwise import ceil_div, is_extreme, literal, scalar
 from dlc.ops.reduce import ReduceMax, ReduceMean
 from dlc.ops.window import defaulted, sliding, window_size
 from dlc.types import DType
@@ -93,7 +93,8 @@ class MaxPool(_Windows):
 class MaxPlace(Op):
     """place[n,c,o]: i64 = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
 
-    Where x equals it nowhere (NaN) the number is that of no tap: at least the size of the window.
+    In a window with NaN it is that of the first NaN. Where x is y nowhere the number is that of no tap: at least the
+    size of the window.
     """
 
     x: Op
@@ -111,7 +112,8 @@ class MaxPlace(Op):
             raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
         index, k, element, guard = pool.taps(x)
         number = apply("i64", _number(k, self.window))
-        return comp(index, select(apply("eq", element, y[index]), number, math.prod(self.window)), min=k, where=guard)
+        hit = is_extreme(element, y[index], x.dtype)
+        return comp(index, select(hit, number, math.prod(self.window)), min=k, where=guard)
 
 
 class Unpool(Op):

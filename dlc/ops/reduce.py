@@ -13,7 +13,7 @@ from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Axis, Const, Expr, apply, select
 from dlc.ops.elementwise import Add, Div, Equal, Exp, IsInf, Log, Mul, Sqrt, Sub, Where
-from dlc.ops.pointwise import at, scalar
+from dlc.ops.pointwise import at, is_extreme, scalar
 from dlc.ops.shape import Reshape
 
 
@@ -158,9 +158,9 @@ class ReduceLogSumExp(_Reduce):
 
 
 class IndexOf(Op):
-    """y: i64 = the first (or last) index along `axis` at which x equals value, which has 1 there.
+    """y: i64 = the first (or last) index along `axis` at which x equals value, which has 1 there, or is NaN.
 
-    Where nothing is equal (NaN) the result is a valid index all the same: the last (or first) one.
+    Where there is none the result is a valid index all the same: the last (or first) one.
     """
 
     x: Op
@@ -180,13 +180,16 @@ class IndexOf(Op):
         index = tuple(Const(0) if a is k else a for a in i if self.keep or a is not k)
         into = tuple(a.extent if isinstance(a, Axis) else 1 for a in index)
         over = tuple(a for a in i if a is not k)
-        found = select(apply("eq", x[i], at(value, i)), apply("i64", k), 0 if self.last else k.extent - 1)
+        hit = is_extreme(x[i], at(value, i), x.dtype)
+        found = select(hit, apply("i64", k), 0 if self.last else k.extent - 1)
         if self.last:
             return comp(index, found, max=(k,), into=into, over=over)
         return comp(index, found, min=(k,), into=into, over=over)
 
     def evaluate(self, *args: Array) -> Any:
         equal: Array = np.equal(*args)
+        if self.x.dtype.is_float:
+            equal |= np.isnan(args[0])
         end = equal.shape[self.axis] - 1
         turned: Array = np.flip(equal, self.axis) if self.last else equal
         steps: Array = np.argmax(turned, self.axis, keepdims=self.keep)
@@ -196,7 +199,7 @@ class IndexOf(Op):
 
 
 class ArgMax(Op):
-    """y: i64 = index of the largest x along `axis`; of equal ones the first, or the last."""
+    """y: i64 = index of the largest x along `axis`; of equal ones the first, or the last. NaN counts as largest."""
 
     x: Op
     axis: int = 0
@@ -209,7 +212,7 @@ class ArgMax(Op):
 
 
 class ArgMin(Op):
-    """y: i64 = index of the smallest x along `axis`; of equal ones the first, or the last."""
+    """y: i64 = index of the smallest x along `axis`; of equal ones the first, or the last. NaN counts as smallest."""
 
     x: Op
     axis: int = 0

@@ -41,7 +41,7 @@ class Body:
     @cached_property
     def reads_weights(self) -> bool:
         """Whether a step reads `w`."""
-        return any(x.digest in self.offsets for step in self.plan.steps for x in step.operands)
+        return any(x.digest in self.offsets and x.type.size for step in self.plan.steps for x in step.operands)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -71,6 +71,8 @@ class Body:
     def _read(self, value: Op) -> str:
         if isinstance(value, Input) and value.digest not in self.plan.slots:
             return self._given[value.digest]
+        if not value.type.size and value.digest not in self.plan.outputs:
+            return "(const void *)0"
         if value.digest in self.offsets:
             return f"(const void *)(w + {self.offsets[value.digest]})"
         # What an earlier step wrote is only read here.
@@ -80,6 +82,9 @@ class Body:
         output = self.plan.outputs.get(value.digest)
         if output is not None:
             return self.outputs[output]
+        # What has no elements takes no memory, of which there may be none at all.
+        if not value.type.size:
+            return "(void *)0"
         slot = self.plan.slots[value.digest]
         assert slot.region == "arena", slot
         return f"(void *)(a + {slot.offset})"
