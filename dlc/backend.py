@@ -70,7 +70,7 @@ class Backend(Configurable, ABC):
         return ""
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """Options of passes that suit the target, {"layout": {"panel": "0"}}, where the user says nothing of them."""
+        """Options of passes that suit the target, {"layout": {"panel": "1"}}, where the user says nothing of them."""
         return {}
 
     def regions(self) -> Mapping[str, Region]:

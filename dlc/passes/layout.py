@@ -4,7 +4,7 @@
 
 Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The
 panels of a constant factor are a constant expression, evaluated when the weights are written. A target without vectors
-has no panels: columns lie innermost, and nothing is padded.
+has no panels: what is summed lies innermost, and nothing is padded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Layout(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     panel: int = option(
-        PANEL, "columns that a panel of a factor holds, a multiple of the vector length; 0: no panels", low=0
+        PANEL, "columns that a panel of a factor holds, a multiple of the vector length; 1: no panels", low=1
     )
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
@@ -160,7 +160,7 @@ class _Rewriter:
 
     def _pack_changing(self, kernel: Kernel, k: int, a: Load, b: Load, value: Op) -> tuple[Kernel, int, Op] | None:
         """As `_pack_factor`, of a factor that is no constant: a call stores it in panels first."""
-        order = changing_plan(kernel.nests[k], a, b, value.type) if self.options.panel else None
+        order = changing_plan(kernel.nests[k], a, b, value.type) if self.options.panel > 1 else None
         if order is None or not _read_once(kernel, b):
             return None
         self.report.count("changing factors packed")
@@ -225,7 +225,7 @@ def _panel_plan(
         return (*slide, *rest, *column), 0
     whole = isinstance(b.index[column[0]], Axis)
     extents = [a.extent for a in axes_in(b.index[column[0]]) if a in columns]
-    if panel and (whole or all(e % panel == 0 for e in extents)):
+    if whole or all(e % panel == 0 for e in extents):
         return (*column, *slide, *rest), panel
     return (*slide, *rest, *column), 0
 

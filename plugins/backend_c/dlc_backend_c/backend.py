@@ -56,7 +56,7 @@ class C(Options, Backend):
         """Factors in panels where there are vectors to read them."""
         from dlc_backend_c.target import target_for
 
-        return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "0"}}
+        return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "1"}}
 
     def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
         """The scratch memory that each kernel's function asks for."""
