@@ -5,13 +5,16 @@ What is computed stands beside it as a graph, for the evaluator of the reference
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from dlc_backend_c import target
 from dlc_backend_c.manifest import read
 from dlc_frontend_onnx.frontend import Onnx
 
@@ -27,7 +30,7 @@ from dlc.recipe import Recipe, resolve
 from dlc.registry import Registry
 from dlc.session import Session
 from dlc.state_text import op_classes
-from tests.fuzz.case import Case
+from tests.fuzz.case import Case, Tools
 from tests.fuzz.model import Array
 
 
@@ -52,16 +55,30 @@ def installed() -> tuple[Registry, Config]:
     return load_registry(()), load_config(Path("/"))
 
 
+@contextmanager
+def machine_of(tools: Tools) -> Generator[None]:
+    """What `native` means is the tools' machine meanwhile: schedules depend on its caches and registers."""
+    if not tools.machine:
+        yield
+        return
+    vector_bytes, registers, l1, l2 = tools.machine
+    own = target.native
+
+    def native(features: frozenset[str]) -> target.CTarget:
+        return replace(own(features), vector_bytes=vector_bytes, registers=registers, l1=l1, l2=l2)
+
+    with patch.object(target, "native", native):
+        yield
+
+
 def recipe_of(case: Case, prefix: str) -> Recipe:
     """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
     tools = case.tools
-    target = (
-        f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} strict-float={'yes' if tools.strict else 'no'}}}"
-    )
+    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} strict-float={'yes' if tools.strict else 'no'}}}"
     pipeline = f"autodiff{{{case.train}}},infer" if case.kind == "train" else None
     grad = tuple(n for n, v in case.model.inputs.items() if v.dtype.kind == "f") if case.kind == "gradient" else ()
     registry, config = installed()
-    return resolve(registry, config, target, pipeline=pipeline, settings=case.settings, without=case.without, grad=grad)
+    return resolve(registry, config, spec, pipeline=pipeline, settings=case.settings, without=case.without, grad=grad)
 
 
 def program_of(case: Case, prefix: str) -> Program:

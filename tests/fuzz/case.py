@@ -43,9 +43,12 @@ class Tools:
     strict: bool = False
     flags: tuple[str, ...] = ()
     """Behind dlc's own."""
+    machine: tuple[int, ...] = ()
+    """Bytes and number of vector registers, bytes of both caches, in place of those of this processor."""
 
     def __str__(self) -> str:
-        return " ".join((self.cc, self.cpu, *(["strict"] * self.strict), *(self.flags or ["default flags"])))
+        machine = [f"as of {'/'.join(map(str, self.machine))}"] * bool(self.machine)
+        return " ".join((self.cc, self.cpu, *(["strict"] * self.strict), *machine, *(self.flags or ["default flags"])))
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class Case:
     def from_json(cls, told: Mapping[str, Any]) -> Case:
         """The inverse of `to_json`; other keys are ignored."""
         how = told["tools"]
-        tools = Tools(str(how["cc"]), str(how["cpu"]), bool(how["strict"]), tuple(how["flags"]))
+        tools = Tools(
+            str(how["cc"]), str(how["cpu"]), bool(how["strict"]), tuple(how["flags"]), tuple(how.get("machine", ()))
+        )
         without, settings = tuple(told["without"]), tuple(told["settings"])
         return cls(from_json(told), int(told["seed"]), told["kind"], without, settings, str(told["train"]), tools)
 

@@ -17,8 +17,9 @@ from dlc.checking.question import of_outputs
 from dlc.diagnostics import DlcError, ExitCode
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran, run_all
-from tests.fuzz.build import Program, program_of
+from tests.fuzz.build import Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
+from tests.fuzz.command import commanded
 from tests.fuzz.model import Array
 from tests.fuzz.oracle import Opinion, opinion
 from tests.fuzz.rounding import Spread, spreads, wrong
@@ -27,6 +28,8 @@ FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
 """Exit codes that no valid model may end in."""
 GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
 """Files whose functions say nothing about who made a mistake."""
+COMMANDED: Final = 50
+"""One case in so many is built by the command, too, with its default flags, and called as it is installed."""
 CHECKED_GRADIENTS: Final = 3
 """One in so many gradients is compared with differences."""
 
@@ -48,7 +51,7 @@ class Verdict:
 
 def judged(cases: Sequence[Case], tools: Tools) -> list[Verdict]:
     """Verdicts on cases that share their tools."""
-    with TemporaryDirectory(prefix="fuzz-") as folder:
+    with TemporaryDirectory(prefix="fuzz-") as folder, machine_of(tools):
         found: dict[int, Verdict] = {}
         programs: dict[int, Program] = {}
         for k, case in enumerate(cases):
@@ -114,6 +117,8 @@ def _compared(program: Program, ran: Ran) -> Verdict:
     if bad:
         detail = "; ".join(_told(name, ran, found[name]) for name in bad[:3])
         return Verdict(case.seed, "fault", f"C differs from the reference ({case.kind})", detail)
+    if case.seed % COMMANDED == 0 and (problem := commanded(program, found)):
+        return Verdict(case.seed, "fault", f"by the command: {_general(problem)[:60]}", problem)
     if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
         return Verdict(case.seed, "fault", "gradient differs from differences", problem)
     said = opinion(case.model, parse(case.model.onnx)) if case.kind == "forward" else None
@@ -142,11 +147,16 @@ def _against_differences(case: Case) -> str:
     problem = ""
     for seed in (case.seed, case.seed + 1):
         rng = np.random.default_rng(seed)
-        feeds = {n: v + rng.normal(0.0, 0.1, v.shape) if v.dtype.kind == "f" else v for n, v in given.items()}
+        feeds = {n: _beside(v, rng) if v.dtype.kind == "f" else v for n, v in given.items()}
         problem = _differing(case, feeds)
         if not problem:
             break
     return problem
+
+
+def _beside(array: Array, rng: np.random.Generator) -> Array:
+    shape: tuple[int, ...] = array.shape
+    return array + rng.normal(0.0, 0.1, shape)
 
 
 def _differing(case: Case, feeds: Mapping[str, Array]) -> str:

@@ -64,12 +64,22 @@ def _fraction(node: Node, values: Values, wanted: Values) -> bool:
     return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 
 
+def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether an integer power of 0 has a negative exponent: infinity, converted to an integer."""
+    del wanted
+    base, exponent = (values[n] for n in node.inputs)
+    return base.dtype.kind == "i" and bool(np.any((base == 0) & (exponent < 0)))
+
+
 RULES: Final = (
+    Rule("0 to a negative power, of integers: 0 here", ("Pow",), _zero_to_negative),
     # Where NaN stands among numbers, ONNX does not say; the reference follows numpy, onnxruntime the vector unit.
     Rule(
         "NaN is not ordered: a maximum, minimum or place depends on the order of comparisons",
         (
             "ReduceMax",
+            "ScatterElements",
+            "ScatterND",
             "ReduceMin",
             "MaxPool",
             "GlobalMaxPool",

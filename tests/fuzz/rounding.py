@@ -142,8 +142,9 @@ class _Perturbation:
         array: Array = np.asarray(x)
         if array.dtype.kind != "f":
             return array
+        shape: tuple[int, ...] = array.shape
         width = self.ulps * float(np.finfo(array.dtype).eps)
-        factor = self.rng.uniform(1.0 - width, 1.0 + width, array.shape)
+        factor = self.rng.uniform(1.0 - width, 1.0 + width, shape)
         with np.errstate(all="ignore"):
             return np.asarray(array * factor, array.dtype)
 

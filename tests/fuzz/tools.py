@@ -12,7 +12,7 @@ from tests.fuzz.case import Tools
 
 def _available(tools: Tools) -> bool:
     """Whether the compiler is installed and the processor runs what it makes."""
-    level = {"generic": 0, "x86-64-v3": 32, "x86-64-v4": 64}.get(tools.cpu, 0)
+    level = {"generic": 0, "x86-64-v3": 32, "x86-64-v4": 64}.get(tools.cpu, max(tools.machine[:1], default=0))
     return shutil.which(tools.cc) is not None and target_for("native").vector_bytes >= level
 
 
@@ -26,15 +26,20 @@ TOOLS: Final = tuple(
             Tools(cpu="x86-64-v3", flags=_O0),
             Tools(cc="clang", flags=_O0),
             Tools(flags=_O1),
+            Tools(flags=_O0, machine=(16, 16, 1 << 10, 2 << 10)),
+            Tools(cc="clang", flags=_O0, machine=(32, 16, 2 << 10, 8 << 10)),
+            Tools(flags=_O0, machine=(64, 32, 4 << 10, 4 << 10)),
+            Tools(flags=_O0, machine=(64, 32, 48 << 10, 1 << 20)),
             Tools(cpu="generic", strict=True, flags=_O0),
             Tools(),
+            Tools(cc="clang"),
             Tools(strict=True, flags=_O0),
             Tools(cc="clang", cpu="generic", flags=_O1),
             Tools(cpu="x86-64-v4", flags=_O0),
         ),
     )
 )
-"""Mostly without optimisation, which takes a compiler most of its time; one in ten with what `dlc build` uses."""
+"""Mostly without optimisation, which takes a compiler most of its time; two of these with what `dlc build` uses."""
 _SANITIZE: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
 SANITIZED: Final = tuple(
     filter(

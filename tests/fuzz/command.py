@@ -1,0 +1,66 @@
+"""Some cases go the way of a user: `dlc build`, then the installed program is called, or learns for one step."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dlc.cli.frame import run
+from dlc.diagnostics import DlcError, ExitCode
+from dlc.loading import load
+from tests.fuzz.build import Program
+from tests.fuzz.case import Case
+from tests.fuzz.model import Array
+from tests.fuzz.rounding import Spread, wrong
+
+
+def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
+    """What differs when the commands do what the case says; "" where nothing does."""
+    with TemporaryDirectory(prefix="fuzz-") as folder:
+        place = Path(folder)
+        (place / "model.onnx").write_bytes(program.case.model.bytes)
+        told = io.StringIO()
+        command = ["build", str(place / "model.onnx"), "-o", str(place / "out"), "--cache-dir", str(place / "cache")]
+        with redirect_stdout(told), redirect_stderr(io.StringIO()):
+            code = run([*command, "--json", *flags_of(program.case)])
+        if code != ExitCode.OK:
+            said = json.loads(told.getvalue())["diagnostics"]
+            return f"dlc build ends with {code}: {said[0]['message'] if said else ''}"
+        try:
+            got = _outputs(program, load(place / "out"))
+        except DlcError as problem:
+            finite = all(np.isfinite(s.value).all() for s in wanted.values() if s.value.dtype.kind == "f")
+            return "" if program.case.kind == "train" and not finite else f"the program refuses: {problem}"
+        bad = [name for name, value in got.items() if name in wanted and wrong(value, wanted[name]).any()]
+        return f"{', '.join(bad)} differ" if bad else ""
+
+
+def flags_of(case: Case) -> list[str]:
+    """The case's choices as flags of `dlc build`."""
+    flags = [f for name in case.without for f in ("--without", name)]
+    flags += [f for text in case.settings for f in ("--set", text)]
+    match case.kind:
+        case "gradient":
+            flags += ["--grad", ",".join(n for n, v in case.model.inputs.items() if v.dtype.kind == "f")]
+        case "train":
+            flags += ["--train", case.train]
+        case _:
+            pass
+    return flags
+
+
+def _outputs(program: Program, built: Any) -> dict[str, Array]:
+    """Values by the names that the reference has for them."""
+    ports = built.arguments if program.case.kind == "train" else built.signature.inputs
+    feeds = {p.name: program.feeds[p.name] for p in ports}
+    if program.case.kind != "train":
+        return built(feeds)
+    loss = built.train_step(**feeds)
+    return {"loss": np.asarray(loss, np.float32), **built.parameters(), **built.state()}
