@@ -5,7 +5,7 @@ Nothing runs: steps are followed from digest to digest as far as the cache knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,15 +69,13 @@ class Past:
     def finding(self, step: str, key: Key, subject: str = "", own: Container[str] = ()) -> Finding:
         """`key` held against the nearest other one of the same step; texts of keys in `own` are no others.
 
-        A hit is held against builds of the same model only, and there is nothing to say where those differ in what goes
-        in alone: the step that changed it says why.
+        A hit is held against builds of the same model only.
         """
         hit = self.has(key)
         near = self._nearest(key, subject, own)
         related = near is not None and self._related(near, key)
         if hit:
             lines = diff_keys(near.key, key) if near and related else ()
-            lines = tuple(line for line in lines if line.partition(":")[0].lstrip("+- ") not in _STATE)
             reason = "differs from an earlier build of this model" if lines else ""
             return Finding(step, "hit", lines, reason, key.lines)
         if near is None:
@@ -182,6 +180,7 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
         missing = missed.key
     own = {step.key.text for step in steps}  # a pass may stand in a pipeline twice
     findings = [past.finding(_of(step.function, step.spec), step.key, own=own) for step in steps]
+    findings = list(_causes(findings))
     if missing is None:
         return tuple(findings)
     # Steps between parse and emit tell which function they belong to; their names begin with it.
@@ -191,6 +190,23 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
         findings += _kernels(recipe, steps[-1].handle, cache, past)
     findings += [Finding(name, "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
     return tuple(findings)
+
+
+def _causes(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Findings of steps in order; of hits without the lines that only follow from what a step before them says.
+
+    What goes into a step differs behind every change. Of another model's file it is said once which part of it differs.
+    """
+    told: set[str] = set()
+    other_file = bool(findings and findings[0].differences)
+    for number, finding in enumerate(findings):
+        labelled = [(line.partition(":")[0].lstrip("+- "), line) for line in finding.differences]
+        if number and finding.state == "hit":
+            new = {label for label, _ in labelled if other_file and label != "input"} - told
+            labelled = [(label, line) for label, line in labelled if label not in _STATE or label in new]
+        told |= {label for label, _ in labelled}
+        lines = tuple(line for _, line in labelled)
+        yield replace(finding, differences=lines, reason=finding.reason if lines or finding.state != "hit" else "")
 
 
 def _between(recipe: Recipe) -> list[str]:
