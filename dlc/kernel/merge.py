@@ -16,18 +16,30 @@ from dlc.kernel.scalar import SCALARS
 
 # Inlining copies a producer's expression to every load of it; beyond this many nodes a body is left in a local.
 MAX_BODY = 96
+# A consumer with so many nests more than its producer has grown, and keeps the names that it has.
+GROWN = 8
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A merged kernel and, per parameter, the value it stands for (as the caller numbered them)."""
+    """A merged kernel.
+
+    Attributes:
+        arguments: Per parameter, the value it stands for (as the caller numbered them).
+        between: The local between the two.
+        given: The producer's locals, as they are named now.
+        taken: The consumer's.
+    """
 
     kernel: Kernel
     arguments: tuple[int, ...]
+    between: str
+    given: tuple[str, ...]
+    taken: tuple[str, ...]
 
 
 def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequence[int], value: int) -> Joined:
-    """The producer followed by the consumer, the value between them a local, behind those of the producer.
+    """The producer followed by the consumer, the value between them a local.
 
     Args:
         producer: A kernel with one result.
@@ -36,26 +48,30 @@ def join(producer: Kernel, given: Sequence[int], consumer: Kernel, taken: Sequen
         taken: A number for each of its arguments.
         value: The number of the producer's result.
     """
-    numbers = tuple(dict.fromkeys((*given, *(n for n in taken if n != value))))
-    # Canonical names at once: a kernel that grows step by step keeps the nests it has.
+    # Canonical names at once, which a kernel that grows step by step keeps, and with them the nests that it has.
+    grown = len(consumer.nests) > len(producer.nests) + GROWN
+    rest = [n for n in taken if n != value]
+    numbers = tuple(dict.fromkeys((*rest, *given) if grown else (*given, *rest)))
     param = {n: f"p{k}" for k, n in enumerate(numbers)}
-    between = f"t{len(producer.locals)}"
+    ahead = consumer.locals if grown else producer.locals
+    between = f"t{len(ahead)}"
     first = {p.name: param[n] for p, n in zip(producer.params, given, strict=True)}
     second = {p.name: between if n == value else param[n] for p, n in zip(consumer.params, taken, strict=True)}
     first[producer.results[0].name] = between
-    first |= {p.name: f"t{k}" for k, p in enumerate(producer.locals)}
-    second |= {p.name: f"t{k}" for k, p in enumerate(consumer.locals, len(producer.locals) + 1)}
+    places = (len(ahead) + 1, 0) if grown else (0, len(ahead) + 1)
+    first |= {p.name: f"t{k}" for k, p in enumerate(producer.locals, places[0])}
+    second |= {p.name: f"t{k}" for k, p in enumerate(consumer.locals, places[1])}
     second |= {p.name: f"r{k}" for k, p in enumerate(consumer.results)}
     types = {first[p.name]: p.type for p in producer.params} | {second[p.name]: p.type for p in consumer.params}
-    locals_ = (
-        *(Param(first[p.name], p.type) for p in producer.locals),
-        Param(between, producer.results[0].type),
-        *(Param(second[p.name], p.type) for p in consumer.locals),
-    )
+    own = tuple(Param(first[p.name], p.type) for p in producer.locals)
+    other = tuple(Param(second[p.name], p.type) for p in consumer.locals)
+    middle = Param(between, producer.results[0].type)
+    locals_ = (*other, middle, *own) if grown else (*own, middle, *other)
     nests = (*_renamed(producer.nests, first), *_renamed(consumer.nests, second))
     params = tuple(Param(name, types[name]) for name in param.values())
     results = tuple(Param(second[p.name], p.type) for p in consumer.results)
-    return Joined(Kernel(params, results, locals_, nests), numbers)
+    kernel = Kernel(params, results, locals_, nests)
+    return Joined(kernel, numbers, between, tuple(p.name for p in own), tuple(p.name for p in other))
 
 
 def _renamed(nests: Sequence[Nest], names: Mapping[str, str]) -> Iterable[Nest]:

@@ -172,12 +172,11 @@ class _Fuser:
     def _join(self, producer: Call, consumer: _Group) -> _Group:
         ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))
         number = {op.digest: k for k, op in enumerate(ops)}
-        given = [number[a.digest] for a in producer.args]
-        taken = [number[a.digest] for a in consumer.args]
-        joined = join(producer.body, given, consumer.kernel, taken, number[producer.digest])
-        own, count = [p.name for p in joined.kernel.locals], len(producer.body.locals)
-        first = count if producer.digest in self._settled else 0
-        suspects = own[first : count + 1 if consumer.settled else None]
+        made = [number[a.digest] for a in producer.args]
+        read = [number[a.digest] for a in consumer.args]
+        joined = join(producer.body, made, consumer.kernel, read, number[producer.digest])
+        given = () if producer.digest in self._settled else joined.given
+        suspects = (joined.between, *given, *(() if consumer.settled else joined.taken))
         return _Group(
             inline_locals(joined.kernel, suspects),
             tuple(ops[n] for n in joined.arguments),
