@@ -81,10 +81,10 @@ def test_a_product_in_row_blocks_with_a_rest(l2: int) -> None:
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize("panels", [False, True])
 def test_row_blocks_with_a_rest(panels: bool, name: str) -> None:
-    """Extents around those of tiles and blocks, for caches that hold a few rows."""
-    machine = MACHINES[name]
-    for rows in (15, 28, 29, 43, 57, 128):
-        _agrees(product(rows, 40, 48, panels), replace(machine, l1=2 << 10, l2=4 << 10))
+    """Caches that hold a third of the rows, and of a panel only a part: sums of blocks wait until the end."""
+    for rows, inner in ((43, 40), (57, 40), (43, 80), (57, 80)):
+        machine = replace(MACHINES[name], l1=32 << 10, l2=(8 << 10) * inner // 40)
+        _agrees(product(rows, inner, 160, panels), machine)
 
 
 def _agrees(text: str, machine: Machine) -> None:
