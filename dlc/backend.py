@@ -131,6 +131,16 @@ class Backend(Configurable, ABC):
         """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
         raise self._no_file(source)
 
+    def limited(self, memory: int) -> "Backend":
+        """The backend that loads and checks programs of up to `memory` bytes, where it bounds what a file may take.
+
+        Raises:
+            DlcError: (USAGE) by default: nothing bounds the programs of this target.
+        """
+        del memory
+        message = f"--max-memory: programs of {self.name} run in memory that their caller gives them"
+        raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
+
     def describe(self, source: Source) -> Description:
         """What such a file holds. Raises DlcError with the place in the file when it is none."""
         raise self._no_file(source)

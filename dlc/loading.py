@@ -12,12 +12,14 @@ from dlc.registry import Registry
 from dlc.spec import Spec
 
 
-def load(program: str | Path, registry: Registry | None = None) -> Program:
+def load(program: str | Path, registry: Registry | None = None, *, max_memory: int | None = None) -> Program:
     """The program in a directory or a file, ready to be called with arrays by input name.
 
     Args:
         program: Where `dlc build` wrote to; or a file that is a whole program for its backend.
         registry: Backends to choose from; the installed ones by default.
+        max_memory: Bytes that a program may take, where its backend bounds that, as a simulator of a device does;
+            None: the backend's own limit.
 
     Raises:
         DlcError: there is no program, its backend is not installed, or it cannot run on this machine.
@@ -25,14 +27,15 @@ def load(program: str | Path, registry: Registry | None = None) -> Program:
     from dlc.plugins import load_registry
 
     path = Path(program)
-    backend = made_by(path, registry or load_registry(kinds=("backends",)))
+    backend = made_by(path, registry or load_registry(kinds=("backends",)), max_memory)
     return backend.load_file(Source(path)) if path.is_file() else backend.load(path)
 
 
-def made_by(path: Path, registry: Registry) -> Backend:
+def made_by(path: Path, registry: Registry, max_memory: int | None = None) -> Backend:
     """The backend that made the program in a directory or file. Raises DlcError as `load` does."""
     if not path.is_file():
-        return registry.backend(Spec.parse(read_manifest(path).target, str(path / "manifest.json")))
+        spec = Spec.parse(read_manifest(path).target, str(path / "manifest.json"))
+        return _limited(registry.backend(spec), max_memory)
     found = registry.backend_for(Source(path))
     if found is None:
         raise error(
@@ -42,4 +45,8 @@ def made_by(path: Path, registry: Registry) -> Backend:
             help="give the directory that dlc build wrote to",
             exit_code=ExitCode.USAGE,
         )
-    return found
+    return _limited(found, max_memory)
+
+
+def _limited(backend: Backend, memory: int | None) -> Backend:
+    return backend if memory is None else backend.limited(memory)

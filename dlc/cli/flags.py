@@ -109,6 +109,27 @@ MinOffload = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+
+
+def _size(text: str) -> int:
+    """Bytes of `16GiB`."""
+    from dlc.spec.convert import Problem, parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except Problem as problem:
+        raise typer.BadParameter(f"{problem}: {problem.help}") from None
+
+
+MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        parser=_size,
+        help="How much memory a program may take where its target bounds that, as a simulator does: 16GiB.",
+    ),
+]
 Cache = Annotated[
     CacheMode | None,
     typer.Option(

@@ -41,21 +41,26 @@ def program_file(space: Workspace, subject: str) -> tuple[Backend, Source] | Non
     return None if backend is None else (backend, source)
 
 
-def built_file(space: Workspace, subject: str) -> tuple[Backend, Source] | None:
+def built_file(space: Workspace, subject: str, max_memory: int | None = None) -> tuple[Backend, Source] | None:
     """As `program_file`; of a directory that holds a program, the file that is the whole of it, if there is one."""
     path = Path(subject)
-    if not path.is_dir():
-        return program_file(space, subject)
     from dlc.loading import made_by
     from dlc.manifest import read_manifest
 
+    if not path.is_dir():
+        found = program_file(space, subject)
+        return found and (made_by(path, space.registry, max_memory), found[1])
     backend = made_by(path, space.registry)
     entry = path / str(read_manifest(path).data.get("entry", ""))
-    return (backend, Source(entry)) if entry.suffix in backend.suffixes else None
+    if entry.suffix not in backend.suffixes:
+        return None
+    return made_by(path, space.registry, max_memory), Source(entry)
 
 
 @contextmanager
-def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Generator[Opened]:
+def open_program(
+    terminal: Terminal, choice: Choice, cache: CacheFlags, max_memory: int | None = None
+) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
     from dlc.loading import load, made_by
 
@@ -63,11 +68,12 @@ def open_program(terminal: Terminal, choice: Choice, cache: CacheFlags) -> Gener
     if Path(choice.model).is_dir() or program_file(space, choice.model):
         refuse_flags(choice)
         backend = made_by(Path(choice.model), space.registry)
-        yield Opened(load(choice.model, space.registry), space, backend, built=True)
+        yield Opened(load(choice.model, space.registry, max_memory=max_memory), space, backend, built=True)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         space.build_into(choice, Path(made))
-        yield Opened(load(made, space.registry), space, made_by(Path(made), space.registry), built=False)
+        program = load(made, space.registry, max_memory=max_memory)
+        yield Opened(program, space, made_by(Path(made), space.registry), built=False)
 
 
 @contextmanager

@@ -51,6 +51,7 @@ def run(
     frontend: flags.Frontend = "",
     grad: flags.Grad = None,
     min_offload: flags.MinOffload = None,
+    max_memory: flags.MaxMemory = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -66,7 +67,7 @@ def run(
     terminal.quiet = quiet
     _check(output, timed, calls)
     chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, min_offload=min_offload)
-    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config)) as opened:
+    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)
         found = call(opened.program, feeds)

@@ -130,6 +130,7 @@ def train(
     keep: Keep = "last",
     log: LogFile = None,
     html: Html = None,
+    max_memory: flags.MaxMemory = None,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -157,7 +158,7 @@ def train(
     from dlc.training.run import Outputs, Run
 
     path = checkpoint_file(program, checkpoint)
-    found = _program(terminal, program)
+    found = _program(terminal, program, max_memory)
     files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
     check_outputs(files, (*data, *(validation_data or ())))
     check_resume(path, resume=resume, fresh=fresh)
@@ -227,7 +228,7 @@ def _signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _program(terminal: Terminal, path: Path) -> TrainingProgram:
+def _program(terminal: Terminal, path: Path, max_memory: int | None) -> TrainingProgram:
     """The program in a directory or file; raises DlcError if it is none that learns."""
     from dlc import loading
     from dlc.cli.workspace import Workspace
@@ -236,7 +237,7 @@ def _program(terminal: Terminal, path: Path) -> TrainingProgram:
     help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
     if not path.exists():
         raise _usage("not-an-artifact", f"{path} is no directory or file with a program", help)
-    found: Any = loading.load(path, Workspace.open(terminal).registry)
+    found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
     if not hasattr(found, "train_step"):
         raise _usage("no-training", f"{path} holds a program that does not learn", help)
     return found

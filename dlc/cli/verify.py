@@ -96,6 +96,7 @@ def verify(
     grad: flags.Grad = None,
     train: flags.Train = None,
     min_offload: flags.MinOffload = None,
+    max_memory: flags.MaxMemory = None,
     cache: flags.Cache = None,
     cache_dir: flags.CacheDir = None,
     trust_config: flags.TrustConfig = False,
@@ -126,7 +127,7 @@ def verify(
     from dlc.cli.workspace import Workspace
 
     space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
-    file = built_file(space, subject)
+    file = built_file(space, subject, max_memory)
     checked = file[0].check(file[1]) if file else ""
     built = Path(subject).is_dir() or file is not None
     unasked = {"--rtol": rtol is not None, "--atol": atol is not None, "--seed": seed}
@@ -143,7 +144,7 @@ def verify(
         )
     kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
     with (
-        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config)) as opened,
+        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
     ):
         if alone and behind is None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
 
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 
 
 def bits(program: Program, batches: Sequence[tuple[Array, Array]]) -> str:
     """SHA-256 of the losses of steps in bit-true mode, and of weights and states behind them."""
-    machine = Machine(program, "bit-true")
+    machine = machine_of(program, "bit-true")
     (entry,) = program.entries
     (data, _), (label, _) = *entry.inputs, *entry.labels
     digest = hashlib.sha256()

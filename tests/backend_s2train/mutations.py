@@ -17,10 +17,10 @@ from dlc_backend_s2train.crc import crc16, crc32c, crc64
 from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.isa.legalize import to_v1
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
 from dlc.diagnostics import DlcError
+from tests.backend_s2train.machines import unverified
 from tests.backend_s2train.programs import PROGRAMS, hosted
 
 NAME = "mutated.s2t"
@@ -129,7 +129,7 @@ def outcome(data: bytes) -> str:
 def _runs(program: Program) -> bool:
     """Whether the simulator takes the program; if it does, its own checks find nothing where the verifier did not."""
     try:
-        machine = Machine(program, checked=True, limit=1 << 26)
+        machine = unverified(program, checked=True, limit=1 << 26)
     except DlcError as refused:
         assert refused.diagnostics[0].code == "too-large", refused
         return False

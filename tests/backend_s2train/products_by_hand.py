@@ -14,13 +14,13 @@ from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of, geometry_values
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Geometry, Program
-from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
 from dlc.types import Array, Type, f16
+from tests.backend_s2train.machines import machine_of
 
 F: Any = torch.nn.functional
 Doubles = dict[str, Array]
@@ -149,7 +149,7 @@ def program(graph: Graph) -> Program:
 def simulated(graph: Graph, given: Mapping[str, Array], mode: Mode = "fast") -> dict[str, Array]:
     """What the program of a graph gives, and what its weights and states are then, by name."""
     found = program(graph)
-    machine = Machine(found, mode, checked=True)
+    machine = machine_of(found, mode, checked=True)
     made = machine.run("step", given)
     stored = {i.name for i in graph.inputs if i.role in ("weight", "state")}
     return made | {name: machine.read(name) for name in sorted(stored)}

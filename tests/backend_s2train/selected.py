@@ -31,6 +31,7 @@ from dlc.passes.schedule import Schedule
 from dlc.plan import Plan
 from dlc.spec import Spec
 from dlc.types import Array, Type, f32
+from tests.backend_s2train.machines import machine_of
 
 SGD = "sgd{lr=0.25 momentum=0.5}"
 
@@ -161,7 +162,7 @@ def program(graph: Graph) -> Program:
 
 def simulated(graph: Graph, inputs: Mapping[str, Array], mode: Mode = "fast") -> dict[str, Array]:
     """What the program of a graph of instructions gives; every read is of what was written in the same run."""
-    return Machine(program(graph), mode, checked=True).run("step", inputs)
+    return machine_of(program(graph), mode, checked=True).run("step", inputs)
 
 
 def backward(graph: Graph) -> Graph:

@@ -20,6 +20,7 @@ from dlc import Report
 from dlc.graph import Constant, Graph, Op, Tensor
 from dlc.ops.random import Dropout
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, program, select, training, unshared
 
@@ -77,7 +78,7 @@ def test_a_step_agrees_with_torch(counted: int, mode: Mode, monkeypatch: pytest.
     blocks = [i for i in made.instructions if Splitting.ACCUMULATE_OUT in i.splitting]
     # Each convolution twice, forward and backward, leaves the unit to an instruction of its own, or to two.
     assert len(units) >= (3 if counted > 1000 else 4) and len(blocks) >= 20
-    machine = Machine(made, mode, checked=True)
+    machine = machine_of(made, mode, checked=True)
     for run in range(2):
         before = machine.snapshot()
         data: dict[str, Array] = {"x": halves(run, N, 2, SIZE, SIZE), "y": np.arange(N) + run}

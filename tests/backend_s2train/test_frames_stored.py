@@ -20,13 +20,13 @@ from dlc_backend_s2train.frames.show import frame_rows, frames_data
 from dlc_backend_s2train.frames.stored import sent, stored_frames
 from dlc_backend_s2train.frames.stream import run_frames
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc import DlcError, Report
 from dlc.cli.frame import run
 from dlc.interfaces import Source
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.programs import PROGRAMS
 
 STEPS = ("linear_step", "conv_step")
@@ -51,7 +51,7 @@ def test_stored_frames_are_those_of_the_first_run(name: str) -> None:
     assert len(every) == sum(each.frames for each in sent(program))
     rng = np.random.default_rng(5)
     for entry in program.entries:
-        machine, sending = Machine(program), list[bytes]()
+        machine, sending = machine_of(program), list[bytes]()
         shapes = {name: program.tensors[tensor].shape for name, tensor in entry.inputs}
         inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
         inputs |= {name: np.zeros(program.tensors[tensor].shape, np.int32) for name, tensor in entry.labels}

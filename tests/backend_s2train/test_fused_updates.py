@@ -24,6 +24,7 @@ from dlc.graph import Graph
 from dlc.ops.elementwise import Add
 from dlc.spec import Spec
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.numerics_cases import GEOMETRIES, convolution, do, halves, same_bits
 from tests.backend_s2train.programs import Hand
@@ -108,7 +109,7 @@ def classifier(batch: int = 4) -> Graph:
 
 def run(update: str, mode: Mode = "fast", steps: int = 1, **options: Any) -> Machine:
     """A machine after some steps; 5 x 5 stays whole, which the simulator executes as well."""
-    machine = Machine(program(select(training(classifier()), update=update, **options)), mode, checked=True)
+    machine = machine_of(program(select(training(classifier()), update=update, **options)), mode, checked=True)
     for step in range(steps):
         machine.run("step", {"x": halves(step, 4, 2, 8, 8), "y": np.arange(4) % 3})
     return machine

@@ -19,7 +19,6 @@ from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.numerics.half import encode
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
@@ -35,6 +34,7 @@ from dlc.ops.shape import Concat, Reshape, Transpose
 from dlc.plugins import load_registry
 from dlc.state_text import op_classes
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.page_simulator import Simulator
 from tests.backend_s2train.selected import Model, instructions, planned, program, select, training
@@ -210,7 +210,7 @@ def test_functions_are_convex() -> None:
     a_ = torch.sigmoid(torch.tensor(x).relu())
     weight = torch.tensor(model.weights["conv1.w"])
     wanted = (a_ * torch.nn.functional.conv2d(a_, weight, padding=1)).relu()
-    close(Machine(made, checked=True).run("step", {"x": x})["y"], wanted.numpy())
+    close(machine_of(made, checked=True).run("step", {"x": x})["y"], wanted.numpy())
 
 
 def test_branches_that_nothing_joins_are_functions_of_their_own() -> None:
@@ -240,7 +240,8 @@ def test_integers_and_truth_values_are_int32() -> None:
     values = halves(2, 2, 3)
     linear = 1 / (1 + np.exp(-values)) @ model.weights["linear1.w"].T
     close(
-        Machine(made, checked=True).run("step", {"x": values})["y"], np.where(values > 0, linear, np.maximum(values, 0))
+        machine_of(made, checked=True).run("step", {"x": values})["y"],
+        np.where(values > 0, linear, np.maximum(values, 0)),
     )
 
 
@@ -254,7 +255,7 @@ def test_large_constants_are_weights() -> None:
     kinds = [(made.storages[t.storage].arena, t.element) for t in (made.tensors[n] for n in function.reads)]
     assert (Arena.WEIGHTS, Element.FP32) in kinds
     x = halves(1, 20, 2, 3)
-    close(Machine(made, checked=True).run("step", {"x": x})["y"], np.maximum(table[places] / (1 + np.exp(-x)), 0))
+    close(machine_of(made, checked=True).run("step", {"x": x})["y"], np.maximum(table[places] / (1 + np.exp(-x)), 0))
 
 
 def test_constants_without_dimensions_stay_so() -> None:
@@ -263,7 +264,7 @@ def test_constants_without_dimensions_stay_so() -> None:
     made = hosted(model.graph(model.linear(row, 4), names=("y",)))
     x = halves(1, 2, 5, 8)
     wanted = 1 / (1 + np.exp(-x[:, 3])) @ model.weights["linear1.w"].T + model.weights["linear1.b"]
-    close(Machine(made, checked=True).run("step", {"x": x})["y"], wanted)
+    close(machine_of(made, checked=True).run("step", {"x": x})["y"], wanted)
 
 
 def test_products_of_the_host_count() -> None:
@@ -304,7 +305,7 @@ def test_random_graphs(steps: list[tuple[str, int, int]]) -> None:
     ends = list(dict.fromkeys((values[-1], *values[1:3])))
     graph = model.graph(*ends, names=[f"y{k}" for k in range(len(ends))])
     given_x = {"x": halves(len(steps), 1, 4, 3, 3)}
-    found = Machine(hosted(graph), checked=True).run("step", given_x)
+    found = machine_of(hosted(graph), checked=True).run("step", given_x)
     for name, wanted in evaluate(graph, given_x).items():
         close(found[name], wanted)
 
@@ -318,7 +319,7 @@ def test_gradients_through_the_host() -> None:
     b = Sigmoid(model.conv(Transpose(a, (0, 1, 3, 2)), 4))
     made = program(select(training(model.graph(model.linear(model.flat(b), 3))), fallback="host"))
     assert made.functions
-    machine = Machine(made, checked=True)
+    machine = machine_of(made, checked=True)
     weights = {k: torch.tensor(v, requires_grad=True) for k, v in model.weights.items()}
     moving: Any = torch.optim.SGD(list(weights.values()), 0.25, 0.5)
     F: Any = torch.nn.functional
@@ -379,7 +380,7 @@ def test_results_are_rounded_once() -> None:
     made = hosted(graph)
     x = halves(4, 1, 4, 2, 2)
     (wanted,) = evaluate(graph, {"x": x}).values()
-    found = Machine(read(memoryview(write(made)), "again"), checked=True).run("step", {"x": x})["y"]
+    found = machine_of(read(memoryview(write(made)), "again"), checked=True).run("step", {"x": x})["y"]
     np.testing.assert_array_equal(encode(found, Element.FP16), encode(wanted, Element.FP16))
 
 
@@ -396,7 +397,7 @@ def test_a_simulator_made_from_the_page_gives_the_same_bits() -> None:
     made = hosted(model.graph(model.conv(a, 2), Transpose(a, (0, 1, 3, 2)), names=("y", "z")))
     x = {"x": halves(0, 2, 3, 4, 4)}
     found = Simulator(write(made), host).run("step", **x)
-    wanted = Machine(made, "bit-true").run("step", x)
+    wanted = machine_of(made, "bit-true").run("step", x)
     for name, values in wanted.items():
         np.testing.assert_array_equal(found[name], values)
 
@@ -452,7 +453,7 @@ def test_what_a_file_says_is_checked(name: str, called: Program) -> None:
     assert why in problem.message
     assert [p.code for p in verify(wrong)] == ["bad-function"]
     with pytest.raises(DlcError, match="function 0"):
-        Machine(wrong)
+        machine_of(wrong)
 
 
 def test_functions_are_checked_like_instructions(called: Program) -> None:
@@ -472,4 +473,4 @@ def test_functions_are_checked_like_instructions(called: Program) -> None:
 
 def test_room_of_functions_counts(called: Program) -> None:
     with pytest.raises(DlcError, match="the program needs"):
-        Machine(called, limit=200)
+        machine_of(called, limit=200)

@@ -22,6 +22,7 @@ from dlc import DlcError
 from dlc.cli.frame import run
 from dlc.spec import Spec
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import do, halves
 from tests.backend_s2train.selected import Model, program, select, training
 
@@ -59,7 +60,7 @@ def test_an_update_by_what_is_not_finite_is_left_out(bad: float, places: tuple[s
 @pytest.mark.parametrize("update", ["fused", "apart"])
 @pytest.mark.parametrize("mode", ["fast", "bit-true"])
 def test_the_register_says_whether_the_last_run_left_updates_out(mode: Mode, update: str) -> None:
-    machine = Machine(network(loss_scale=2.0**24, update=update), mode, checked=True)
+    machine = machine_of(network(loss_scale=2.0**24, update=update), mode, checked=True)
     before = held(machine)
     machine.run("step", batch())
     assert machine.overflow and held(machine) == before
@@ -70,7 +71,7 @@ def test_the_register_says_whether_the_last_run_left_updates_out(mode: Mode, upd
 
 def test_a_step_is_applied_in_part_where_some_gradients_overflow() -> None:
     """Gradients of weights, which are sums of large inputs, do not fit into fp16; those of biases do."""
-    machine = Machine(network(loss_scale=2.0**15, update="apart"))
+    machine = machine_of(network(loss_scale=2.0**15, update="apart"))
     before = held(machine)
     machine.run("step", {**batch(), "x": 64 * batch()["x"]})
     moved = {name for name, bits in held(machine).items() if bits != before[name]}
@@ -79,14 +80,14 @@ def test_a_step_is_applied_in_part_where_some_gradients_overflow() -> None:
 
 
 def test_registers_are_as_many_as_the_programs() -> None:
-    machine = Machine(network())
+    machine = machine_of(network())
     with pytest.raises(DlcError, match="hyper-parameters"):
         machine.hypers = machine.hypers[1:]
 
 
 # ---- the scale ----
 def test_powers_of_two_change_nothing_but_the_range() -> None:
-    machine, other = (Machine(network(loss_scale=2.0**15), "bit-true") for _ in range(2))
+    machine, other = (machine_of(network(loss_scale=2.0**15), "bit-true") for _ in range(2))
     other.hypers = tuple(replace(h, scale=h.scale / 64) for h in other.hypers)
     for step in range(3):
         machine.run("step", batch(step))
@@ -96,7 +97,7 @@ def test_powers_of_two_change_nothing_but_the_range() -> None:
 
 
 def test_a_clean_run_is_that_of_the_fixed_scale() -> None:
-    fixed, dynamic = Machine(network(loss_scale=2.0**15)), Machine(network(loss_scale="dynamic"))
+    fixed, dynamic = machine_of(network(loss_scale=2.0**15)), machine_of(network(loss_scale="dynamic"))
     scale = LossScale(dynamic)
     for step in range(5):
         fixed.run("step", batch(step))
@@ -108,7 +109,7 @@ def test_a_clean_run_is_that_of_the_fixed_scale() -> None:
 
 def test_it_halves_until_nothing_overflows_and_learns_on() -> None:
     built = network(loss_scale="dynamic", master=True)
-    machine = Machine(replace(built, hypers=tuple(replace(h, scale=h.scale * 512) for h in built.hypers)))
+    machine = machine_of(replace(built, hypers=tuple(replace(h, scale=h.scale * 512) for h in built.hypers)))
     assert list(verify(machine.program)) == []
     scale, found = LossScale(machine), list[float]()
     begin = held(machine)["linear1.w"]
@@ -127,7 +128,7 @@ def test_it_halves_until_nothing_overflows_and_learns_on() -> None:
 
 
 def test_it_doubles_after_as_many_clean_steps_as_told() -> None:
-    machine = Machine(network(loss_scale="dynamic", scale_steps=3, prune=2.0**-8))
+    machine = machine_of(network(loss_scale="dynamic", scale_steps=3, prune=2.0**-8))
     scale = LossScale(machine)
     pruned = next(k for k, h in enumerate(machine.hypers) if h.threshold)
     threshold, seen = machine.hypers[pruned].threshold, list[float]()
@@ -155,7 +156,7 @@ def test_it_doubles_after_as_many_clean_steps_as_told() -> None:
 
 
 def test_a_fixed_scale_stays_and_is_warned_of_once() -> None:
-    machine = Machine(network(loss_scale=2.0**24))
+    machine = machine_of(network(loss_scale=2.0**24))
     scale, notes = LossScale(machine), list[str]()
     for step in range(3):
         machine.run("step", batch(step))
@@ -173,7 +174,7 @@ def trained(machine: Machine) -> Trained:
 
 def test_checkpoints_keep_scale_and_count() -> None:
     made = network(loss_scale="dynamic", scale_steps=4)
-    one, other = trained(Machine(made)), trained(Machine(made))
+    one, other = trained(machine_of(made)), trained(machine_of(made))
     for step in range(6):
         one.train_step(**batch(step))
     assert one.scale.state() == {"scale": 2.0**16, "clean": 2}
@@ -185,7 +186,7 @@ def test_checkpoints_keep_scale_and_count() -> None:
     assert one.checkpoint() == other.checkpoint() != held
     one.reset()
     assert one.scale.state() == {"scale": 2.0**15, "clean": 0}
-    fixed = trained(Machine(network()))
+    fixed = trained(machine_of(network()))
     with pytest.raises(DlcError, match="loss scale is 65536"):
         fixed.restore(held)
     assert fixed.scale.scale == 1024

@@ -23,11 +23,11 @@ from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.frames.stream import conversion_of, sends, stream
 from dlc_backend_s2train.pack.s2_pack import S2Pack
 from dlc_backend_s2train.program import Geometry, Program
-from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
 from dlc.cli.frame import run
 from dlc.graph import Graph
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.selected import Model, program, select, training
 
 
@@ -70,7 +70,7 @@ def test_results_are_the_same() -> None:
     programs = [program(g) for g in (graph, S2Pack().run(graph, Report()))]
     rng = np.random.default_rng(0)
     inputs = {"x": rng.standard_normal((4, 3, 4, 4)).astype(np.float32), "y": np.arange(4)}
-    losses = [Machine(p, checked=True).run("step", inputs)["loss"] for p in programs]
+    losses = [machine_of(p, checked=True).run("step", inputs)["loss"] for p in programs]
     assert losses[0] == losses[1]
     # Neither are places in memory others.
     one, other = programs

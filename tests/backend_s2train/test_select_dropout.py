@@ -14,6 +14,7 @@ from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, evaluate_ops
 from dlc.ops.linear import Gemm
 from dlc.ops.random import Dropout, DropoutMask
 from dlc.types import Type, i64
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.selected import (
     Model,
     backward,
@@ -90,7 +91,7 @@ def bits(machine: Machine) -> list[Array]:
 
 def runs(streams: tuple[int, int]) -> list[list[Array]]:
     _, graph = classifier(0.25, streams)
-    machine = Machine(unshared(program(select(training(graph)))), checked=True)
+    machine = machine_of(unshared(program(select(training(graph)))), checked=True)
     rng = np.random.default_rng(0)
     found: list[list[Array]] = []
     for _ in range(RUNS):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.emit import program_of
-from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
 from dlc.graph import Graph, Op
 from dlc.ops.elementwise import Add
 from dlc.ops.linear import Conv, MatMul
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import (
     Model,
@@ -107,7 +107,7 @@ def test_scale_and_shift_are_updated_by_one_instruction() -> None:
 def test_gradients_are_those_of_torch() -> None:
     """After one step the velocity is the gradient plus the decay: fp32, before any rounding of weights."""
     m, graph = step()
-    machine = Machine(unshared(program(graph)), checked=True)
+    machine = machine_of(unshared(program(graph)), checked=True)
     x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
     loss = machine.run("step", {"x": x, "y": y})["loss"]
     module = Torch(m.weights)
@@ -140,7 +140,7 @@ def check(found: Array, want: Any, name: str) -> None:
 def test_learning_goes_on() -> None:
     """Twenty steps on one batch bring its loss down."""
     _, graph = step()
-    machine = Machine(program(graph), checked=True)
+    machine = machine_of(program(graph), checked=True)
     x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
     losses = [float(machine.run("step", {"x": x, "y": y})["loss"].item()) for _ in range(20)]
     assert losses[-1] < 0.2 * losses[0]
@@ -163,7 +163,7 @@ def test_prediction_takes_the_running_statistics() -> None:
     step, predict = (
         select(training(graph, SGD, f"stored-norms=no give={function}")) for function in ("step", "predict")
     )
-    machine = Machine(program_of({"step": planned(step), "predict": planned(predict)}), checked=True)
+    machine = machine_of(program_of({"step": planned(step), "predict": planned(predict)}), checked=True)
     x, y = halves(1, N, 2, SIDE, SIDE), np.arange(N) % CLASSES
     for _ in range(3):
         machine.run("step", {"x": x, "y": y})
@@ -247,7 +247,7 @@ def test_gradients_of_parameters(name: str) -> None:
     build, trained, reference = CASES[name]
     m = Model()
     graph = select(training(m.graph(build(m)), "sgd{lr=0.25 momentum=0.5}", trained))
-    machine = Machine(unshared(program(graph)), checked=True)
+    machine = machine_of(unshared(program(graph)), checked=True)
     (given,) = m.inputs
     x, y = halves(1, *given.shape), np.arange(given.shape[0]) % 3
     machine.run("step", {"x": x, "y": y})

@@ -16,6 +16,7 @@ from dlc.graph import Constant, Graph, Tensor
 from dlc.ops.linear import Gemm
 from dlc.spec import Spec
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, instructions, program, select, training, unshared
 
@@ -35,7 +36,7 @@ def data(seed: int = 0) -> dict[str, Array]:
 # ---- master ----
 def stepped(optimizer: str, count: int, **options: Any) -> Machine:
     _, graph = linear()
-    machine = Machine(program(select(training(graph, optimizer), **options)), checked=True)
+    machine = machine_of(program(select(training(graph, optimizer), **options)), checked=True)
     for _ in range(count):
         machine.run("step", data())
     return machine
@@ -82,7 +83,7 @@ def test_masters_begin_with_what_fp16_cannot_hold() -> None:
     w = m.constant("linear1.w", [[0.0, 1.0]])
     exact = np.array([[1 / 3, 1 + 2**-20]], np.float32)
     graph = m.graph(Gemm(x, Constant(Tensor.of(exact), w.name), trans_b=True))
-    machine = Machine(program(select(training(graph), master=True)))
+    machine = machine_of(program(select(training(graph), master=True)))
     np.testing.assert_array_equal(machine.read("linear1.w.master"), exact)
     np.testing.assert_array_equal(machine.read("linear1.w"), exact.astype(np.float16).astype(np.float32))
 
@@ -106,7 +107,7 @@ def gradients(prune: float, seed: int = 0, scale: float = 1024.0) -> list[Array]
     """dW of a layer, divided by the loss scale, in several runs of a machine whose weights do not move."""
     m = Model()
     graph = training(m.graph(m.linear(m.x(8, 48), 16)), "sgd{lr=0}")
-    machine = Machine(unshared(program(select(graph, prune=prune, seed=seed, loss_scale=scale, update="apart"))))
+    machine = machine_of(unshared(program(select(graph, prune=prune, seed=seed, loss_scale=scale, update="apart"))))
     (dw,) = {i.operands["dst0"] for i in machine.program.instructions if i.stage == 2 and "src1" in i.operands}
     found: list[Array] = []
     for _ in range(64):
@@ -162,7 +163,7 @@ def test_options_out_of_range_are_refused(text: str) -> None:
 def test_labels_that_are_left_out(ignore: int) -> None:
     """Steps of batches with other counts of samples, against PyTorch."""
     m, graph = linear()
-    machine = Machine(program(select(training(graph, "sgd{lr=0.25}", loss=f"cross-entropy{{ignore={ignore}}}"))))
+    machine = machine_of(program(select(training(graph, "sgd{lr=0.25}", loss=f"cross-entropy{{ignore={ignore}}}"))))
     w, b = (torch.tensor(m.weights[f"linear1.{k}"].astype(np.float64), requires_grad=True) for k in "wb")
     for count in (8, 3, 1):
         x, y = halves(count, 8, 12), np.where(np.arange(8) < count, np.arange(8) % 4, ignore)

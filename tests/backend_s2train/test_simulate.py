@@ -11,8 +11,8 @@ import torch
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Splitting, Stage
 from dlc_backend_s2train.numerics.operands import Array, Mode
 from dlc_backend_s2train.program import Geometry, Hyper, Program
-from dlc_backend_s2train.simulate import Machine
 
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves, norm_of, same_bits
 from tests.backend_s2train.programs import PROGRAMS, Hand, conv_step, forward_conv, linear_step
 
@@ -40,7 +40,7 @@ def half_(p: torch.Tensor) -> torch.Tensor:
 def test_linear_layers_learn_as_in_torch(mode: Mode) -> None:
     """10 steps of two layers, SGD with momentum and decay: torch computes in fp64 with weights that fp16 holds."""
     program = linear_step()
-    machine = Machine(program, mode, checked=True)
+    machine = machine_of(program, mode, checked=True)
     weights = {name: half_(torch.tensor(machine.read(name))) for name in ("w1", "b1", "w2", "b2")}
     velocity = {name: torch.zeros_like(w) for name, w in weights.items()}
     # The biases of this program are fp32 and have no velocity.
@@ -59,7 +59,7 @@ def test_linear_layers_learn_as_in_torch(mode: Mode) -> None:
             weights[name] = half_(after) if name[0] == "w" else after.requires_grad_()
             # Rounding each step: a few units of fp16 in the last place.
             np.testing.assert_allclose(machine.read(name), weights[name].detach().numpy(), atol=3e-3)
-    moved = np.abs(machine.read("w1") - Machine(program).read("w1")).max()
+    moved = np.abs(machine.read("w1") - machine_of(program).read("w1")).max()
     assert moved > 0.02
 
 
@@ -67,7 +67,7 @@ def test_linear_layers_learn_as_in_torch(mode: Mode) -> None:
 def test_a_convolution_learns_as_in_torch(mode: Mode) -> None:
     """conv3x3 - relu - max-pool - linear: nesterov with momentum for the kernel, none for the head."""
     program = conv_step()
-    machine = Machine(program, mode, checked=True)
+    machine = machine_of(program, mode, checked=True)
     w, head = (half_(torch.tensor(machine.read(name))) for name in ("w", "head"))
     velocity = torch.zeros_like(w)
     for step in range(4):
@@ -96,7 +96,7 @@ def test_a_norm_in_training_mode_learns_as_in_torch() -> None:
     y = hand.tensor("y", (8, 6), Role.ACTIVATION)
     statistics = hand.tensor("statistics", (2, 6), Role.NORM, Element.FP32)
     dlogits = hand.tensor("dlogits", (8, 3), Role.FEATURE_GRADIENT)
-    dy, dx = (hand.tensor(name, (8, 6), Role.FEATURE_GRADIENT) for name in ("dy", "dx"))
+    dy, dx = (hand.tensor(name, (8, 6), role) for name, role in (("dy", Role.FEATURE_GRADIENT), ("dx", Role.OUTPUT)))
     daffine = hand.tensor("daffine", (2, 6), Role.WEIGHT_GRADIENT, Element.FP32)
     g, scaled = Geometry(8, 6, 3), Hyper(scale=64.0)
     norm, sgd = Hyper(epsilon=1e-5, momentum=0.9), Hyper(rate=0.5, scale=64.0)
@@ -110,7 +110,7 @@ def test_a_norm_in_training_mode_learns_as_in_torch() -> None:
     hand.do(Opcode.UPDATE, Stage.WEIGHT_UPDATE, hyper=sgd, src0=daffine, dst0=affine)
     hand.entry("step", [("x", x)], [("label", label)], [("loss", loss), ("dx", dx)])
     program = hand.program()
-    machine = Machine(program, "bit-true", checked=True)
+    machine = machine_of(program, "bit-true", checked=True)
     layer = torch.nn.BatchNorm1d(6, eps=1e-5, momentum=0.1).double()
     with torch.no_grad():
         layer.weight.copy_(torch.tensor(norm_of(6)[2]))
@@ -137,7 +137,7 @@ def test_a_norm_in_training_mode_learns_as_in_torch() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_two_machines_have_the_same_bits_and_checking_changes_none(name: str) -> None:
     program = PROGRAMS[name]()
-    machines = [Machine(program, "bit-true", checked) for checked in (False, False, True)]
+    machines = [machine_of(program, "bit-true", checked) for checked in (False, False, True)]
     for step in range(3):
         results = [machine.run(program.entries[0].name, batch(program, step)) for machine in machines]
         assert all(same_bits(result[key], results[0][key]) for result in results for key in results[0])
@@ -149,14 +149,14 @@ def test_two_machines_have_the_same_bits_and_checking_changes_none(name: str) ->
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fast_is_close_to_bit_true(name: str) -> None:
     program = PROGRAMS[name]()
-    one, two = (Machine(program, mode).run(program.entries[0].name, batch(program, 0)) for mode in MODES)
+    one, two = (machine_of(program, mode).run(program.entries[0].name, batch(program, 0)) for mode in MODES)
     for key, value in one.items():
         np.testing.assert_allclose(value, two[key], rtol=2**-9, atol=2**-11)
 
 
 def test_weights_stay_and_can_be_put_back() -> None:
     program = linear_step()
-    machine, arrays = Machine(program, "bit-true"), batch(linear_step(), 0)
+    machine, arrays = machine_of(program, "bit-true"), batch(linear_step(), 0)
     machine.run("step", arrays)
     snapshot = machine.snapshot()
     predicted = machine.run("predict", {"x": arrays["x"]})["y"]
@@ -171,12 +171,14 @@ def test_weights_stay_and_can_be_put_back() -> None:
 def test_inputs_are_rounded_to_what_memory_holds() -> None:
     program = forward_conv()
     x = np.random.default_rng(0).standard_normal((2, 3, 6, 6))
-    one, two = (Machine(program).run("predict", {"x": value})["y"] for value in (x, x.astype(np.float16).astype(float)))
+    one, two = (
+        machine_of(program).run("predict", {"x": value})["y"] for value in (x, x.astype(np.float16).astype(float))
+    )
     assert same_bits(one, two) and one.dtype == np.float32 and one.shape == (2, 4, 6, 6)
 
 
 def test_what_is_written_is_read() -> None:
-    machine = Machine(linear_step())
+    machine = machine_of(linear_step())
     value = halves(0, 6, 8)
     machine.write("w1", value)
     assert same_bits(machine.read("w1"), value)
@@ -207,8 +209,8 @@ def dropout_program(samples: tuple[tuple[int, int], ...]) -> Program:
 @pytest.mark.parametrize("mode", MODES)
 def test_parts_of_a_batch_are_the_whole_batch(mode: Mode) -> None:
     x = halves(1, 4, 16)
-    whole = Machine(dropout_program(((0, 0),)), mode, checked=True)
-    parts = Machine(dropout_program(((0, 1), (1, 4))), mode, checked=True)
+    whole = machine_of(dropout_program(((0, 0),)), mode, checked=True)
+    parts = machine_of(dropout_program(((0, 1), (1, 4))), mode, checked=True)
     for _ in range(2):
         one, two = whole.run("run", {"x": x}), parts.run("run", {"x": x})
         np.testing.assert_allclose(one["y"], two["y"], rtol=2**-10)
@@ -217,7 +219,7 @@ def test_parts_of_a_batch_are_the_whole_batch(mode: Mode) -> None:
 
 
 def test_every_run_drops_something_else_and_backward_the_same() -> None:
-    machine = Machine(dropout_program(((0, 0),)), "bit-true")
+    machine = machine_of(dropout_program(((0, 0),)), "bit-true")
     snapshot, x = machine.snapshot(), halves(1, 4, 16)
     first, second = (machine.run("run", {"x": x}) for _ in range(2))
     assert not np.array_equal(first["y"] != 0, second["y"] != 0)
@@ -247,7 +249,7 @@ def test_sums_in_several_parts_with_copies_and_fills() -> None:
     hand.do(Opcode.COPY, src0=y, dst0=out)
     hand.entry("run", [("x", x)], outputs=[("out", out)])
     for mode in MODES:
-        machine = Machine(hand.program(), mode, checked=True)
+        machine = machine_of(hand.program(), mode, checked=True)
         for seed in (1, 2):
             x_value = halves(seed, 1, 5, 6, 6)
             found = machine.run("run", {"x": x_value})["out"]

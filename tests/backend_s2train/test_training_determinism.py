@@ -12,9 +12,9 @@ import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import write
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
 
 from tests.backend_s2train.bits import bits
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.torch_steps import SGD, Device, step_of
 
@@ -62,7 +62,7 @@ def test_orders_agree(policy: str) -> None:
 
 def results(program: Program) -> tuple[float, dict[str, bytes]]:
     """Loss, and every weight behind one step, in bit-true mode."""
-    device = Device(program, Machine(program, "bit-true", checked=True))
+    device = Device(program, machine_of(program, "bit-true", checked=True))
     ((x, y),) = S2_NETWORKS["blocks"].data(1)
     loss = device.step(x, y)
     return loss, {name: value.tobytes() for name, value in device.weights().items()}

@@ -45,6 +45,7 @@ from torch import nn
 
 from dlc.cli.frame import run
 from dlc.types import Array
+from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.torch_decisions import Decided, Taken
 from tests.training.torch_networks import Batch, Network, loss_of
 from tests.training.torch_optimizers import torch_optimizer
@@ -267,7 +268,7 @@ def follow(
     Trajectories of their own drift apart as fast as the network amplifies a difference, on PyTorch's side already by
     the order in which a processor's library sums up; what a single step does is bounded everywhere.
     """
-    device = Device(program, Machine(program, checked=True))
+    device = Device(program, machine_of(program, checked=True))
     exact = rounded(network.module()).train(by_batch)
     parameters = dict(exact.named_parameters())
     moves = torch_optimizer(optimizer, exact)

@@ -1,12 +1,13 @@
 """`S2Train`: options, and what a backend does: emit a `.s2t` file, run it in the simulator."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dlc import Artifact, Backend, Description, Region, Report, Source, option
-from dlc_backend_s2train.defaults import SUFFIX, TRAINING
+from dlc_backend_s2train.defaults import LIMIT, SUFFIX, TRAINING
 
 if TYPE_CHECKING:
     from dlc.plan import Plan
@@ -39,6 +40,15 @@ class S2Train(Backend):
     lifetimes: Literal["own", "published"] = option(
         "own", "memory that is told too: published counts a step as the published compiler does; no program changes"
     )
+
+    memory_limit: int = field(default=LIMIT, init=False, repr=False, compare=False)
+    """Bytes that a program may take in the simulator. It is no option: a program's manifest must not raise it."""
+
+    def limited(self, memory: int) -> "S2Train":
+        """The same for programs that take up to `memory` bytes in the simulator."""
+        made = copy(self)
+        object.__setattr__(made, "memory_limit", memory)
+        return made
 
     def own_pipeline(self) -> str:
         """One that selects what words of version 1 say, where those are wanted."""
@@ -77,16 +87,16 @@ class S2Train(Backend):
         return training_artifact(bundle, self, report)
 
     def load(self, directory: Path) -> "ArrayProgram | Trained":
-        """The program in the simulator; raises DlcError when the file is none that can be read."""
+        """The program in the simulator, once the verifier found nothing; raises DlcError for any other file."""
         from dlc_backend_s2train.loading import load
 
-        return load(directory)
+        return load(directory, self.memory_limit)
 
     def load_file(self, source: Source) -> "ArrayProgram | Trained":
-        """As `load`, once the verifier found nothing."""
+        """As `load`."""
         from dlc_backend_s2train.loading import load_file
 
-        return load_file(source, self.simulate)
+        return load_file(source, self.simulate, self.memory_limit)
 
     def describe(self, source: Source) -> Description:
         """Entries, memory, tensors, instructions."""
@@ -98,7 +108,7 @@ class S2Train(Backend):
         """Structure, operands, bounds, lifetimes, and that nothing is read before it is written."""
         from dlc_backend_s2train.container.files import check
 
-        program = check(source)
+        program = check(source, self.memory_limit).program
         what = f"{len(program.instructions):,} instructions, {len(program.tensors):,} tensors"
         words = "; words of version 1 say the same" if program.legacy else ""
         frames = "; frames decoded again are the tensors" if program.frames else ""

@@ -21,5 +21,8 @@ TRAINING: Final = ",".join((*_OPTIONS, "updates=immediate", f"named={','.join(NA
 STEP: Final = f"autodiff{{{' '.join(_OPTIONS)} named={','.join(NAMED)}}}"
 """The same as a pass: one step as the whole program."""
 
+LIMIT: Final = 8 << 30
+"""Bytes of memory that a program may take in the simulator unless the user raises it."""
+
 SUFFIX: Final = ".s2t"
 """Of a program's file."""

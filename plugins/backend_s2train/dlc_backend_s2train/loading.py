@@ -13,36 +13,38 @@ from dlc.program import ArrayProgram
 from dlc.spec import Spec
 from dlc.training.bundle import Classes
 from dlc_backend_s2train.artifact import memory_of, signature_of
-from dlc_backend_s2train.container import read
 from dlc_backend_s2train.container.files import check
+from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.numerics.operands import Mode
-from dlc_backend_s2train.program import Entry, Program
+from dlc_backend_s2train.program import Entry
 from dlc_backend_s2train.simulate import Machine
 from dlc_backend_s2train.training import Trained, entry_of, identity_of
 
 
-def load(directory: Path) -> ArrayProgram | Trained:
+def load(directory: Path, limit: int) -> ArrayProgram | Trained:
     """An installed program: what was built for training learns, anything else is its first entry.
 
     Raises:
-        DlcError: the directory has no such program, or its file is damaged.
+        DlcError: the directory has no such program; as `load_file`.
     """
     manifest = read_manifest(directory)
     source = Source(directory / str(manifest.data["entry"]))
     options = dict(Spec.parse(manifest.target, "manifest.json").options)
     mode: Mode = "bit-true" if str(options.get("simulate")) == "bit-true" else "fast"
-    return _callable(source, read(source.view(), source.name), mode)
+    return load_file(source, mode, limit)
 
 
-def load_file(source: Source, mode: Mode) -> ArrayProgram | Trained:
-    """As `load`, of a file from anywhere: it passes the verifier first."""
-    return _callable(source, check(source), mode)
+def load_file(source: Source, mode: Mode, limit: int = LIMIT) -> ArrayProgram | Trained:
+    """As `load`, of a file from anywhere; it may take `limit` bytes of memory.
 
-
-def _callable(source: Source, program: Program, mode: Mode) -> ArrayProgram | Trained:
+    Raises:
+        DlcError: the file is damaged, the verifier finds something wrong, or there is nothing to call.
+    """
+    found = check(source, limit)
+    program = found.program
     if not program.entries:
         raise _unusable(source, "it has no entry that could be called")
-    machine = Machine(program, mode)
+    machine = Machine(found, mode)
     entries = {entry.name: entry for entry in program.entries}
     if {"predict", "step", "evaluate"} <= entries.keys() and all(_tells_loss(entries[n]) for n in ("step", "evaluate")):
         return _trained(source, machine, {name: _signature(source, program, e) for name, e in entries.items()})

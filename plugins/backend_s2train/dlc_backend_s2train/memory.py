@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dlc_backend_s2train.checks.limits import needed, too_large
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.numerics.half import decode, encode
 from dlc_backend_s2train.numerics.operands import Array, OperandError
-from dlc_backend_s2train.program import Program, Storage, Tensor
+from dlc_backend_s2train.program import Program, Tensor
 
 if TYPE_CHECKING:
     from dlc.diagnostics import DlcError
 
-LIMIT: Final = 8 << 30
-"""Bytes of memory that a machine takes unless it is told otherwise."""
 HOST: Final = -1
 """Who wrote, where it was no instruction."""
 _NOBODY: Final = -2
@@ -44,24 +43,24 @@ class Span:
 class Memory:
     """The bytes of all storages; weights are filled in, everything else begins as zeros."""
 
-    def __init__(self, program: Program, limit: int = LIMIT, checked: bool = False, host: int = 0) -> None:
-        """Take the memory of a program; its host functions need `host` bytes besides.
+    def __init__(self, program: Program, limit: int, checked: bool = False) -> None:
+        """Take the memory of a program.
 
         Raises:
-            DlcError: "too-large" before memory is taken; "bad-program" for a tensor or weights outside their storage.
+            DlcError: "too-large", before memory is taken.
         """
         self._program = program
-        size = _size(program)
+        size, host = needed(program)
         # A shadow keeps two i32 for each byte.
         total = size * (9 if checked else 1) + host
         if total > limit:
-            raise _error("too-large", f"the program needs {total:,} bytes of memory, the limit is {limit:,}")
+            from dlc.diagnostics import DlcError, ExitCode  # only errors need it
+
+            raise DlcError(too_large(total, limit), exit_code=ExitCode.LIMIT)
         self._bytes: Array = np.zeros(size, np.uint8)
         self._weights = [s for s in program.storages if s.arena is Arena.WEIGHTS]
         self.shadow = Shadow(program, size) if checked else None
         for number, data in program.weights.items():
-            if not 0 <= number < len(program.storages) or len(data) > program.storages[number].size:
-                raise _error("bad-program", f"weights of {len(data):,} bytes do not fit into storage {number}")
             storage = program.storages[number]
             self._bytes[storage.address : storage.address + len(data)] = np.frombuffer(data, np.uint8)
 
@@ -86,15 +85,12 @@ class Memory:
         """Where tensor `number` lies, or of its first dimension only rows[0] to before rows[1].
 
         Raises:
-            DlcError: "bad-program": it leaves its storage, or the part does not begin at a byte.
+            DlcError: "bad-program": there is no such tensor, or the part does not begin at a byte.
         """
         if not 0 <= number < len(self._program.tensors):
             raise _error("bad-program", f"there is no tensor {number}")
         tensor = self._program.tensors[number]
-        storage = self._storage(tensor)
-        if tensor.offset < 0 or min(tensor.shape, default=0) < 0 or tensor.offset + tensor.nbytes > storage.size:
-            told = f"{tensor.nbytes:,} bytes at {tensor.offset:,}, its storage {storage.size:,}"
-            raise _error("bad-program", f'tensor "{tensor.name}" has {told}')
+        storage = self._program.storages[tensor.storage]
         begin, shape, nbytes = storage.address + tensor.offset, tensor.shape, tensor.nbytes
         if rows is not None:
             each = tensor.count // max(tensor.shape[0], 1) * tensor.element.bits
@@ -128,11 +124,6 @@ class Memory:
         self._bytes[span.begin : span.end] = 0
         if self.shadow:
             self.shadow.wrote(span, by)
-
-    def _storage(self, tensor: Tensor) -> Storage:
-        if not 0 <= tensor.storage < len(self._program.storages):
-            raise _error("bad-program", f'tensor "{tensor.name}" lies in storage {tensor.storage}, which is not there')
-        return self._program.storages[tensor.storage]
 
 
 class Shadow:
@@ -203,19 +194,10 @@ def _reader(program: Program, by: int) -> str:
     return "the host" if by < 0 else title(program, by)
 
 
-def _size(program: Program) -> int:
-    """Bytes up to the end of the last storage."""
-    for number, storage in enumerate(program.storages):
-        if storage.address < 0 or storage.size < 0:
-            raise _error("bad-program", f"storage {number} has {storage.size} bytes at {storage.address}")
-    return max((storage.address + storage.size for storage in program.storages), default=0)
-
-
 def _error(code: str, message: str, tensor: Tensor | None = None) -> DlcError:
     from dlc.diagnostics import Location, error  # only errors need it
 
     helps = {
-        "too-large": "raise the limit",
         "stale-read": "the plan of memory is wrong: compile again, and report it if it stays",
         "dead-storage": "the plan of memory is wrong: compile again, and report it if it stays",
     }

@@ -1,6 +1,6 @@
 """`Machine`: executes a program out of its memory and nothing else.
 
-machine = Machine(program)
+machine = Machine(verified(program))
 loss = machine.run("step", {"x": images, "label": labels})["loss"]
 """
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dlc_backend_s2train.checks.verified import Verified
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.lookup import tensor_called
-from dlc_backend_s2train.memory import LIMIT, Memory, title
+from dlc_backend_s2train.memory import Memory, title
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
@@ -40,28 +41,25 @@ class Machine:
     Inputs are rounded to what their tensors store (fp16, int32), outputs widen to float32.
     """
 
-    def __init__(self, program: Program, mode: Mode = "fast", checked: bool = False, limit: int = LIMIT) -> None:
+    def __init__(self, verified: Verified, mode: Mode = "fast", checked: bool = False) -> None:
         """Take memory and fill in the weights.
 
         Args:
-            program: What to run.
+            verified: What to run, once the verifier has found it right (`checks.verified`); its limit of memory holds.
             mode: `bit-true` adds in the device's order; `fast` takes numpy's products, with the same roundings else.
-            checked: Refuse reads of bytes that were never written in this entry, or that another storage overwrote.
-            limit: Bytes of memory that may be taken; `checked` takes nine times those of the program.
+            checked: Refuse reads of bytes that were never written in this entry, or that another storage overwrote;
+                this takes nine times the memory.
 
         Raises:
-            DlcError: the program needs more memory, or is no legal one.
+            TypeError: a program that nobody verified.
+            DlcError: `checked` needs more memory than the limit.
         """
-        self.program = program
+        if not isinstance(verified, Verified):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without types
+            raise TypeError("a machine is made of what checks.verified.verified gives: verified(program)")
+        self.program = program = verified.program
         self.mode: Mode = mode
-        for number, instruction in enumerate(program.instructions):
-            _check_numbers(program, number, instruction)
-        for entry in program.entries:
-            if not 0 <= entry.begin <= entry.end <= len(program.instructions):
-                told = f"instructions {entry.begin} to {entry.end} of {len(program.instructions)}"
-                raise _error("bad-program", f"entry {entry.name} has {told}")
         self._ways = [access(instruction) for instruction in program.instructions]
-        self._memory = Memory(program, limit, checked, _room(program))
+        self._memory = Memory(program, verified.limit, checked)
         self._runs = {entry.name: 0 for entry in program.entries}
         self._hypers = program.hypers
         self.overflow = False
@@ -208,19 +206,6 @@ class Machine:
         return tensor if isinstance(tensor, int) else tensor_called(self.program, tensor, entry)
 
 
-def _room(program: Program) -> int:
-    """Bytes that host functions need, which have to be what their tensors are."""
-    if not program.functions:
-        return 0
-    from dlc_backend_s2train.host.function import problem_of, room  # imports all ops; few programs have functions
-
-    for number, function in enumerate(program.functions):
-        absent = [t for t in (*function.reads, *function.writes) if not 0 <= t < len(program.tensors)]
-        if problem := f"there is no tensor {absent[0]}" if absent else problem_of(function, program.tensors):
-            raise _error("bad-program", f"function {number}: {problem}")
-    return room(program)
-
-
 def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, int] | None:
     """Which samples of an operand an instruction touches; None: all there is."""
     if instruction.geometry is None or (samples := program.geometries[instruction.geometry].samples) == (0, 0):
@@ -245,17 +230,6 @@ _SAMPLED: Final[Mapping[Stage, frozenset[Slot]]] = {
     Stage.WEIGHT_UPDATE: frozenset(("src0", "src1")),
 }
 """Operands whose first dimension counts samples."""
-
-
-def _check_numbers(program: Program, number: int, instruction: Instruction) -> None:
-    """Refuse an instruction that names what its tables do not have."""
-    tables = [("geometry", instruction.geometry, program.geometries), ("hyper", instruction.hyper, program.hypers)]
-    tables += [("function", instruction.function, program.functions)]
-    tables += [(slot, operand, program.tensors) for slot, operand in instruction.operands.items()]
-    for what, index, table in tables:
-        if index is not None and not 0 <= index < len(table):
-            told = f"{title(program, number)}: {what} is {index}, of which there are {len(table)}"
-            raise _error("bad-program", told)
 
 
 def _error(code: str, message: str, help: str = "") -> DlcError:

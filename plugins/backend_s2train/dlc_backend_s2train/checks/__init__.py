@@ -14,7 +14,7 @@ MOST = 100
 _BASIC = ("no-such-number", "bad-tensor", "bad-function")
 
 
-def verify(program: Program) -> list[Diagnostic]:
+def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     """Everything that is wrong with `program`, `MOST` problems at most; none where it may be run.
 
     Storages do not share bytes while both live; tensors lie inside their storages, aligned to their elements; operands
@@ -22,8 +22,9 @@ def verify(program: Program) -> list[Diagnostic]:
     unless the host or the weights give the value; host functions are understood, and on tensors of their types; no
     weight is read behind its update; no instruction writes over what it still reads; tokens are paired; entries lie
     inside the instructions, and their outputs are written; a loss scale that the host may change is everywhere the
-    same; words of version 1, where there are some, say what the instructions say; frames, where there are some, are
-    those of the instructions, and decoded again they are the tensors.
+    same; the program takes at most `limit` bytes of memory, if there is one; words of version 1, where there are some,
+    say what the instructions say; frames, where there are some, are those of the instructions, and decoded again they
+    are the tensors.
     """
     from dlc_backend_s2train.checks.flow import entry_problems
     from dlc_backend_s2train.checks.functions import function_problems
@@ -36,6 +37,10 @@ def verify(program: Program) -> list[Diagnostic]:
     found = list(islice(first, MOST))
     if any(problem.code in _BASIC for problem in found) or len(found) == MOST:
         return found  # what follows looks tensors' storages and rows up
+    if limit is not None:
+        from dlc_backend_s2train.checks.limits import limit_problems
+
+        found += limit_problems(program, limit)
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):
         found += islice(scale_problems(program), MOST - len(found))

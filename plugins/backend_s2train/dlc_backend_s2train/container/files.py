@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from dlc.diagnostics import Diagnostic, DlcError, Location
 from dlc.interfaces import Description, Source
-from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.checks.problems import instruction_of
+from dlc_backend_s2train.checks.verified import Verified, verified
 from dlc_backend_s2train.container.envelope import open_envelope
 from dlc_backend_s2train.container.layout import WORD_2
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.container.show import show, show_data, summary
-from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.defaults import LIMIT
 
 
 def describe(source: Source) -> Description:
@@ -28,19 +28,21 @@ def describe(source: Source) -> Description:
     return Description(summary(program, name), show(program, name), data)
 
 
-def check(source: Source) -> Program:
-    """The program of a file that is right.
+def check(source: Source, limit: int = LIMIT) -> Verified:
+    """The program of a file that is right, and takes at most `limit` bytes of memory.
 
     Raises:
         DlcError: as `describe`; or everything that the verifier finds, with the file's name.
     """
     content = source.view()
     program = read(content, source.name)
-    if problems := verify(program):
+    try:
+        return verified(program, limit)
+    except DlcError as refused:
         sections = open_envelope(content, source.name).sections
         begin = {fourcc: span.offset for fourcc, span in sections.items()}
-        raise DlcError(*(replace(p, location=_place(source, begin, p)) for p in problems))
-    return program
+        placed = (replace(p, location=_place(source, begin, p)) for p in refused.diagnostics)
+        raise DlcError(*placed, exit_code=refused.exit_code) from None
 
 
 def _place(source: Source, begin: Mapping[str, int], problem: Diagnostic) -> Location:
