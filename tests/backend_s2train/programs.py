@@ -186,7 +186,7 @@ def linear_step() -> Program:
         hand.do(Opcode.LINEAR, Stage.WEIGHT_GRADIENT, NO_FLAGS, geometry, src0=gradient, src1=value, dst0=dw)
         hand.do(Opcode.LINEAR, Stage.WEIGHT_GRADIENT, NO_FLAGS, geometry, src0=gradient, dst0=db)
         hand.do(Opcode.UPDATE, Stage.WEIGHT_UPDATE, hyper=sgd, src0=dw, dst0=w, aux=v)
-        hand.do(Opcode.UPDATE, Stage.WEIGHT_UPDATE, hyper=sgd, src0=db, dst0=b)
+        hand.do(Opcode.UPDATE, Stage.WEIGHT_UPDATE, hyper=replace(sgd, momentum=0.0), src0=db, dst0=b)
     hand.entry("step", [("x", x)], [("label", label)], [("loss", loss)])
     hidden = hand.tensor("h.predict", (4, 6), Role.ACTIVATION)
     hand.do(Opcode.LINEAR, Stage.FORWARD, relu, first, src0=x, src1=w1, dst0=hidden, bn0=bias1)

@@ -214,7 +214,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "no name of a section": (_entry(b"META", "B", 0, 0), "is no section's name"),
     "a section outside": (_entry(b"TENS", "Q", 8, 1 << 40), "the file ends after"),
     "an offset between": (_entry(b"TENS", "Q", 8, 513), "it should be to 64"),
-    "sections that overlap": (_entry(b"STOR", "Q", 8, 448), "begins at byte 448, before section STOR ends"),
+    "sections that overlap": (_entry(b"STOR", "Q", 8, 448), "begins at byte 448, before section TENS ends"),
     "a section's version": (_entry(b"GEOM", "H", 4, 3), "section GEOM has version 3"),
     "more records than bytes": (_entry(b"TENS", "I", 28, 900), "its 900 records take"),
     "more records than may be": (_entry(b"TENS", "I", 28, 1 << 20), "65535 are the most"),

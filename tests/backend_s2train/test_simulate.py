@@ -201,7 +201,7 @@ def dropout_program(samples: tuple[tuple[int, int], ...]) -> Program:
     for part in samples:
         shape = Geometry(4, 24, 24, samples=part)
         back = Flag.MASK_READ | Flag.DROPOUT
-        hand.do(Opcode.ELTWISE, Stage.BACKWARD, back, shape, hyper, src0=y, dst0=g, mask=mask, aux=bits)
+        hand.do(Opcode.ELTWISE, Stage.BACKWARD, back, shape, Hyper(keep=0.5), src0=y, dst0=g, mask=mask, aux=bits)
     hand.entry("run", [("x", x)], outputs=[("y", y), ("g", g)])
     return hand.program()
 
@@ -244,7 +244,7 @@ def test_sums_in_several_parts_with_copies_and_fills() -> None:
         last = high == 5
         flags = Flag.RELU if last else Flag(0)
         hand.do(Opcode.CONV, Stage.FORWARD, flags, shape, src0=x, src1=w, dst0=y if last else partial, aux=partial)
-        both = Splitting.ACCUMULATE_IN | (Splitting.LAST if last else Splitting.FIRST | Splitting.ACCUMULATE_OUT)
+        both = Splitting.ACCUMULATE_IN | (Splitting.LAST if last else Splitting.ACCUMULATE_OUT)
         hand.instructions[-1] = replace(hand.instructions[-1], splitting=both)
     hand.do(Opcode.COPY, src0=y, dst0=out)
     hand.entry("run", [("x", x)], outputs=[("out", out)])

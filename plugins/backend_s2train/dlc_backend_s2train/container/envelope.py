@@ -138,6 +138,8 @@ def _section(data: memoryview, file: str, entry: dict[str, Any], at: int) -> Spa
     newer = "the file was made by a newer dlc; use that"
     if entry["flags"] & MUST_UNDERSTAND and not known:
         raise refusal(file, where["fourcc"], f"{title} has to be understood, and is unknown", newer)
+    if known and entry["flags"] != (wanted := MUST_UNDERSTAND if known.must else 0):
+        raise refusal(file, where["flags"], f"{title} has flags 0x{entry['flags']:04x}; it should have 0x{wanted:04x}")
     if known and entry["version"] != known.version:
         message = f"{title} has version {entry['version']}; this dlc reads {known.version}"
         raise refusal(file, where["version"], message, newer)
@@ -179,9 +181,9 @@ def _piece(data: memoryview, file: str, offset: int, size: int, at: int) -> memo
 
 
 def _gaps(data: memoryview, file: str, found: Mapping[str, Span], end: int) -> None:
-    """Raises DlcError where sections overlap, or something other than zeros stands between them."""
+    """Raises DlcError where sections overlap, are in another order than the table's, or not only zeros lie between."""
     last = "the table"
-    for span in sorted(found.values(), key=lambda s: (s.offset, len(s.data))):
+    for span in found.values():
         if span.offset < end:
             message = f"section {span.fourcc} begins at byte {span.offset}, before {last} ends at {end}"
             raise refusal(file, span.offset, message)

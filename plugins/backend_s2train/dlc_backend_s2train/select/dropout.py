@@ -33,10 +33,10 @@ def forward(work: Selection, op: Dropout) -> None:
 
 def backward(work: Selection, op: Cotangent, of: Dropout) -> None:
     """The gradient of what was kept."""
-    if (seed := seed_of(of)) is None:
+    if seed_of(of) is None:
         return  # the op itself was refused
     group = work.stage(op, op.seed, Backward.DROP, Flag.DROPOUT)
-    group.hyper = replace(group.hyper or Hyper(), keep=1.0 - of.ratio, seed=seed)
+    group.hyper = replace(group.hyper or Hyper(), keep=1.0 - of.ratio)
     group.reads["aux"] = Given(kept(of), of.shape)
 
 

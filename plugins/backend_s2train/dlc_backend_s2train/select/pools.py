@@ -92,7 +92,9 @@ def _whole(op: Op, greatest: bool) -> Pool | str:
 def _geometry(op: Op, pool: tuple[int, int, int]) -> Geometry:
     n, c, hi, wi = op.operands[0].shape
     ho, wo = (*op.shape[2:], 1, 1)[:2]
-    return Geometry(n, c, c, hi, wi, ho, wo, pool=pool)
+    window, stride, pad = pool
+    # One window has no next one.
+    return Geometry(n, c, c, hi, wi, ho, wo, pool=(window, window if (ho, wo) == (1, 1) else stride, pad))
 
 
 def forward(work: Selection, op: Op) -> None:

@@ -66,7 +66,9 @@ def conv_geometry(op: Conv) -> Geometry:
     """The shapes of a convolution over two dimensions."""
     (n, ci, hi, wi), (co, _, kh, kw), (_, _, ho, wo) = op.x.shape, op.w.shape, op.shape
     sh, sw = op.stride or (1, 1)
-    dh, dw = op.dilation or (1, 1)
+    dilation = op.dilation or (1, 1)
+    # One tap has none: it would change nothing.
+    dh, dw = (d if k > 1 else 1 for d, k in zip(dilation, (kh, kw), strict=True))
     top, left, bottom, right = op.pads or (0, 0, 0, 0)
     pads = (top, left, bottom, right)
     return Geometry(n, ci, co, hi, wi, ho, wo, kh, kw, (sh, sw), pads, (dh, dw), op.group)
