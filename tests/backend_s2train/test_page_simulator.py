@@ -22,7 +22,7 @@ from onnx import numpy_helper, parser
 
 from dlc import DlcError
 from dlc.cli.frame import run
-from tests.backend_s2train.machines import machine_of
+from tests.backend_s2train.machines import unverified
 from tests.backend_s2train.page_simulator import Simulator
 from tests.backend_s2train.programs import PROGRAMS
 
@@ -289,7 +289,7 @@ def test_the_simulator_imports_nothing_of_dlc() -> None:
 
 
 def _both(data: bytes) -> tuple[Machine, Simulator]:
-    return machine_of(read(memoryview(data), "page.s2t"), "bit-true"), Simulator(data)
+    return unverified(read(memoryview(data), "page.s2t"), "bit-true"), Simulator(data)
 
 
 def _same(machine: Machine, simulator: Simulator) -> None:
