@@ -169,7 +169,7 @@ def trained(machine: Machine) -> Trained:
     from dlc_backend_s2train.artifact import signature_of
 
     signature = signature_of(machine.program, machine.program.entries[0])
-    return Trained(signature, machine, b"x" * 32, signature, signature, None, {}, "y")
+    return Trained(signature, machine, b"x" * 32, signature, signature, None, {})
 
 
 def test_checkpoints_keep_scale_and_count() -> None:

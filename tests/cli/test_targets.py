@@ -129,6 +129,17 @@ def test_scalars_of_functions_on_arrays_are_scalars() -> None:
     assert given == 3
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_output_may_be_called_like_the_labels(dlc: Dlc, target: str) -> None:
+    from onnx import helper, numpy_helper
+
+    stored = [numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")]
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], name="head", transB=1)]
+    Path("named.onnx").write_bytes(model(nodes, [("x", [2, 3])], [("y", [2, 4])], stored).SerializeToString())
+    ran = dlc("build", "named.onnx", "--target", target, *TRAIN, "--stop-after", "emit", "-q")
+    assert ran.code == 0, ran.err
+
+
 # ---- --stats ----
 def test_stats_of_instructions(dlc: Dlc) -> None:
     """A row for each instruction; together they are what the build tells."""

@@ -162,16 +162,20 @@ def signature_of(program: Program, entry: Entry) -> Signature:
     """
     allowed = ranges_of(program)
 
-    def port(name: str, tensor: int) -> Port:
+    def typed(tensor: int) -> Type:
         view = program.tensors[tensor]
         dtype: DType = i64 if view.element is Element.INT32 else f32
-        of = Type(dtype, view.shape)
+        return Type(dtype, view.shape)
+
+    def taken(name: str, tensor: int) -> Port:
+        of = typed(tensor)
         if name in allowed and not allowed[name].fits(of):
             raise ValueError(f"{of} cannot be restricted to {allowed[name].text}")
         return Port(name, of, allowed.get(name))
 
-    given, made = (*entry.inputs, *entry.labels), entry.outputs
-    return Signature(tuple(port(*g) for g in given), tuple(port(*m) for m in made))
+    # An output may have the name of an input, as that of the labels.
+    given = tuple(taken(name, tensor) for name, tensor in (*entry.inputs, *entry.labels))
+    return Signature(given, tuple(Port(name, typed(tensor)) for name, tensor in entry.outputs))
 
 
 def _ranges(plans: Mapping[str, Plan]) -> dict[str, str]:
