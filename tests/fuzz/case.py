@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any, Final, Literal
 
-from tests.fuzz import kinds_elementwise, kinds_index, kinds_movement, kinds_sums
+from tests.fuzz import kinds_elementwise, kinds_index, kinds_movement, kinds_rare, kinds_sums
 from tests.fuzz.drawing import Maker, draw
 from tests.fuzz.model import Model, from_json, to_json
 
@@ -17,6 +17,7 @@ KINDS: Final[tuple[tuple[int, Callable[[Maker], object]], ...]] = (
     *kinds_movement.KINDS,
     *kinds_sums.KINDS,
     *kinds_index.KINDS,
+    *kinds_rare.KINDS,
 )
 MOST_NODES: Final = 40
 LEFT_OUT: Final = ("fold-constants", "simplify", "layout", "fuse")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -188,10 +188,27 @@ class Maker:
 
     def nodes_of(self, op: str, results: int, *inputs: Value | None, **attributes: Any) -> list[Value]:
         """The results of a new node; raises Refused."""
+        node = self._new(op, results, inputs, attributes)
+        found = self._inferred(node, [v for v in inputs if v is not None])
+        return self._kept(node, found)
+
+    def known(
+        self, op: str, like: Sequence[Value], *inputs: Value | None, reads: Sequence[Value] = (), **attributes: Any
+    ) -> list[Value]:
+        """The results of a new node whose types are known, where ONNX's inference of single nodes does not reach.
+
+        `reads` are what graphs inside it name.
+        """
+        node = replace(self._new(op, len(like), inputs, attributes), reads=tuple(v.name for v in reads))
+        found = [Value(name, v.dtype, v.shape) for name, v in zip(node.outputs, like, strict=True)]
+        return self._kept(node, found)
+
+    def _new(self, op: str, results: int, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> Node:
         names = tuple("" if v is None else v.name for v in inputs)
         start = sum(len(n.outputs) for n in self.nodes)
-        node = Node(op, names, tuple(f"v{start + k}" for k in range(results)), attributes)
-        found = self._inferred(node, [v for v in inputs if v is not None])
+        return Node(op, names, tuple(f"v{start + k}" for k in range(results)), attributes)
+
+    def _kept(self, node: Node, found: list[Value]) -> list[Value]:
         if any(v.size > LARGEST or v.rank > MOST_RANK or (0 in v.shape and not self.empty) for v in found):
             raise Refused("too large, or empty")
         self.nodes.append(node)
@@ -297,7 +314,7 @@ def draw(
         computed = [maker.node("Identity", maker.values["x0"]).name]
     if learns:
         return maker.model([_learning(maker)])
-    read = {x for n in maker.nodes for x in n.inputs}
+    read = {x for n in maker.nodes for x in n.operands}
     ends = [name for name in computed if name not in read][-6:]
     outputs = random.sample(ends, random.randint(max(1, len(ends) - 2), len(ends)))
     if random.random() < 0.3:

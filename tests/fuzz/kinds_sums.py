@@ -53,9 +53,6 @@ def norm(m: Maker) -> None:
         )
     elif kind == 1 and x.rank > 2:
         m.node("InstanceNormalization", x, m.weight(x.dtype, channels), m.weight(x.dtype, channels))
-    elif kind == 2 and m.opset >= 21 and x.rank > 2:
-        groups = channels if channels % 2 else 2
-        m.node("GroupNormalization", x, m.weight(x.dtype, channels), m.weight(x.dtype, channels), num_groups=groups)
     elif kind == 3 and x.rank == 4:
         m.node("LRN", x, size=m.one(1, 3, 5))
     else:

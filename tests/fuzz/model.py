@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 from tests.frontend_onnx.building import model_of
 
@@ -27,6 +28,13 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     domain: str = ""
+    reads: tuple[str, ...] = ()
+    """What graphs inside it name."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Everything it depends on."""
+        return (*self.inputs, *self.reads)
 
     @property
     def onnx(self) -> onnx.NodeProto:
@@ -64,7 +72,7 @@ class Model:
         needed, kept = set(self.outputs), list[Node]()
         for node in reversed(self.nodes):
             if needed & set(node.outputs):
-                needed |= set(node.inputs)
+                needed |= set(node.operands)
                 kept.append(node)
         inputs, constants = ({k: v for k, v in d.items() if k in needed} for d in (self.inputs, self.constants))
         return replace(self, nodes=tuple(reversed(kept)), inputs=inputs, constants=constants)
@@ -75,6 +83,8 @@ class Model:
         def new(found: Sequence[str]) -> tuple[str, ...]:
             return tuple(names.get(n, n) for n in found)
 
+        kept = {name for n in self.nodes for name in n.reads}  # graphs inside nodes keep their names
+        names = {old: now for old, now in names.items() if old not in kept}
         nodes = tuple(replace(n, inputs=new(n.inputs)) for n in self.nodes)
         return replace(self, nodes=nodes, outputs=new(self.outputs))
 
@@ -120,19 +130,33 @@ def _array_from_json(told: Mapping[str, Any]) -> Array:
 def _node_to_json(node: Node) -> dict[str, Any]:
     attributes = {k: _attribute_to_json(v) for k, v in node.attributes.items() if v is not None}
     told = {"op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs), "attributes": attributes}
-    return {**told, **({"domain": node.domain} if node.domain else {})}
+    rare = {"domain": node.domain, "reads": list(node.reads)}
+    return {**told, **{k: v for k, v in rare.items() if v}}
 
 
 def _attribute_to_json(value: Any) -> Any:
-    return {"tensor": _array_to_json(numpy_helper.to_array(value))} if isinstance(value, TensorProto) else value
+    match value:
+        case TensorProto():
+            return {"tensor": _array_to_json(numpy_helper.to_array(value))}
+        case GraphProto():
+            return {"graph": b64encode(value.SerializeToString()).decode()}
+        case _:
+            return value
 
 
 def _node_from_json(told: Mapping[str, Any]) -> Node:
     def attribute(value: Any) -> Any:
-        return numpy_helper.from_array(_array_from_json(value["tensor"])) if "tensor" in _keys(value) else value
+        match _keys(value):
+            case ["tensor"]:
+                return numpy_helper.from_array(_array_from_json(value["tensor"]))
+            case ["graph"]:
+                return GraphProto.FromString(b64decode(value["graph"]))
+            case _:
+                return value
 
+    reads = tuple(told.get("reads", ()))
     attributes = {k: attribute(v) for k, v in told["attributes"].items()}
-    return Node(told["op"], tuple(told["inputs"]), tuple(told["outputs"]), attributes, told.get("domain", ""))
+    return Node(told["op"], tuple(told["inputs"]), tuple(told["outputs"]), attributes, told.get("domain", ""), reads)
 
 
 def _keys(value: Any) -> list[str]:

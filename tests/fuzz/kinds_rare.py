@@ -1,0 +1,119 @@
+"""Kinds of nodes that few models have: quantised products, branches and loops, norms of groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.kinds_elementwise import scalar
+
+
+def quantized_product(m: Maker) -> None:
+    x = m.any("f", 2, 2, lambda v: v.dtype == "float32")
+    y, scale, zero = m.nodes_of("DynamicQuantizeLinear", 3, x)
+    w = m.constant(m.rng.integers(0, 9, (x.shape[1], m.one(1, 3, 5, 16))), "uint8")
+    own = m.constant(np.array(m.one(0, 2), np.uint8))
+    if m.chance(0.5):
+        total = m.node("MatMulInteger", y, w, zero, own)
+        m.node("Mul", m.node("Cast", total, to=onnx.TensorProto.FLOAT), scale)
+    else:
+        fixed = m.constant(np.array(m.one(0.05, 0.1), np.float32))
+        a = m.node("QuantizeLinear", x, fixed, own)
+        m.node("QLinearMatMul", a, fixed, own, w, fixed, own, fixed, own)
+
+
+def quantized_convolution(m: Maker) -> None:
+    shape = (m.one(1, 2), m.one(1, 2, 3), m.one(3, 5), m.one(3, 4, 7))
+    x = m.input(array=m.rng.integers(0, 20, shape).astype(np.uint8))
+    w = m.constant(m.rng.integers(0, 9, (m.one(1, 2, 5), shape[1], 3, 2)), "uint8")
+    zero = m.constant(np.array(m.one(0, 3), np.uint8))
+    figures: dict[str, Any] = {"pads": [1, 0, 1, 1], "strides": [1, m.one(1, 2)]}
+    if m.chance(0.5):
+        m.node("ConvInteger", x, w, zero, zero, **figures)
+    else:
+        scale = m.constant(np.array(m.one(0.05, 0.1), np.float32))
+        m.node("QLinearConv", x, scale, zero, w, scale, zero, scale, zero, **figures)
+
+
+def grouped_norm(m: Maker) -> None:
+    x = m.any("f", 3, 5)
+    channels = x.shape[1]
+    if m.opset < 21 or not channels:
+        raise Refused("no such norm")
+    groups = m.one(*(g for g in range(1, channels + 1) if channels % g == 0))
+    scale, bias = m.weight(x.dtype, channels), m.weight(x.dtype, channels)
+    m.known("GroupNormalization", [x], x, scale, bias, num_groups=groups)
+
+
+def _graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[str, Value]]) -> Any:
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(v.dtype)), v.shape)
+        for n, v in outputs
+    ]
+    return helper.make_graph(nodes, name, inputs, infos)
+
+
+def branch(m: Maker) -> None:
+    """Two branches on a constant: one that is computed is refused."""
+    x = m.any("f", 1)
+    condition = m.constant(np.array(m.chance(0.5)))
+    op, other = m.one("Neg", "Tanh", "Relu"), m.one("Abs", "Identity", "Sigmoid")
+    then = _graph("then", [helper.make_node(op, [x.name], ["t"])], [], [("t", x)])
+    otherwise = _graph("otherwise", [helper.make_node(other, [x.name], ["e"])], [], [("e", x)])
+    m.known("If", [x], condition, reads=(x,), then_branch=then, else_branch=otherwise)
+
+
+def loop(m: Maker) -> None:
+    """A fixed number of turns: a state that is carried, and what each turn leaves."""
+    x = m.any("f", 1, 3)
+    turns = m.one(1, 2, 3)
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
+    inputs = [
+        helper.make_tensor_value_info("k", onnx.TensorProto.INT64, []),
+        helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+        helper.make_tensor_value_info("s", code, x.shape),
+    ]
+    nodes = [
+        helper.make_node("Identity", ["go"], ["on"]),
+        helper.make_node(m.one("Tanh", "Sigmoid"), ["s"], ["f"]),
+        helper.make_node(m.one("Add", "Mul"), ["f", x.name], ["next"]),
+        helper.make_node("Neg", ["f"], ["left"]),
+    ]
+    flag = Value("on", "bool", ())
+    body = _graph("body", nodes, inputs, [("on", flag), ("next", x), ("left", x)])
+    all_turns = Value("", x.dtype, (turns, *x.shape))
+    count, go = m.constant(np.array(turns)), m.constant(np.array(True))
+    m.known("Loop", [x, all_turns], count, go, x, reads=(x,), body=body)
+
+
+def rest(m: Maker) -> None:
+    match m.random.randrange(5):
+        case 0:
+            x = m.any("n")
+            m.node("CastLike", x if x.of("i") else m.any("i"), m.any("f")) if m.opset >= 15 else None
+        case 1:
+            x = m.any("n", 1)
+            if not x.shape[0]:
+                raise Refused("empty")
+            chosen = m.rng.random(x.shape[0]) < 0.6
+            chosen[0] = True
+            m.known("Compress", [Value("", x.dtype, (int(chosen.sum()), *x.shape[1:]))], x, m.constant(chosen), axis=0)
+        case 2:
+            x = m.any("f", 1)
+            m.node("ReduceLogSum", m.node("Add", m.node("Abs", x), scalar(m, x, 1)), keepdims=m.one(0, 1))
+        case 3:
+            m.node("GlobalLpPool", m.any("f", 3, 5), p=2)
+        case _:
+            x = m.any("n")
+            value = helper.make_tensor("v", helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)), [1], [1])
+            m.node("Add", x, m.node("ConstantOfShape", m.node("Shape", x), value=value))
+
+
+KINDS = (
+    *((1, quantized_product), (1, quantized_convolution), (2, grouped_norm), (1, branch), (1, loop)),
+    (3, rest),
+)
