@@ -32,7 +32,7 @@ def main_text(program: Program) -> str:
         *(line for port, name in ranges.items() for line in range_function(name, port)),
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
         "{",
-        *_locals(package),
+        *_locals(program),
         *_checks(program),
         *range_checks(package, ranges, program.inputs),
         *program.body.lines,
@@ -72,8 +72,9 @@ def arrays(parameters: tuple[CParameter, ...]) -> list[str]:
     ]
 
 
-def _locals(package: Package) -> list[str]:
-    weights = [weights_local(package)] if package.blob.size else []
+def _locals(program: Program) -> list[str]:
+    package = program.package
+    weights = [weights_local(package)] if program.body.reads_weights else []
     return [*weights, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
 
 
@@ -86,7 +87,9 @@ def _checks(program: Program) -> list[str]:
         skew.append(f"(uintptr_t)a % {ALIGN}u != 0")
     lines = refuse(["inputs == NULL", "outputs == NULL", *null], f"{macro}_ERROR_NULL")
     lines += refuse(skew, f"{macro}_ERROR_ALIGNMENT")
-    return lines + refuse(["w == NULL"] * program.package.needs_weights, f"{macro}_ERROR_WEIGHTS")
+    return lines + refuse(
+        ["w == NULL"] * (program.package.needs_weights and program.body.reads_weights), f"{macro}_ERROR_WEIGHTS"
+    )
 
 
 def port_checks(ports: tuple[CPort, ...]) -> tuple[list[str], list[str]]:
