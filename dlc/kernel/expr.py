@@ -114,11 +114,17 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class Apply(Expr):
-    """A scalar function of `scalar.SCALARS` applied to arguments; `has_load` tells whether any part is a load."""
+    """A scalar function of `scalar.SCALARS` applied to arguments.
+
+    Attributes:
+        has_load: Whether any part is a load.
+        text: How a canonical kernel spells it, or "" where `kernel.text` has not noted it.
+    """
 
     fn: str
     args: tuple[Expr, ...]
     has_load: bool = field(init=False, repr=False, compare=False)
+    text: str = field(init=False, repr=False, compare=False, default="")
     _hash: int = field(init=False, repr=False, compare=False)
 
     # Once, from the parts: expressions are trees with much sharing, which the default would walk at every look-up, and

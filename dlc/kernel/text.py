@@ -49,6 +49,10 @@ Names = Mapping[str | Axis, str]
 """How tensors (by name) and axes are spelled; what is missing stands as itself."""
 
 
+class _Canonical(dict[str | Axis, str]):
+    """The names of a canonical kernel: what a part of it was printed as holds wherever it stands."""
+
+
 def print_expr(e: Expr, outer: int = 0, names: Names = MappingProxyType({})) -> str:
     """An expression, parenthesised where its operator binds more loosely than the surrounding one."""
     match e:
@@ -59,6 +63,9 @@ def print_expr(e: Expr, outer: int = 0, names: Names = MappingProxyType({})) -> 
             return names.get(e, name)
         case Load(param, index):
             return f"{names.get(param, param)}[{','.join(print_expr(i, 0, names) for i in index)}]"
+        case Apply(fn) if e.text and isinstance(names, _Canonical):
+            infix = SCALARS[fn].infix if fn in SCALARS and len(e.args) == 2 else ""
+            return f"({e.text})" if infix and _PRECEDENCE[infix] < outer else e.text
         case Apply("add", (x, Const(int() as value))) if value < 0 and type(value) is int:
             return _infix("-", (x, Const(-value)), outer, names)  # `apply` knows no other form of x-2
         case Apply(fn, args):
@@ -79,9 +86,18 @@ def _infix(infix: str, args: tuple[Expr, ...], outer: int, names: Names) -> str:
 
 
 def _canonical_line(nest: Nest, shape: tuple[int, ...]) -> str:
-    """A nest of a canonical kernel, whose tensors are spelled as they are named."""
-    if shape not in nest.lines:
-        nest.lines[shape] = print_nest(nest, shape, {})
+    """A nest of a canonical kernel, whose tensors are spelled as they are named.
+
+    Its body's text is noted, and used where the body has become a part of a larger one: kernels grow that way.
+    """
+    if shape in nest.lines:
+        return nest.lines[shape]
+    names: Names = axis_names(nest)
+    if all(a.name == f"i{k}" for k, a in enumerate(nest.axes)):
+        names = _Canonical(names)
+        if isinstance(nest.body, Apply):
+            object.__setattr__(nest.body, "text", print_expr(nest.body, 0, names))
+    nest.lines[shape] = _line(nest, shape, names)
     return nest.lines[shape]
 
 
@@ -92,7 +108,10 @@ def axis_names(nest: Nest) -> Names:
 
 def print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
     """A nest on one line, tensors spelled as told; `shape` is that of what it writes."""
-    names: Names = {**tensors, **axis_names(nest)}
+    return _line(nest, shape, {**tensors, **axis_names(nest)})
+
+
+def _line(nest: Nest, shape: tuple[int, ...], names: Names) -> str:
     shown = nest.axes[_implied(nest, shape) :]
     front = " ".join(f"{names[a]}<{a.extent}" for a in shown) + (": " if shown else "")
     out = print_expr(Load(nest.out, nest.index), 0, names)

@@ -101,14 +101,14 @@ def test_work_grows_as_n_log_n(chain: Callable[[int], Nodes], tmp_path: Path) ->
 def test_a_join_prints_only_what_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n = 300
     printed = 0
-    once = dlc.kernel.text.print_nest
+    once = dlc.kernel.text._line
 
     def counted(*args: object) -> str:
         nonlocal printed
         printed += 1
         return once(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dlc.kernel.text, "print_nest", counted)
+    monkeypatch.setattr(dlc.kernel.text, "_line", counted)
     _compiled(_write(tmp_path / "chain.onnx", tanhs(n)))
     assert n < printed <= 3 * n
 
