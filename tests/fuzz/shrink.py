@@ -167,8 +167,9 @@ def _plain_values(case: Case) -> Iterator[Case]:
             whole: Array = np.where(np.isfinite(array), np.rint(array), np.array(2.0, array.dtype))
             plain: tuple[Array, ...] = (np.zeros_like(array), np.ones_like(array), whole)
             for new in plain:
-                if not np.array_equal(new, array):
-                    yield replace(case, model=replace(model, **{where: {**arrays, name: new}}))
+                if np.array_equal(new, array):  # what follows is no plainer
+                    break
+                yield replace(case, model=replace(model, **{where: {**arrays, name: new}}))
 
 
 STEPS: Final[tuple[Step, ...]] = (

@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.frontend_onnx.building import parse
+from tests.fuzz.batch import Ran
+from tests.fuzz.build import program_of
 from tests.fuzz.case import Case, Tools, drawn
-from tests.fuzz.judge import judged
-from tests.fuzz.model import dumps
+from tests.fuzz.judge import Verdict, compared, judged
+from tests.fuzz.model import Model, Node, dumps
 from tests.fuzz.rounding import Spread, wrong
+from tests.fuzz.shrink import PLAIN, shrunk
 from tests.fuzz.tools import TOOLS
 
 FOUND = Path(__file__).parent.parent / "data" / "fuzz"
@@ -30,7 +35,7 @@ def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
     assert verdict.what == told.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
 
 
-@pytest.mark.parametrize("number", range(1))
+@pytest.mark.parametrize("number", range(3))
 def test_a_sample_of_random_graphs(number: int) -> None:
     tools = TOOLS[number % len(TOOLS)]
     first = 1_000_000 + number * SAMPLE
@@ -66,3 +71,33 @@ def test_what_rounding_explains() -> None:
     assert wrong(near, want).tolist() == [False] * 5
     far = np.array([1.1, 2.0000002, -np.inf, 3.0, np.nan], np.float32)
     assert wrong(far, want).tolist() == [True, True, True, True, False]
+
+
+def test_a_fault_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(cases: Sequence[Case], tools: Tools) -> list[Verdict]:
+        """As if whatever has a Tanh were compiled wrongly."""
+        assert tools in PLAIN
+        model = cases[0].model
+        parse(model.onnx)
+        ops = [n.op for n in model.nodes]
+        return [Verdict(0, "fault", "wrong") if "Tanh" in ops else Verdict(0, "same")]
+
+    monkeypatch.setattr("tests.fuzz.shrink.judged", broken)
+    cases = (drawn(seed, PLAIN[0]) for seed in range(400))
+    large = next(c for c in cases if len(c.model.nodes) > 12 and any(n.op == "Tanh" for n in c.model.nodes))
+    small = shrunk(large, "wrong", 60)
+    assert [n.op for n in small.model.nodes] == ["Tanh"]
+    (x,) = small.model.inputs.values()
+    assert x.size == 1 and not x.any()
+    assert not small.without and not small.settings
+
+
+def test_what_is_wrong_is_told() -> None:
+    """A program that gives something else than the reference, made by changing what is expected of it."""
+    case = Case(Model((Node("Relu", ("x",), ("y",)),), {"x": np.ones(3, np.float32)}, {}, ("y",), 17), tools=TOOLS[0])
+    program = program_of(case, "g0")
+    good = Ran({"y": np.ones(3, np.float32)})
+    assert compared(program, good).what == "same"
+    bad = compared(program, Ran({"y": np.array([1, 1, 1.0000001], np.float32)}))
+    assert (bad.what, bad.kind) == ("fault", "C differs from the reference (forward)")
+    assert compared(program, Ran(None, "ends with -11")).kind == "C: ends with -#"
