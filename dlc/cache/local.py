@@ -236,8 +236,12 @@ class LocalStore:
             return None if reader is None else reader.fetch(digest)
 
     def _renewed(self, digest: str) -> bool:
-        """Whether the object is here already; writing it again is a use like reading it."""
-        if not self.has(digest):
+        """Whether the object is here already; writing it again is a use like reading it.
+
+        Where something was damaged, more may be: from then on being here is not enough, or what a step made anew would
+        be taken for stored beside a damaged object of the same name.
+        """
+        if not self.has(digest) or (self.errors and not self.check(digest)):
             return False
         self._used[digest] = None
         self._touch(digest)

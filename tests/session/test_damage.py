@@ -5,14 +5,13 @@ import pickle
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dlc.cli.frame import run
-from tests.session.building import SMALL, contents, conv_net, save
+from tests.session.building import SMALL, Layer, contents, conv_net, save
 
 TARGET = "c{flags=-O0}"
 
@@ -40,17 +39,22 @@ class Real:
         assert contents(output) == ({**self.expected, **self.dumped} if dumps else self.expected)
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    place = tmp_path_factory.mktemp("real")
-    save(conv_net(SMALL, size=48), place / "net.onnx")
+def filled(place: Path, *layers: Layer) -> Real:
+    """The cache of two builds of a network."""
+    save(conv_net((*SMALL, *layers), size=8), place / "net.onnx")
     found = Real(place, {}, {})
     assert found.build(place / "plain", found.cache, "rw") == 0
     assert found.build(place / "all", found.cache, "rw", "--dump-ir", "all") == 0
     found.expected.update(contents(place / "plain"))
     found.dumped.update({k: v for k, v in contents(place / "all").items() if k.startswith("ir/")})
     assert found.dumped
-    yield found
+    return found
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    """Only the library is too large for a row of the index: every build reads the one object that is a file."""
+    return filled(tmp_path_factory.mktemp("real"), Layer(16), Layer(24))
 
 
 def flip(file: Path, position: int, bit: int) -> None:
@@ -79,7 +83,7 @@ def test_a_bit_flipped_in_any_file_of_a_real_cache(
             flip(file, position, bit)
     capsys.readouterr()
     objects = [file for file in files if "objects" in file.parts]
-    assert objects
+    assert len(objects) == 1
     for file in objects:  # what a build reads of the cache, it checks
         flip(file, 0, 0)
         for dumps in (False, True):
@@ -89,10 +93,14 @@ def test_a_bit_flipped_in_any_file_of_a_real_cache(
     assert run(["cache", "verify", "--cache-dir", str(real.cache)]) == 0
 
 
-def test_a_damaged_cache_is_repaired_by_building(real: Real, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
+def test_a_damaged_cache_is_repaired_by_building(tmp_path: Path) -> None:
+    """Also where one step has several damaged objects, of which it meets only the first before it runs again."""
+    real = filled(tmp_path, Layer(64), Layer(32))
+    cache = tmp_path / "damaged"
     shutil.copytree(real.cache, cache)
-    for file in sorted(cache.rglob("objects/*/*")):
+    damaged = sorted(cache.rglob("objects/*/*"))
+    assert len(damaged) > 2
+    for file in damaged:
         flip(file, file.stat().st_size // 2, 3)
     real.check(tmp_path / "out", cache, "rw", dumps=True)
     assert run(["cache", "verify", "--cache-dir", str(cache)]) == 0

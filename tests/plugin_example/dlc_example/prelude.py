@@ -57,6 +57,15 @@ def truncdiv(a: Array, b: Array) -> Array:
     return np.where((np.remainder(a, b) != 0) & ((a < 0) != (b < 0)), quotient + 1, quotient)
 
 
+def pow(a: Array, b: Array) -> Array:
+    """Powers; of integers with negative exponents the whole part, where NumPy raises, and 0 for those of 0."""
+    a, b = np.asarray(a), np.asarray(b)
+    if np.result_type(a, b).kind != "i":
+        return np.power(a, b)
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, unit, np.power(a, np.maximum(b, 0)))
+
+
 def main(run: Callable[..., tuple[Array, ...]], inputs: list[str], outputs: list[str]) -> None:
     """Read inputs from one file, write outputs to another."""
     if len(sys.argv) != 3:
