@@ -79,10 +79,28 @@ def _pow(a: Array, b: Array) -> Array:
 
 def _cast(to: DType) -> Callable[..., Array]:
     def convert(x: Array) -> Array:
+        x = np.asarray(x)
+        if to.is_integer and x.dtype.kind == "f":
+            return _whole(x, to)
         with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(x).astype(to.numpy)
+            return x.astype(to.numpy)
 
     return convert
+
+
+def _whole(x: Array, to: DType) -> Array:
+    """Floats as integers, toward zero. A processor does with NaN and what is out of range as it likes, and numpy lets
+    it: here they are the smallest integer of 64 bits, of 32 for types below, and wrap.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = np.trunc(x.astype(np.float64))
+    bits = 64 if to.itemsize == 8 or to.name == "u32" else 32
+    inside = (whole >= -(2.0 ** (bits - 1))) & (whole < 2.0 ** (bits - 1))
+    found = np.where(inside, np.where(inside, whole, 0.0).astype(np.int64), -(1 << (bits - 1)))
+    if to.name == "u64":
+        large = (whole >= 2.0**63) & (whole < 2.0**64)
+        return np.where(large, np.where(large, whole, 0.0).astype(np.uint64), found.astype(np.uint64))
+    return found.astype(to.numpy)
 
 
 def _share(g: Expr, smaller: Expr, own: Expr, other: Expr) -> Expr:

@@ -75,7 +75,7 @@ def extremes(kernel: Kernel) -> list[Array]:
     out: list[Array] = []
     for p in kernel.params:
         if p.dtype.is_float:
-            edge = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.5, -3.5, 100.0, -100.0])
+            edge = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 2.5, -3.5, 100.0, -100.0, 3e9, -3e9])
             values = np.concatenate([edge, rng.standard_normal(52) * 3])
         elif p.dtype is bool_:
             values = rng.random(64) < 0.5
@@ -83,7 +83,8 @@ def extremes(kernel: Kernel) -> list[Array]:
             info = np.iinfo(p.dtype.numpy.name)
             edge = np.array([info.min, info.max, 0, 1, 2, 3, info.max - 1], dtype=p.dtype.numpy)
             values = np.concatenate([edge, rng.integers(0, 9, 57).astype(p.dtype.numpy)])
-        out.append(rng.permutation(values).astype(p.dtype.numpy))
+        with np.errstate(over="ignore"):  # 3e9 is infinite in f16
+            out.append(rng.permutation(values).astype(p.dtype.numpy))
     return out
 
 
@@ -100,8 +101,6 @@ def test_every_scalar_function(target: CTarget, cc: str, tmp_path: Path) -> None
             args[1] = args[1] % np.asarray(8, args[1].dtype) - np.asarray(
                 3 * (args[1].dtype.kind == "i"), args[1].dtype
             )
-        if kernel.params[0].dtype.is_float and kernel.results[0].dtype.is_integer:
-            args = [np.clip(np.nan_to_num(args[0], nan=0.0), 0, 100)]  # numpy leaves the rest to the processor
         with np.errstate(all="ignore"):
             (want,) = run_kernel(kernel, args)
         (got,) = compiled(n, args)

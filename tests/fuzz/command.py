@@ -47,8 +47,8 @@ def flags_of(case: Case) -> list[str]:
     flags = [f for name in case.without for f in ("--without", name)]
     flags += [f for text in case.settings for f in ("--set", text)]
     match case.kind:
-        case "gradient":
-            flags += ["--grad", ",".join(n for n, v in case.model.inputs.items() if v.dtype.kind == "f")]
+        case "gradient" if names := [n for n, v in case.model.inputs.items() if v.dtype.kind == "f"]:
+            flags += ["--grad", ",".join(names)]
         case "train":
             flags += ["--train", case.train]
         case _:

@@ -56,6 +56,12 @@ def _half(node: Node, values: Values, wanted: Values) -> bool:
     return wanted[node.outputs[0]].dtype == np.float16 and _nearly(1e-3, 2e-3)(node, values, wanted)
 
 
+def _no_integer(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a conversion to an integer has operands outside of its range."""
+    x, to = values[node.inputs[0]].astype(np.float64), wanted[node.outputs[0]].dtype
+    return to.kind in "iu" and not bool(np.all((x > float(np.iinfo(to).min) - 1) & (x < float(np.iinfo(to).max) + 1)))
+
+
 def _empty(node: Node, values: Values, wanted: Values) -> bool:
     del wanted
     return any(not values[n].size for n in node.inputs[:1] if n in values)
@@ -107,7 +113,8 @@ RULES: Final = (
     Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid",), _nearly(3e-7)),
     # e^13 is infinite in f16, in which the reference takes every step; onnxruntime takes them in f32.
     Rule("functions of f16 in several steps", ("Sigmoid", "Softplus", "Mish", "HardSwish", "Erf", "Gelu"), _half),
-    Rule("NaN has no integer", ("QuantizeLinear", "DynamicQuantizeLinear", "Cast", "QLinearConv"), _has_nan),
+    Rule("NaN has no integer", ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv"), _has_nan),
+    Rule("a float without an integer: what the processor gives, in onnxruntime", ("Cast",), _no_integer),
     Rule("onnxruntime's recurrent layers use short polynomials", ("LSTM", "GRU", "RNN"), _nearly(2e-5, 1e-4)),
     # `length_resized` is scale · extent in ONNX's reference and the tests made with it, of which onnxruntime leaves
     # out those of align_corners; it takes the whole number.
