@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from hypothesis import strategies as st
@@ -113,7 +113,7 @@ class _Maker:
         return made
 
     def check(self, s: Statement) -> None:
-        """Every range has points, the loops are small, and no element is written twice."""
+        """Every range has points, loops are small, no element is written twice, and nothing reads as a recurrence."""
         constants = [(e, d) for r in refs(s.right) for e, d in zip(r.index or (), r.shape, strict=False)]
         if any(isinstance(e, Num) and not 0 <= e.value < d for e, d in constants):
             raise _Unlucky
@@ -127,6 +127,8 @@ class _Maker:
         place, own = place_of(s.left), variables(s.left)
         written = [place(dict(zip(own, p, strict=True))) for p in product(*(spans[n] for n in own))]
         if None in written or len(set(written)) < len(written):
+            raise _Unlucky
+        if any(_shifted(s.left, r, spans) for r in refs(s.right) if r.name == s.left.name):
             raise _Unlucky
 
     def left(self, outer: Sequence[str]) -> Ref:
@@ -295,3 +297,12 @@ class _Maker:
 
     def mirrored(self, v: str) -> Tree:
         return Bin("-", Num(self.sizes[v] - 1 + self.rng.choice((0, 0, 1, -1))), Var(v))
+
+
+def _shifted(written: Ref, read: Ref, spans: Mapping[str, Sequence[int]]) -> bool:
+    """Whether what is read lies at one distance from what is written, wherever both lie inside the tensor."""
+    names = tuple(dict.fromkeys((*variables(written), *variables(read))))
+    points = [dict(zip(names, p, strict=True)) for p in product(*(spans[n] for n in names))]
+    places = [(place_of(written)(at), place_of(read)(at)) for at in points]
+    distances = {b - a for a, b in places if a is not None and b is not None}
+    return len(distances) < 2 and distances != {0}
