@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.loop_evaluate import run_loops
 from dlc.kernel.loops import For, Program, Stmt
 from dlc.kernel.nest import Kernel
@@ -14,7 +15,7 @@ from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel import triples as tried
-from tests.kernel.triples import Triple, minimised, triples
+from tests.kernel.triples import Triple, in_double, minimised, triples
 from tests.machines import MACHINES
 
 SAMPLE = 60
@@ -70,6 +71,22 @@ CLOSED = (
 @pytest.mark.parametrize(("text", "machine"), CLOSED)
 def test_what_was_wrong_once(text: str, machine: Machine) -> None:
     assert not Triple(parse_kernel(text), machine).problem()
+
+
+def test_rounding_that_a_function_amplifies_is_no_fault() -> None:
+    """The loops sum one by one, the reference by halves; exp makes 2e-5 and more of the difference."""
+    text = """kernel(f32[4,30000]) -> (f32[4]) local (f32[4]) {
+      j<30000: t0[i] += 3.0*p0[i,j]
+      r0[i] = exp(t0[i]/16.0)
+    }"""
+    triple = Triple(parse_kernel(text), Machine())
+    args = samples(triple.kernel)
+    (got,), (want,) = run_loops(schedule(triple.kernel, triple.machine), args), run_kernel(triple.kernel, args)
+    assert not close(got, want)
+    assert not triple.problem()
+    wrong = replace(triple, kernel=parse_kernel(text.replace("3.0*", "3.000001*")))
+    found = in_double(schedule(wrong.kernel, triple.machine))
+    assert not np.allclose(run_loops(found, args), run_kernel(in_double(triple.kernel), args), rtol=1e-9)
 
 
 @pytest.mark.parametrize("l2", [512 << 10, 1 << 20])
