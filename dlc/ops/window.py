@@ -15,13 +15,14 @@ def window_size(extent: int, kernel: int, stride: int, begin: int, end: int, dil
     """Number of positions of a sliding window along one dimension.
 
     Raises:
-        ShapeError: the window is larger than the padded data, or a figure makes no sense.
+        ShapeError: the window is larger than the padded data, by a stride or more with `ceil`; or a figure makes no
+            sense.
     """
     if stride < 1 or dilation < 1 or kernel < 1 or begin < 0 or end < 0:
         figures = f"kernel {kernel}, stride {stride}, dilation {dilation}, pads {begin} and {end}"
         raise ShapeError(f"a window needs positive sizes and pads that are not negative: {figures}")
     room = extent + begin + end - ((kernel - 1) * dilation + 1)
-    if room < 0:
+    if room < 0 and not (ceil and room + stride > 0 and extent + begin > 0):
         raise ShapeError(f"a window of {(kernel - 1) * dilation + 1} does not fit into {extent} + {begin} + {end}")
     count = (-(-room // stride) if ceil else room // stride) + 1
     # A window that starts in the padding behind the data sees nothing of it.

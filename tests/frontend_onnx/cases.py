@@ -103,6 +103,9 @@ CASES = [
     Case("ConvTranspose", (IMAGE, f(4, 3, 3, 3), f(3)), {"strides": [2, 2], "pads": [1, 1, 0, 1]}),
     Case("MaxPool", (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}, opsets=(8, 12)),
     Case("MaxPool", (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    # The first window is larger than the data.
+    Case("MaxPool", (f(1, 2, 1, 2),), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}, oracle=runtime),
+    Case("AveragePool", (f(1, 2, 1, 2),), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}, oracle=runtime),
     Case("AveragePool", (IMAGE,), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, opsets=(7, 11, 19)),
     Case("AveragePool", (IMAGE,), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
     Case("GlobalAveragePool", (IMAGE,)),
@@ -198,5 +201,8 @@ CASES = [
         oracle=runtime,
     ),
     Case("DequantizeLinear", (np.arange(6, dtype=np.uint8), np.float32(0.5), np.uint8(3)), opsets=(19, 21)),
+    Case("DynamicQuantizeLinear", (f(2, 3),), outputs=3),
+    # The reference divides the scale of zeros by 255, its comment and onnxruntime do not.
+    Case("DynamicQuantizeLinear", (np.zeros((2, 3), np.float32),), outputs=3, oracle=runtime),
     Case("MatMulInteger", (np.arange(6, dtype=np.uint8).reshape(2, 3), np.ones((3, 2), np.uint8), np.uint8(2))),
 ]

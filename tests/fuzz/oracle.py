@@ -121,9 +121,16 @@ RULES: Final = (
     # `stash_type` 1, the default, is single precision for the first stage.
     Rule("a norm of f64 has a stage in f32", ("GroupNormalization", "LayerNormalization"), _single),
     Rule("NaN has no integer", ("QuantizeLinear", "QLinearConv"), _has_nan),
+    # ONNX's reference leaves them as they are.
+    Rule(
+        "where there is no bound, onnxruntime's is the largest number, not infinity",
+        ("Clip", "MaxPool", "GlobalMaxPool"),
+        _not_finite,
+    ),
     Rule("the range of values that are not finite", ("DynamicQuantizeLinear",), _not_finite),
     Rule("a float without an integer: what the processor gives, in onnxruntime", ("Cast",), _no_integer),
     Rule("onnxruntime's recurrent layers use short polynomials", ("LSTM", "GRU", "RNN"), _nearly(2e-5, 1e-4)),
+    Rule("onnxruntime's recurrent layers cut NaN off with what is large", ("LSTM", "GRU", "RNN"), _not_finite),
     # `length_resized` is scale · extent in ONNX's reference and the tests made with it, of which onnxruntime leaves
     # out those of align_corners; it takes the whole number.
     Rule("onnxruntime takes a resized length to be whole", ("Resize",), _fraction),

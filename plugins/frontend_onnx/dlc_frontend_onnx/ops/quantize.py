@@ -142,7 +142,8 @@ def dynamic_quantize(node: Node) -> tuple[Op, Op, Op]:
     every = tuple(range(len(x.shape)))
     high = e.Maximum(ReduceMax(x, axes=every), number(0, x))
     low = e.Minimum(ReduceMin(x, axes=every), number(0, x))
-    scale = e.Div(e.Sub(high, low), number(255, x))
+    # Of zeros alone every scale is right but 0.
+    scale = e.Where(e.Equal(high, low), number(1, x), e.Div(e.Sub(high, low), number(255, x)))
     zero = _saturated(e.Round(e.Div(e.Neg(low), scale)), u8)
     y = _saturated(e.Add(e.Round(e.Div(x, scale)), cast(zero, f32)), u8)
     return y, scale, zero

@@ -111,11 +111,13 @@ def _layer(node: Node, gates: int, defaults: tuple[str, ...], step: Gates) -> tu
     for d, (layer, backward) in enumerate(zip(layers, directions, strict=True)):
         h, c = (zero if s is None else _state(s, d, batch_first) for s in (node.optional(5), node.optional(6)))
         results.append(_run(layer, step, x, h, c, valid, backward))
-    y = Concat(tuple(_line(tuple(r[0][t] for r in results)) for t in range(steps)), axis=0) if steps else None
+    lines = tuple(_line(tuple(r[0][t] for r in results)) for t in range(steps))
+    nothing = Splat(0.0, Type(x.dtype, (0, len(directions), batch, layers[0].hidden)))
+    y = Concat(lines, axis=0) if lines else nothing
     last_h, last_c = _stacked([h for _, h, _ in results]), _stacked([c for _, _, c in results])
     if not batch_first:
         return y, last_h, last_c
-    return None if y is None else _swapped(y, (2, 0, 1, 3)), _swapped(last_h, (1, 0, 2)), _swapped(last_c, (1, 0, 2))
+    return _swapped(y, (2, 0, 1, 3)), _swapped(last_h, (1, 0, 2)), _swapped(last_c, (1, 0, 2))
 
 
 def _run(
