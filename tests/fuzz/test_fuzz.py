@@ -31,7 +31,7 @@ def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
     told = json.loads(path.read_text())
     assert told["cause"], "say what was wrong"
     case = Case.from_json(told)
-    (verdict,) = judged([case], case.tools)
+    (verdict,) = judged([case], case.tools, oracle=told.get("oracle", True))
     assert verdict.what == told.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
 
 
