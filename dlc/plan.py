@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -165,10 +165,11 @@ def calls_of(graph: Graph) -> tuple[Op, ...]:
 def plan_text(plan: Plan) -> str:
     """Order, places and facts as JSON; ops are numbered in graph order, so the text goes with the graph's."""
     number = {op.digest: k for k, op in enumerate(plan.graph.ops)}
-    values = {v.digest: [number[c.digest], k] for c in plan.graph.ops for k, v in enumerate(_placed(c))}
     # By number: digests change with the text of a kernel, the order of values does not.
-    slots = sorted([*values[d], s.region, s.offset, s.size] for d, s in plan.slots.items())
-    workspaces = sorted([number[d], s.region, s.offset, s.size] for d, s in plan.workspaces.items())
+    values = ((number[c.digest], k, v) for c in plan.graph.ops for k, v in enumerate(_placed(c)))
+    slots = [[n, k, *_place(plan.slots[v.digest], v.type.nbytes)] for n, k, v in values if v.digest in plan.slots]
+    working = [c for c in plan.graph.ops if c.digest in plan.workspaces]
+    workspaces = [[number[c.digest], *_place(plan.workspaces[c.digest], plan.graph.workspace(c))] for c in working]
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],
@@ -193,14 +194,13 @@ def parse_plan(graph: Graph, text: str) -> Plan:
         regions = {_is(str, name): _is(int, size) for name, size in data["regions"].items()}
         facts = {_is(str, name): value for name, value in data["facts"].items()}
         slots: dict[str, Slot] = {}
-        for number, result, region, offset, size in data["slots"]:
+        for number, result, *place in data["slots"]:
             value = _placed(graph.ops[_is(int, number)])[_is(int, result)]
-            slot = Slot(_is(str, region), _is(int, offset), _is(int, size))
-            slots[value.digest] = _slot(str(value.type), value.type.nbytes, slot, regions)
+            slots[value.digest] = _slot(str(value.type), value.type.nbytes, place, regions)
         workspaces: dict[str, Slot] = {}
-        for number, region, offset, size in data.get("workspaces", ()):
-            step, slot = _call(graph, number), Slot(_is(str, region), _is(int, offset), _is(int, size))
-            workspaces[step.digest] = _slot(f"the workspace of op {number}", graph.workspace(step), slot, regions)
+        for number, *place in data.get("workspaces", ()):
+            step = _call(graph, number)
+            workspaces[step.digest] = _slot(f"the workspace of op {number}", graph.workspace(step), place, regions)
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(f"not a plan of this graph: {problem!r}") from problem
     return Plan(graph, steps, slots, regions, facts, workspaces)
@@ -218,7 +218,15 @@ def _placed(op: Op) -> tuple[Op, ...]:
     return results_of(op) if op.runs else (op,) if isinstance(op, Input) else ()
 
 
-def _slot(what: str, size: int, slot: Slot, regions: Mapping[str, int]) -> Slot:
+def _place(slot: Slot, size: int) -> list[str | int]:
+    """A slot as text has it: without its size where that is the size of what lies there."""
+    return [slot.region, slot.offset, *([slot.size] if slot.size != size else [])]
+
+
+def _slot(what: str, size: int, place: Sequence[object], regions: Mapping[str, int]) -> Slot:
+    """The inverse of `_place`."""
+    region, offset, own = place if len(place) == 3 else (*place, size)
+    slot = Slot(_is(str, region), _is(int, offset), _is(int, own))
     if slot.offset < 0 or slot.size < size or slot.offset + slot.size > regions[slot.region]:
         raise ValueError(f"{slot} does not hold {what} inside {regions[slot.region]} bytes")
     return slot

@@ -80,14 +80,13 @@ class Bench:
         """What every step of an earlier build gave, by name of the step, from the cache: nothing runs again."""
         space = Workspace.open(Terminal(), CacheFlags("require", self.cache))
         prepared = space.prepare(Choice(str(source), "c"))
-        names = iter(["parse", *(step.name for step in prepared.recipe.steps)])
         found: dict[str, Graph | Plan] = {}
         with space.cache() as cache:
             space.compile(
                 prepared,
                 cache,
                 stop_after="plan-memory",
-                on_step=lambda step: found.update({next(names): step.handle.value}),
+                on_step=lambda step: found.update({step.title: step.handle.value}),
             )
         return found
 
