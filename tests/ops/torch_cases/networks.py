@@ -18,6 +18,8 @@ from tests.ops.torch_cases.case import Array, Case, Tensor, normal, positive
 X: Final = normal(2, 4, 3, 2)
 ALIKE: Final = np.array([[3.0, 3, 3], [1, 2, 4]])
 """A row without variance."""
+EPSILON: Final = float(np.float32(1e-5))
+"""The standard's default: attributes of its nodes are single precision, defaults as well."""
 
 
 def batch_norm(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
@@ -75,19 +77,30 @@ NORMS: Final = (
         15,
         outputs=3,
     ),
-    Case("InstanceNormalization", "planes", (X, *CHANNELS), lambda x, s, b: F.instance_norm(x, weight=s, bias=b)),
+    Case(
+        "InstanceNormalization",
+        "planes",
+        (X, *CHANNELS),
+        lambda x, s, b: F.instance_norm(x, weight=s, bias=b, eps=EPSILON),
+    ),
     *(
         Case(
             "GroupNormalization",
             f"{n} groups",
             (X, *CHANNELS),
-            lambda x, s, b, n=n: F.group_norm(x, n, s, b),
+            lambda x, s, b, n=n: F.group_norm(x, n, s, b, EPSILON),
             {"num_groups": n},
         )
         for n in (1, 2, 4)
     ),
-    Case("LayerNormalization", "last", (X, normal(2), normal(2)), lambda x, s, b: F.layer_norm(x, (2,), s, b)),
-    Case("LayerNormalization", "two", (X, normal(3, 2)), lambda x, s: F.layer_norm(x, (3, 2), s), {"axis": 2}),
+    Case("LayerNormalization", "last", (X, normal(2), normal(2)), lambda x, s, b: F.layer_norm(x, (2,), s, b, EPSILON)),
+    Case(
+        "LayerNormalization",
+        "two",
+        (X, normal(3, 2)),
+        lambda x, s: F.layer_norm(x, (3, 2), s, eps=EPSILON),
+        {"axis": 2},
+    ),
     Case(
         "LayerNormalization",
         "a row of equal elements",
