@@ -38,7 +38,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> list[Linear]:
     save("train.npz", **blobs(30))
     save("test.npz", **blobs(11, seed=1))
 
-    def load(directory: Path, registry: object) -> Linear:
+    def load(directory: Path, registry: object, *, max_memory: object = None) -> Linear:
         del directory, registry
         programs[-1].reset()
         return programs[-1]
@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite(dlc: Dlc, golden: Golden, place: list[Linear]
 
 
 def test_a_program_that_does_not_learn(dlc: Dlc, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(directory: Path, registry: object) -> object:
+    def load(directory: Path, registry: object, *, max_memory: object = None) -> object:
         return object()
 
     monkeypatch.setattr("dlc.loading.load", load)
@@ -292,7 +292,7 @@ CHILD = """
         time.sleep(0.1)
 
     program.on_step = slow
-    dlc.loading.load = lambda *_: program
+    dlc.loading.load = lambda *_, **__: program
     sys.exit(run(sys.argv[1:]))
 """
 
