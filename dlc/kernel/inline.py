@@ -7,11 +7,12 @@ Legal when the producer is one nest without a reduction that writes every elemen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from dlc.kernel.expr import Axis, Const, Expr, Load, substitute
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, substitute
 from dlc.kernel.nest import Kernel, Nest
-from dlc.kernel.simplify import simplify_nest
+from dlc.kernel.simplify import is_index, simplify_nest
+from dlc.types import DType, i64
 
 
 def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
@@ -32,11 +33,18 @@ def value_at(producer: Nest, index: tuple[Expr, ...]) -> Expr:
     return substitute(producer.body, mapping)
 
 
-def inline(consumer: Nest, name: str, producer: Nest) -> Nest:
-    """The consumer with every load of `name` replaced by the producer's value there (see the module's equation)."""
+def inline(consumer: Nest, name: str, producer: Nest, dtype_of: Callable[[Expr], DType | None] | None = None) -> Nest:
+    """The consumer with every load of `name` replaced by the producer's value there (see the module's equation).
+
+    `dtype_of` gives types of the consumer's expressions: a subscript is of any integer type, but where an axis was,
+    which is i64, it takes part in arithmetic.
+    """
+
+    def widened(e: Expr) -> Expr:
+        return e if dtype_of is None or is_index(e) or dtype_of(e) in (None, i64) else apply("i64", e)
 
     def change(load: Load) -> Expr:
-        return value_at(producer, load.index) if load.param == name else load
+        return value_at(producer, tuple(map(widened, load.index))) if load.param == name else load
 
     return simplify_nest(consumer.map_loads(change))
 

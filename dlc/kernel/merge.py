@@ -133,7 +133,7 @@ def _inline_local(kernel: Kernel, local: Param, nests: list[Nest], uses: _Uses) 
     if any(refusal(producer, local, nests[k]) for k in readers):
         return frozenset()
     for k in readers:
-        nests[k] = inline(nests[k], local.name, producer)
+        nests[k] = inline(nests[k], local.name, producer, kernel.dtype_of)
     touched = {local.name, *producer.loads}.union(*({nests[k].out, *nests[k].loads} for k in readers))
     del nests[writer]
     return frozenset(touched)

@@ -17,12 +17,19 @@ from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
 from dlc.kernel.expr import Axis, Expr, apply, select
 from dlc.ops.pointwise import literal
+from dlc.types import DType
 
 
-def _place(index: Expr, extent: int) -> Expr:
-    """A subscript from data, made valid."""
+def _place(index: Expr, extent: int, of: DType) -> Expr:
+    """A subscript from data of a type, made valid."""
+    index = _wide(index, of)
     wrapped = select(index < 0, index + extent, index)
     return apply("min", apply("max", wrapped, 0), extent - 1)
+
+
+def _wide(index: Expr, of: DType) -> Expr:
+    """A subscript in a type that holds every extent."""
+    return apply("i64", index) if of.itemsize < 4 else index
 
 
 def _valid(index: Array, extent: int) -> Array:
@@ -63,7 +70,7 @@ class Gather(Op):
         _check_rows(self.x, self.indices, self.axis)
         i, j = grid(x.shape, "i"), grid(indices.shape, "j")
         before, after = i[: self.axis], i[self.axis + 1 :]
-        place = _place(indices[j], x.shape[self.axis])
+        place = _place(indices[j], x.shape[self.axis], indices.dtype)
         return comp((*before, *j, *after), x[(*before, place, *after)])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -88,7 +95,7 @@ class GatherElements(Op):
             raise ShapeError(f"axis {self.axis} of {x.type}")
         _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
-        place = _place(indices[i], x.shape[self.axis])
+        place = _place(indices[i], x.shape[self.axis], indices.dtype)
         return comp(i, x[tuple(place if d == self.axis else a for d, a in enumerate(i))])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -120,7 +127,7 @@ class GatherNd(Op):
         _check_rows(self.x, self.indices, *range(self.batch, self.batch + width))
         j = grid(indices.shape[:-1], "j")
         rest = grid(x.shape[self.batch + width :], "r")
-        places = [_place(indices[(*j, k)], x.shape[self.batch + k]) for k in range(width)]
+        places = [_place(indices[(*j, k)], x.shape[self.batch + k], indices.dtype) for k in range(width)]
         return comp((*j, *rest), x[(*j[: self.batch], *places, *rest)])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -198,7 +205,7 @@ class ScatterNd(Op):
         if updates.shape != (*indices.shape[:-1], *x.shape[width:]):
             raise ShapeError(f"updates {updates.type} for {x.type} at {indices.type}")
         j, rest = grid(indices.shape[:-1], "j"), grid(x.shape[width:], "r")
-        places = [_place(indices[(*j, k)], x.shape[k]) for k in range(width)]
+        places = [_place(indices[(*j, k)], x.shape[k], indices.dtype) for k in range(width)]
         return _scattered(x, (*places, *rest), (*j, *rest), updates[(*j, *rest)], self.reduce)
 
     def demands(self) -> Mapping[str, Demand]:
@@ -225,7 +232,7 @@ class ScatterElements(Op):
             raise ShapeError(f"updates {updates.type} at {indices.type} along axis {self.axis} of {x.type}")
         _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
-        place = _place(indices[i], x.shape[self.axis])
+        place = _place(indices[i], x.shape[self.axis], indices.dtype)
         index = tuple(place if d == self.axis else a for d, a in enumerate(i))
         return _scattered(x, index, i, updates[i], self.reduce)
 

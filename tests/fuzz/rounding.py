@@ -104,7 +104,8 @@ def wrong(got: Array, want: Spread) -> Array:
     if want.value.dtype.kind == "f":
         info = np.finfo(want.value.dtype)
         least = 4.0 * float(info.smallest_subnormal)
-        return ~((apart <= SPREADS * want.most + np.where(want.most > 0, least, 0.0)) | np.isinf(want.most))
+        small = np.abs(want.value.astype(np.float64)) < float(info.smallest_normal)  # what underflows loses digits
+        return ~((apart <= SPREADS * want.most + np.where((want.most > 0) | small, least, 0.0)) | np.isinf(want.most))
     return (apart > 0) & (want.most == 0)
 
 

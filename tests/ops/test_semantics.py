@@ -247,3 +247,15 @@ def test_sums_of_integers_wrap() -> None:
     ]
     assert run(e.Neg(x(1, dtype=i8)), [-128]).tolist() == [-128]
     assert run(e.Cast(x(2, dtype=i32), u8), [-1, 257]).tolist() == [255, 1]
+
+
+def test_subscripts_of_narrow_types_reach_every_row() -> None:
+    """What is computed with them, minus one as the last row, is wider than they are."""
+    rows, at = np.arange(300, dtype=np.float32), np.array([-1, 5, -128, 127], np.int8)
+    data, places, pairs = x(300, dtype=f32), x(4, dtype=i8, name="b"), x(4, 1, dtype=i8, name="b")
+    for op, given in (
+        (index.Gather(data, places, axis=0), at),
+        (index.GatherElements(data, places, axis=0), at),
+        (index.GatherNd(data, pairs), at[:, None]),
+    ):
+        assert run(op, rows, given).tolist() == rows[at].tolist()
