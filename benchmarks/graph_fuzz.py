@@ -74,6 +74,7 @@ class Totals:
     operators: Counter[str] = field(default_factory=Counter[str])
     refusals: Counter[str] = field(default_factory=Counter[str])
     oracle: Counter[str] = field(default_factory=Counter[str])
+    explained: Counter[str] = field(default_factory=Counter[str])
     absent: Counter[str] = field(default_factory=Counter[str])
     compared: int = 0
     undecided: int = 0
@@ -91,6 +92,8 @@ class Totals:
         for v in verdicts:
             self.what[v.what] += 1
             self.compared, self.undecided = self.compared + v.compared, self.undecided + v.undecided
+            if v.what == "same" and v.kind:
+                self.explained[v.kind] += 1
             if v.what == "refused":
                 self.refusals[v.kind] += 1
             elif v.what == "fault":
@@ -117,6 +120,7 @@ class Totals:
             "compiled": self.by_tools,
             "kinds": self.kinds,
             "refusals": self.refusals,
+            "explained": self.explained,
             "onnxruntime": self.oracle,
             "onnxruntime-absent": self.absent,
             "elements": {"compared": self.compared, "undecided": self.undecided},
@@ -259,6 +263,7 @@ def summary(totals: Totals, seconds: float) -> None:
         ("compiled by", totals.by_tools),
         ("programs", totals.kinds),
         ("refused by dlc with a message", totals.refusals),
+        ("differences from the reference that a rule explains", totals.explained),
         ("onnxruntime", totals.oracle),
     ):
         print(f"\n{title}")
