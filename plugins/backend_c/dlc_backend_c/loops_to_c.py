@@ -32,7 +32,7 @@ from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import is_index
 from dlc.types import DType, bool_, i64
-from dlc_backend_c import in_order, pairs, spelling
+from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 
 _ALIGN = 64
@@ -288,5 +288,5 @@ def function_text(program: Program, name: str, *, disjoint: bool = True) -> tupl
     arguments += [f"{spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.results]
     if scratch:
         arguments.append(f"unsigned char {pointer}scratch")
-    head = f"{in_order.mark(program)}{pairs.mark(program)}void {name}({', '.join(arguments) or 'void'})"
+    head = f"{in_order.mark(program)}{masks.mark(program)}void {name}({', '.join(arguments) or 'void'})"
     return "\n".join([head, "{", *writer.lines, "}", ""]), scratch

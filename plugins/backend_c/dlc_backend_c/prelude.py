@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.types import DTYPES, DType, f32, f64
-from dlc_backend_c import in_order, pairs
+from dlc_backend_c import in_order, masks
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -214,7 +214,7 @@ def whole_prelude(target: CTarget) -> str:
 def _sections(target: CTarget) -> Iterator[str]:
     if target.vector_bytes:
         yield _TILES
-    yield _HEAD + in_order.DEFINITION + pairs.DEFINITION
+    yield _HEAD + in_order.DEFINITION + masks.DEFINITION
     yield _F16
     yield _FROM_FLOAT
     for t, suffix in ((f32, "f"), (f64, "")):
