@@ -2,10 +2,12 @@
 
     r[i] = p[t[i]]  with p of one element   →   r[i] = p[0]
     r[i] = p[i] <= p[i]  of integers        →   r[i] = true
+    r[i] = p[i] >= 0     of unsigned ones   →   r[i] = true
     t[i] = f(i)     read by nothing else    →   (nothing)
 
 A subscript stays inside its dimension whatever the data is, so in a dimension of one element it is 0. Compilers warn of
-integers that are compared with themselves; of floats NaN decides.
+integers that are compared with themselves, and of those that no value of their type can fail or pass; of floats NaN
+decides.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from dlc.kernel.simplify import is_index
 
 _OF_ITSELF: Final = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False, "xor": False}
 """What a comparison of a value with itself gives."""
+_MIRRORED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+"""The comparison with its operands exchanged."""
 
 
 def only_needed(kernel: Kernel) -> Kernel:
@@ -44,15 +48,33 @@ def only_needed(kernel: Kernel) -> Kernel:
 
 
 def _decided(nest: Nest, kernel: Kernel) -> Nest:
-    """The nest with comparisons of a value with itself decided."""
+    """The nest with comparisons decided that a value makes with itself, or with the least or largest of its type."""
     found: dict[Expr, Expr] = {}
     for e in nest.exprs():
         for x in walk(e):
-            match x:
-                case Apply(fn, (a, b)) if fn in _OF_ITSELF and a == b:
-                    dtype = kernel.dtype_of(a)
-                    if dtype is not None and not dtype.is_float:
-                        found[x] = Const(_OF_ITSELF[fn])
-                case _:
-                    pass
+            if isinstance(x, Apply) and x.fn in _OF_ITSELF:
+                value = _outcome(x, kernel)
+                if value is not None:
+                    found[x] = Const(value)
     return nest.map(lambda e: substitute(e, found)) if found else nest
+
+
+def _outcome(comparison: Apply, kernel: Kernel) -> bool | None:
+    fn, (a, b) = comparison.fn, comparison.args
+    if isinstance(a, Const) and fn in _MIRRORED:
+        fn, a, b = _MIRRORED[fn], b, a
+    dtype = kernel.dtype_of(a)
+    if dtype is None or dtype.is_float:
+        return None
+    if a == b:
+        return _OF_ITSELF[fn]
+    if not isinstance(b, Const) or isinstance(a, Const):
+        return None
+    least, largest = dtype.limits
+    match fn:
+        case "lt" | "ge" if b.value <= least:
+            return fn == "ge"
+        case "gt" | "le" if b.value >= largest:
+            return fn == "le"
+        case _:
+            return None
