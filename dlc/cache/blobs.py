@@ -49,6 +49,13 @@ class Blobs:
         """Whether a file is there."""
         return self.path(digest).is_file()
 
+    def size(self, digest: str) -> int:
+        """Bytes of the file; 0 if there is none."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def read(self, digest: str) -> bytes | None:
         """The verified payload, None if absent."""
         fd = self._open(digest)

@@ -6,7 +6,6 @@ objects   by content digest    the bytes themselves, stored once however many re
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from dlc.cache.counts import Counts, merge_counts
-from dlc.cache.envelope import Damaged
+from dlc.cache.envelope import HEADER_SIZE, Damaged
 from dlc.cache.files import file_digest, remember_file
+from dlc.cache.holdings import Holdings
 from dlc.cache.key import Key
 from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
@@ -25,7 +25,7 @@ from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
-from dlc.hashing import content_sha256, file_sha256
+from dlc.hashing import content_sha256, content_size, file_sha256
 
 Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 Payload: TypeAlias = bytes | memoryview | Path
@@ -38,14 +38,16 @@ class Cache:
     """Results of steps in a `Store`. Threads may share one.
 
     Modes: `rw`; `ro` writes nothing; `off` neither reads nor writes; `require` turns a miss into DlcError (exit 7);
-    `refresh` rebuilds and overwrites everything. `size_limit` is in bytes and kept by evicting at `close`.
+    `refresh` rebuilds and overwrites everything. `size_limit` is in bytes and kept by evicting at `close`, where the
+    entries that this cache looked up or saved stay; a result that would take these over the limit is refused.
     """
 
     def __init__(self, store: Store, mode: Mode, *, size_limit: int | None = None) -> None:
         self.store = store
         self.mode: Mode = mode
         self._size_limit = size_limit
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the four below
+        self._holdings = Holdings(size_limit)
         self._counts = Counts()
         self._saved = Counts()  # the part of them that the store has
         self._flights: dict[str, tuple[threading.Lock, int]] = {}  # lock and number of threads, by key digest
@@ -53,7 +55,7 @@ class Cache:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """What the user should be told about the store, each thing once."""
-        return tuple(self.store.warnings)
+        return (*self.store.warnings, *self._holdings.warnings)
 
     def __enter__(self) -> Cache:
         return self
@@ -84,6 +86,9 @@ class Cache:
         if self.mode == "off":
             return None
         record = None if self.mode == "refresh" else self._record(key)
+        if record is not None:
+            # Held before it is asked for: who evicts meanwhile leaves it.
+            self._hold(key.digest, *(digest for _, digest in record.outputs))
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
@@ -122,31 +127,47 @@ class Cache:
     def save(self, key: Key, outputs: Mapping[str, Payload], meta: Mapping[str, str]) -> Record:
         """File the outputs of a step (bytes, or the path of a file) and the record that names them.
 
-        `meta["ms"]` is how long the step took. In `ro`, `off` and `require` nothing is stored. Returns the record.
+        `meta["ms"]` is how long the step took. In `ro`, `off` and `require` nothing is stored, nor is a result
+        beyond the size limit. Returns the record.
         """
-        writes, again = self.mode in ("rw", "refresh"), self.mode == "refresh"
-        digests: list[tuple[str, str]] = []
-        for name, payload in outputs.items():
+        named = {name: (content_sha256(payload), payload) for name, payload in outputs.items()}
+        record = Record(key.text, tuple((name, digest) for name, (digest, _) in named.items()), tuple(meta.items()))
+        text = record.to_bytes()
+        if self.mode not in ("rw", "refresh") or not self._admitted(key, len(text), dict(named.values())):
+            return record
+        for digest, payload in named.values():
             if isinstance(payload, Path):
-                digest = self.store.put_file(payload, replace=again) if writes else content_sha256(payload)
-                size = payload.stat().st_size
+                self.store.put_file(payload, replace=self.mode == "refresh")
             else:
-                digest, size = hashlib.sha256(payload).hexdigest(), len(payload)
-                if writes:
-                    self.store.put(digest, payload, replace=again)
-            digests.append((name, digest))
-            self._count(Counts(bytes_written=size if writes else 0))
-        record = Record(key.text, tuple(digests), tuple(meta.items()))
-        if writes:
-            # Last: whoever finds the record finds its objects.
-            self.store.put(key.digest, record.to_bytes(), "record")
+                self.store.put(digest, payload, replace=self.mode == "refresh")
+            self._count(Counts(bytes_written=content_size(payload)))
+        # Last: whoever finds the record finds its objects.
+        self.store.put(key.digest, text, "record")
         return record
+
+    def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:
+        """Whether a record of so many bytes and its objects fit the size limit; they are then held."""
+        sizes = {digest: HEADER_SIZE + content_size(payload) for digest, payload in payloads.items()}
+        sizes[key.digest] = HEADER_SIZE + record
+        with self._lock:
+            fits = self._holdings.admit(sizes, key.step_name, self.store)
+        if fits:
+            self.store.hold(tuple(sizes))
+        return fits
+
+    def _hold(self, *digests: str) -> None:
+        """Entries that this process uses are evicted neither by itself nor by others."""
+        with self._lock:
+            new = self._holdings.use(digests)
+        if new:
+            self.store.hold(new)
 
     def recall(self, digests: Sequence[str]) -> tuple[Record, ...] | None:
         """The records of steps that ran one after another, by digests of their keys; None unless all are there and the
         last one's outputs are. They count as hits only then."""
         found = [] if self.mode in ("off", "refresh") else [self.peek(digest) for digest in digests]
         known = tuple(record for record in found if record is not None)
+        self._hold(*digests, *(digest for record in known for _, digest in record.outputs))
         if not known or len(known) < len(digests) or not complete(self.store, known[-1]):
             return None
         self._count(Counts(hits=len(known), ms_saved=sum(record.milliseconds for record in known)))
@@ -207,7 +228,7 @@ class Cache:
             if self._size_limit is not None and self._counts.bytes_written:
                 # Down to 90 %, so that not every build has to evict.
                 if sum(entry.size for entry in self.store.entries()) > self._size_limit:
-                    self.trim(self._size_limit * 9 // 10)
+                    trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys())
                 else:
                     self.store.sweep()
         self.store.close()

@@ -2,6 +2,7 @@
 
     index-0/cache.db           records, statistics and objects up to 32 KiB (dlc.cache.safedisk, dlc.cache.rows)
     objects/, tmp/, corrupt/   large objects (dlc.cache.blobs)
+    running/                   what builds that are running use (dlc.cache.running)
 
 Trouble never stops a build. Each kind of it is told once in `warnings`, and the store steps down: from reading and
 writing to reading only (disk full, read-only medium, a lock that nobody releases), or to nothing at all.
@@ -21,6 +22,7 @@ from dlc.cache.blobs import Blobs
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
+from dlc.cache.running import Running
 from dlc.cache.store import Entry, write_atomically
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.diagnostics import Diagnostic
@@ -50,6 +52,7 @@ class LocalStore:
         self._blobs = Blobs(directory, touch_after)
         self._lock = threading.RLock()  # guards everything below; object files are read outside it
         self._used: dict[str, None] = {}  # rows read since the last flush
+        self._running = Running(directory)
         self._index = Index(directory, timeout)
         if problem := prepare(directory, readonly=readonly):
             self.warnings.append(problem)
@@ -76,6 +79,24 @@ class LocalStore:
         with self._guard(digest):
             return (table == "object" and self._blobs.has(digest)) or self._row(digest) is not None
         return False
+
+    def size(self, digest: str) -> int:
+        """See `Store.size`."""
+        if self.access == "off":
+            return 0
+        with self._guard(digest):
+            return self._blobs.size(digest) or len(self._row(digest) or b"")
+        return 0
+
+    def hold(self, digests: Sequence[str]) -> None:
+        """See `Store.hold`."""
+        if self.access == "rw":
+            with self._lock:
+                self._running.note(digests)
+
+    def held_elsewhere(self) -> Set[str]:
+        """See `Store.held_elsewhere`."""
+        return self._running.others() if self.access == "rw" else frozenset()
 
     def view(self, digest: str) -> memoryview | None:
         """See `Store.view`."""
@@ -211,6 +232,7 @@ class LocalStore:
         """See `Store.close`."""
         with self._lock:
             self._flush_uses()
+            self._running.close()
             self._index.disconnect()
 
     @contextmanager

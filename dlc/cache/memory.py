@@ -56,6 +56,17 @@ class MemoryStore:
         """See `Store.has`."""
         return self.kinds.get(digest) == table
 
+    def size(self, digest: str) -> int:
+        """See `Store.size`."""
+        return len(self.sealed.get(digest, b""))
+
+    def hold(self, digests: Sequence[str]) -> None:
+        """See `Store.hold`: there are no other processes."""
+
+    def held_elsewhere(self) -> Set[str]:
+        """See `Store.held_elsewhere`."""
+        return frozenset()
+
     def view(self, digest: str) -> memoryview | None:
         """See `Store.view`."""
         payload = self.get(digest)

@@ -51,6 +51,18 @@ class Store(Protocol):
         """Whether the entry is there, without verifying it."""
         ...
 
+    def size(self, digest: str) -> int:
+        """Bytes that an entry takes in the store, envelope included; 0 if it is absent."""
+        ...
+
+    def hold(self, digests: Sequence[str]) -> None:
+        """Note entries as used by this process until `close`, so that no other process evicts them."""
+        ...
+
+    def held_elsewhere(self) -> Set[str]:
+        """What other processes hold."""
+        ...
+
     def view(self, digest: str) -> memoryview | None:
         """Like `get` for an object, but a large one is verified as a stream and then memory-mapped."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from dlc.cache.counts import Counts
@@ -110,16 +110,20 @@ def verify(store: Store) -> Verification:
     return Verification(checked, size, tuple(bad), kept, dangling)
 
 
-def trim(store: Store, max_bytes: int) -> Trimmed:
-    """Evict the least recently used entries until all take at most `max_bytes`. Statistics stay."""
+def trim(store: Store, max_bytes: int, keep: Set[str] = frozenset()) -> Trimmed:
+    """Evict the least recently used entries until all take at most `max_bytes`, or none is left that may go.
+
+    Statistics stay, and so do `keep` and what builds that are running in other processes use.
+    """
     store.sweep()
+    keep = keep | store.held_elsewhere()
     entries = sorted(store.entries(), key=lambda entry: entry.used)
     left = sum(entry.size for entry in entries)
     victims: list[Entry] = []
     for entry in entries:
         if left <= max_bytes:
             break
-        if entry.table != "stat":
+        if entry.table != "stat" and entry.digest not in keep:
             victims.append(entry)
             left -= entry.size
     return _removed(store, entries, victims)

@@ -1,6 +1,8 @@
 """What the session sees: modes, reasons of misses, counts, eviction. The same on every store."""
 
 import hashlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -198,6 +200,73 @@ def test_close_keeps_to_the_size_limit(tmp_path: Path) -> None:
     statistics = open_cache(tmp_path / "c", "ro").statistics()
     assert statistics.size <= 200_000
     assert statistics.objects == 3
+
+
+def test_a_build_never_evicts_what_it_uses(tmp_path: Path) -> None:
+    for number in range(4):
+        with open_cache(tmp_path / "c", "rw", size_limit=None) as cache:
+            cache.save(Key.of(step="s", n=str(number)), {"c": bytes([number]) * 50_000}, {})
+        time.sleep(0.02)
+    with open_cache(tmp_path / "c", "rw", size_limit=120_000) as cache:
+        assert cache.lookup(Key.of(step="s", n="0"))  # the oldest, and its use is not noted on the disk yet
+        cache.save(Key.of(step="s", n="new"), {"c": b"n" * 50_000}, {})
+    with open_cache(tmp_path / "c", "rw", size_limit=None) as cache:
+        assert [n for n in ("0", "1", "2", "3", "new") if cache.lookup(Key.of(step="s", n=n))] == ["0", "new"]
+        assert cache.warnings == ()
+
+
+def test_what_exceeds_the_limit_is_refused_with_the_numbers(opened: Open) -> None:
+    with opened("rw") as cache:
+        cache.save(Key.of(step="old"), {"c": b"o" * 30_000}, {})
+    store = opened("rw").store
+    cache = Cache(store, "rw", size_limit=100_000)
+    assert cache.lookup(Key.of(step="old"))
+    assert cache.save(Key.of(step="fits"), {"c": b"f" * 60_000}, {}).outputs
+    record = cache.save(Key.of(step="pack{x=1}"), {"c": b"p" * 50_000, "d": b"q" * 30_000}, {})
+    assert [name for name, _ in record.outputs] == ["c", "d"]
+    assert cache.lookup(Key.of(step="pack{x=1}")) is None
+    assert not any(store.has(digest) for _, digest in record.outputs)
+    cache.save(Key.of(step="small"), {"c": b"s"}, {})
+    (told,) = cache.warnings
+    cache.close()
+    assert told.code == "cache-limit" and told.severity == "warning"
+    text = "\n".join((told.message, *told.notes, told.help))
+    assert all(part in text for part in ("100,000", "80,", "pack", "cache.size", "MiB"))
+    with opened("rw") as cache:
+        assert all(cache.lookup(Key.of(step=step)) for step in ("old", "fits", "small"))
+
+
+@pytest.mark.parametrize("kind", ["saves", "looks up"])
+def test_trimming_leaves_what_a_running_build_of_another_process_uses(tmp_path: Path, kind: str) -> None:
+    with open_cache(tmp_path / "c", "rw") as cache:
+        for name in ("used", "idle"):
+            cache.save(Key.of(step=name), {"c": name.encode() * 20_000, "small": name.encode()}, {})
+    script = """
+import sys
+from pathlib import Path
+from dlc.cache import Key, open_cache
+cache = open_cache(Path(sys.argv[1]), "rw")
+if sys.argv[2] == "saves":
+    cache.save(Key.of(step="used"), {"c": b"used" * 20_000, "small": b"used"}, {})
+else:
+    assert cache.lookup(Key.of(step="used"))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "c"), kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as build:
+        assert build.stdout is not None and build.stdout.readline() == "ready\n"
+        with open_cache(tmp_path / "c", "rw") as cache:
+            cache.trim(0)
+            assert cache.statistics().records == 1
+            record = cache.lookup(Key.of(step="used"))
+            assert record and cache.read(record.output("c")) == b"used" * 20_000
+            assert cache.read(record.output("small")) == b"used"
+        build.kill()  # its note is left over
+    with open_cache(tmp_path / "c", "rw") as cache:
+        cache.trim(0)
+        assert cache.statistics().records == 0
+    assert list((tmp_path / "c" / "running").iterdir()) == []
 
 
 def test_clear_leaves_nothing(opened: Open) -> None:
