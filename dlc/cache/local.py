@@ -219,6 +219,7 @@ class LocalStore:
         if self.access == "rw":
             with self._guard(writing=True):
                 self._blobs.sweep()
+                self._running.others()  # which removes the notes of processes that have ended
 
     def clear(self) -> None:
         """See `Store.clear`."""

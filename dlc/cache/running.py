@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ FOLDER: Final = "running"
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _NAME: Final = 32
 """Bytes of a digest."""
+_STALE: Final = 3600.0
+"""Seconds; a note without a lock is locked and gets its name within far less."""
 
 
 class Running:
@@ -79,7 +82,7 @@ def _used(path: Path) -> set[str]:
         except BlockingIOError:
             pass
         else:
-            if not path.name.startswith("."):
+            if not path.name.startswith(".") or time.time() - os.fstat(file).st_mtime > _STALE:
                 path.unlink()
             return set()
         size = os.fstat(file).st_size // _NAME * _NAME
