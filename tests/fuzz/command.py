@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,11 +18,18 @@ from dlc.loading import load
 from tests.fuzz.build import Program
 from tests.fuzz.case import Case
 from tests.fuzz.model import Array
-from tests.fuzz.rounding import Spread, wrong
+from tests.fuzz.rounding import Spread
 
 
-def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
-    """What differs when the commands do what the case says; "" where nothing does."""
+def commanded(
+    program: Program,
+    wanted: Mapping[str, Spread],
+    compare: Callable[[Mapping[str, Array]], tuple[list[str], object]],
+) -> str:
+    """What differs when the commands do what the case says; "" where nothing does.
+
+    `compare` gives the names of the outputs that differ from the reference's, first.
+    """
     with TemporaryDirectory(prefix="fuzz-") as folder:
         place = Path(folder)
         (place / "model.onnx").write_bytes(program.case.model.bytes)
@@ -38,7 +45,7 @@ def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
         except DlcError as problem:
             finite = all(np.isfinite(s.value).all() for s in wanted.values() if s.value.dtype.kind == "f")
             return "" if program.case.kind == "train" and not finite else f"the program refuses: {problem}"
-        bad = [name for name, value in got.items() if name in wanted and wrong(value, wanted[name]).any()]
+        bad, _ = compare(got)
         return f"{', '.join(bad)} differ" if bad else ""
 
 

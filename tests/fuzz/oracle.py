@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 from dlc.graph import Graph, evaluate
 from tests.frontend_onnx.building import parse, runtime
 from tests.fuzz.model import Array, Model, Node
-from tests.fuzz.rounding import spreads, wrong
+from tests.fuzz.rounding import leaves_range, spreads, wrong
 
 Values = Mapping[str, Array]
 
@@ -67,6 +68,30 @@ def _single(node: Node, values: Values, wanted: Values) -> bool:
     return wanted[node.outputs[0]].dtype == np.float64 and _nearly(1e-5, 1e-5)(node, values, wanted)
 
 
+def _logistic(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a logistic function of onnxruntime's own operands is exact to an absolute error."""
+    del wanted
+    with np.errstate(over="ignore"):
+        exact = 1.0 / (1.0 + np.exp(-values[node.inputs[0]].astype(np.float64)))
+    return np.allclose(values[node.outputs[0]], exact, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+def _wraps(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether the factors of integers are too many for their type."""
+    x, of = values[node.inputs[0]], wanted[node.outputs[0]]
+    return x.dtype.kind in "iu" and math.prod(max(abs(int(v)), 1) for v in x.reshape(-1)) > np.iinfo(of.dtype).max
+
+
+def _may_leave_range(node: Node, values: Values, wanted: Values) -> bool:
+    del wanted
+    return leaves_range(values[node.inputs[0]])
+
+
+def _of_nothing(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether results have elements although operands have none."""
+    return wanted[node.outputs[0]].size > 0 and any(not values[n].size for n in node.inputs[:2] if n in values)
+
+
 def _empty(node: Node, values: Values, wanted: Values) -> bool:
     del wanted
     return any(not values[n].size for n in node.inputs[:1] if n in values)
@@ -115,12 +140,18 @@ RULES: Final = (
         _not_finite,
     ),
     # Of f32 it is a rational function on [-18, 18], exact to an absolute error of a few 2^-24, not a relative one.
-    Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid", "If"), _nearly(1e-6, 1e-6)),
+    Rule("onnxruntime's logistic function has a small absolute error", ("If",), _nearly(1e-6, 1e-6)),
+    Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid",), _logistic),
+    # log(1 + e^x), where 1 + e^x is rounded.
+    Rule("onnxruntime's Softplus of f64 has a small absolute error", ("Softplus",), _nearly(5e-16, 1e-15)),
+    Rule("products of integers that overflow: onnxruntime's are the largest number", ("ReduceProd",), _wraps),
+    Rule("products that leave the range in one order and not in another", ("ReduceProd",), _may_leave_range),
+    Rule("sums of no products: undefined in onnxruntime, 0 here", ("MatMulInteger", "QLinearMatMul"), _of_nothing),
     Rule("the same in a loop", ("Loop",), _nearly(1e-5, 1e-4)),
     # e^13 is infinite in f16, in which the reference takes every step; onnxruntime takes them in f32.
     Rule(
         "functions of f16 in several steps",
-        ("Sigmoid", "Softplus", "Mish", "HardSwish", "Erf", "Gelu", "LSTM", "GRU", "RNN"),
+        ("Sigmoid", "Softplus", "Mish", "HardSwish", "Erf", "Gelu", "LSTM", "GRU", "RNN", "Mod"),
         _half,
     ),
     Rule("onnxruntime's hyperbolic tangent loses digits of numbers that underflow", ("Tanh",), _nearly(1e-37, 1e-6)),
@@ -143,7 +174,11 @@ RULES: Final = (
     # out those of align_corners; it takes the whole number.
     Rule("onnxruntime takes a resized length to be whole", ("Resize",), _fraction),
     Rule("a weight of 0 times infinity or NaN in an interpolation: skipped here", ("Resize",), _not_finite),
-    Rule("the mean of nothing: undefined by ONNX, NaN here, 0 in onnxruntime", ("ReduceMean",), _empty),
+    Rule(
+        "the mean of nothing: undefined by ONNX, NaN here, 0 in onnxruntime",
+        ("ReduceMean", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+        _empty,
+    ),
 )
 
 

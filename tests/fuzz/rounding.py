@@ -6,6 +6,9 @@ A stable algorithm gives the exact result of slightly wrong operands, so what an
 multiply-add or another library function may make of a result lies among what these perturbations make of it. Ops that
 only choose, move, compare or count round nothing and perturb nothing: results of such ops alone have to be equal. Where
 a perturbation flips a choice, as an argmax between near ties, the element and what follows from it are undecided.
+
+The sign of a zero that a minimum or maximum gives is open (IEEE 754 leaves it so, numpy's depends on its vectors): it
+is drawn, so that 1/max(x, 0) is undecided where x is -0.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.graph import toposort
 from dlc.graph.op import as_result
 from dlc.kernel.evaluate import Functions, run_kernel
-from dlc.kernel.expr import Apply, Expr
+from dlc.kernel.expr import Apply, Expr, walk
 from dlc.kernel.nest import Kernel
 from dlc.kernel.scalar import SCALARS
 from tests.fuzz.model import Array
@@ -118,23 +121,36 @@ class _Perturbation:
 
     def value(self, op: Op, args: Sequence[Any]) -> Any:
         if not rounds(op):
-            return op.evaluate(*args)
+            got: Any = op.evaluate(*args)
+            return self.either_zero(got) if _picks(op) else got
         moved = [self.moved(a) for a in args]
         if op.expansion is not None:
             known = dict(zip(op.operands, moved, strict=True))
             return evaluate_ops((op.expansion,), known, self.value)[0]
         if len(op.types) > 1 or (not isinstance(op, Call) and _costly(op)):
-            got: Any = op.evaluate(*moved)
+            got = op.evaluate(*moved)
             return tuple(self.moved(g) for g in got) if len(op.types) > 1 else self.moved(got)
         found = tuple(map(self.moved, run_kernel(op.kernel, moved, self.functions)))
         return found if len(op.types) > 1 else found[0]
 
     @cached_property
     def functions(self) -> Functions:
-        return {name: s.numpy if name in EXACT else self._around(s.numpy) for name, s in SCALARS.items()}
+        exact = {name: self._picking(s.numpy) if name in _PICKING else s.numpy for name, s in SCALARS.items()}
+        return {name: f if name in EXACT else self._around(f) for name, f in exact.items()}
 
     def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: self.moved(function(*args))
+
+    def _picking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: self.either_zero(function(*args))
+
+    def either_zero(self, x: Any) -> Any:
+        """Floats with a sign drawn for every zero; all else as it is."""
+        array: Array = np.asarray(x)
+        if isinstance(x, tuple) or array.dtype.kind != "f" or array.all():
+            return x  # pyright: ignore[reportUnknownVariableType]
+        signs = self.rng.choice((-1.0, 1.0), array.shape)
+        return np.where(array == 0, np.copysign(array, signs), array)
 
     def moved(self, x: Any) -> Any:
         """Elements a few units off; integers, truth values and tuples of results as they are."""
@@ -155,7 +171,24 @@ def _costly(op: Op) -> bool:
     return any(n.reduce in ("add", "mul") for n in op.kernel.nests)
 
 
+_PICKING: Final = frozenset(("min", "max"))
+_PICKS: dict[str, bool] = {}
 _ROUNDS: dict[str, bool] = {}
+
+
+def _picks(op: Op) -> bool:
+    """Whether an op gives one of several floats, of which two may be zeros of different signs."""
+    if isinstance(op, (Input, Item)) or not op.operands:
+        return False
+    if op.digest not in _PICKS:
+        if op.expansion is not None:
+            parts = [p for p in toposort((op.expansion,), dict.fromkeys(op.operands)) if p not in op.operands]
+            _PICKS[op.digest] = any(map(_picks, parts))
+        else:
+            found = (e for n in op.kernel.nests for e in n.exprs() for e in walk(e))
+            calls = any(isinstance(e, Apply) and e.fn in _PICKING for e in found)
+            _PICKS[op.digest] = calls or any(n.reduce in _PICKING for n in op.kernel.nests)
+    return _PICKS[op.digest]
 
 
 def rounds(op: Op) -> bool:
@@ -202,4 +235,13 @@ def _expr_rounds(e: Expr, kernel: Kernel) -> bool:
     return found is None or found.is_float
 
 
-__all__ = ["Spread", "rounds", "spreads", "wrong"]
+def leaves_range(factors: Array) -> bool:
+    """Whether a product of floats may overflow or underflow in some order of its factors."""
+    if factors.dtype.kind != "f":
+        return False
+    exponents = np.frexp(factors.astype(np.float64))[1]
+    info = np.finfo(factors.dtype)
+    return bool(exponents[exponents > 0].sum() > info.maxexp or exponents[exponents < 0].sum() < info.minexp)
+
+
+__all__ = ["Spread", "leaves_range", "rounds", "spreads", "wrong"]
