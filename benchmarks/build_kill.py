@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dlc.cache import Cache, LocalStore
 from dlc.cli.frame import run
-from dlc.plugins import load_registry
+from dlc.plugins.discovery import load_registry
 from tests.session.building import ROOT, SMALL, Layer, contents, conv_net, save
 
 TARGETS = ("c{lib=none}", "c{flags=-O0}", "c{flags=-O0 lib=static weights=text}")
@@ -102,7 +102,13 @@ def prepare(here: Field, processes: int) -> None:
     for table in load_registry().tables.values():
         for entry in table.values():
             entry.load()
-    for module in ("dlc.codec", "dlc.driver", "dlc.cli.build", "dlc_backend_c.emit", "dlc_backend_c.build"):
+    for module in (
+        "dlc.driver.codec",
+        "dlc.driver.build",
+        "dlc.cli.commands.build",
+        "dlc_backend_c.emit",
+        "dlc_backend_c.build",
+    ):
         import_module(module)
     save(conv_net(SMALL), here.place / "m0" / "net.onnx")
     save(conv_net((Layer(5, 2, 1),), seed=3), here.place / "m1" / "net.onnx")

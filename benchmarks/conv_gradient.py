@@ -25,23 +25,23 @@ from dlc_backend_c.runtime import Model
 from dlc_backend_c.target import target_for
 
 from benchmarks.kernels import peak, timed
+from dlc.api.source import Source
+from dlc.base.types import Type, f32
 from dlc.cache import open_cache
-from dlc.codec import Context
-from dlc.config import default_config
-from dlc.driver import compile_source
+from dlc.config.config import default_config
+from dlc.driver.build import compile_source
+from dlc.driver.codec import Context
+from dlc.driver.pipeline import resolve
+from dlc.driver.session import Session
+from dlc.driver.state_text import op_classes
 from dlc.graph import Graph, Input, Op
 from dlc.graph.text import print_graph
-from dlc.install import install
-from dlc.interfaces import Source
-from dlc.manifest import with_manifest
 from dlc.ops.linear import Conv, ConvTranspose, MatMul
 from dlc.ops.shape import Transpose
-from dlc.plugins import load_registry
-from dlc.recipe import resolve
-from dlc.session import Session
+from dlc.plugins.discovery import load_registry
+from dlc.runtime.install import install
+from dlc.runtime.manifest import with_manifest
 from dlc.spec import Spec
-from dlc.state_text import op_classes
-from dlc.types import Type, f32
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LIMIT = 1.5

@@ -18,14 +18,14 @@ from typing import Any
 import onnx
 from dlc_frontend_onnx.frontend import Onnx
 
-from dlc.builtin import dlc_passes
-from dlc.diagnostics import DlcError
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError
+from dlc.base.report import Report
 from dlc.graph import Graph
-from dlc.interfaces import Source
-from dlc.passes.constants import compute_ops
+from dlc.graph.constants import compute_ops
 from dlc.passes.presets import PIPELINES
 from dlc.passes.views import is_view
-from dlc.report import Report
+from dlc.plugins.builtin import dlc_passes
 from dlc.spec import Spec
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

@@ -28,19 +28,19 @@ from dlc_backend_c.runtime import Model
 from dlc_backend_c.target import target_for
 
 from benchmarks.kernels import peak, timed
+from dlc.api.plan import Plan
+from dlc.api.source import Source
 from dlc.cache import open_cache
-from dlc.codec import Context
-from dlc.config import default_config
-from dlc.driver import compile_source
-from dlc.install import install
-from dlc.interfaces import Source
-from dlc.manifest import with_manifest
-from dlc.plan import Plan
-from dlc.plugins import load_registry
-from dlc.recipe import resolve
-from dlc.session import Session
+from dlc.config.config import default_config
+from dlc.driver.build import compile_source
+from dlc.driver.codec import Context
+from dlc.driver.pipeline import resolve
+from dlc.driver.session import Session
+from dlc.driver.state_text import op_classes
+from dlc.plugins.discovery import load_registry
+from dlc.runtime.install import install
+from dlc.runtime.manifest import with_manifest
 from dlc.spec import Spec
-from dlc.state_text import op_classes
 from tests.backend_c.harness import Compiled, samples
 from tests.models.zoo import LIGHT, bert, gpt, light, mobilenet_v2
 

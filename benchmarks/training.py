@@ -36,8 +36,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import dlc
-from dlc.training.interface import TrainingProgram
-from dlc.types import Array
+from dlc.api.training_program import TrainingProgram
+from dlc.base.types import Array
 from tests.training.agreement import WEIGHTS, relative
 from tests.training.torch_networks import NETWORKS, Network, torch_step
 

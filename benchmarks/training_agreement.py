@@ -32,7 +32,7 @@ from dlc_frontend_onnx.frontend import Onnx
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from dlc import Report, Source
-from dlc.training.step import initial_values
+from dlc.training.step.step import initial_values
 from tests.models.building import Bench
 from tests.training.agreement import Agreement, InPlace, Interpreted, Learner, Trained, compare
 from tests.training.nets import step_of

@@ -6,38 +6,34 @@ Names are resolved on first use, because importing numpy and the graph costs mor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from dlc.version import __version__
+
 if TYPE_CHECKING:
-    from dlc.backend import Backend
-    from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
-    from dlc.frontend import Frontend
-    from dlc.graph import Graph, Op, make_graph
-    from dlc.graph.gradient import gradients
-    from dlc.hookspecs import hookimpl
-    from dlc.interfaces import (
+    from dlc.api.artifact import (
         Artifact,
         Description,
         Job,
-        Level,
-        Port,
-        Program,
-        Reason,
-        Region,
-        Signature,
-        Source,
-        StepDone,
         Workshop,
     )
-    from dlc.lazy import Lazy
-    from dlc.loading import load
-    from dlc.passes.base import Pass
-    from dlc.passes.rules.rule import Rule, equation, rule
-    from dlc.plan import Plan
-    from dlc.program import ArrayProgram
-    from dlc.report import Report
+    from dlc.api.backend import Backend, Reason, Region
+    from dlc.api.frontend import Frontend
+    from dlc.api.passes import Pass
+    from dlc.api.plan import Plan
+    from dlc.api.program import Port, Program, Signature
+    from dlc.api.rules import Rule, equation, rule
+    from dlc.api.source import Source
+    from dlc.api.step_done import StepDone
+    from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+    from dlc.base.lazy import Lazy
+    from dlc.base.level import Level
+    from dlc.base.report import Report
+    from dlc.base.types import DType, Type
+    from dlc.graph import Graph, Op, make_graph
+    from dlc.graph.gradient import gradients
+    from dlc.plugins.hookspecs import hookimpl
+    from dlc.runtime.array_program import ArrayProgram
+    from dlc.runtime.loading import load
     from dlc.spec import Bytes, Configurable, Spec, option
-    from dlc.types import DType, Type
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ArrayProgram",
@@ -83,45 +79,45 @@ __all__ = [
 ]
 
 _EXPORTS = {
-    "ArrayProgram": "dlc.program:ArrayProgram",
-    "Artifact": "dlc.interfaces:Artifact",
-    "Backend": "dlc.backend:Backend",
+    "ArrayProgram": "dlc.runtime.array_program:ArrayProgram",
+    "Artifact": "dlc.api.artifact:Artifact",
+    "Backend": "dlc.api.backend:Backend",
     "Bytes": "dlc.spec:Bytes",
     "Configurable": "dlc.spec:Configurable",
-    "DType": "dlc.types:DType",
-    "Description": "dlc.interfaces:Description",
-    "Diagnostic": "dlc.diagnostics:Diagnostic",
-    "DlcError": "dlc.diagnostics:DlcError",
-    "ExitCode": "dlc.diagnostics:ExitCode",
-    "Frontend": "dlc.frontend:Frontend",
+    "DType": "dlc.base.types:DType",
+    "Description": "dlc.api.artifact:Description",
+    "Diagnostic": "dlc.base.diagnostics:Diagnostic",
+    "DlcError": "dlc.base.diagnostics:DlcError",
+    "ExitCode": "dlc.base.diagnostics:ExitCode",
+    "Frontend": "dlc.api.frontend:Frontend",
     "Graph": "dlc.graph:Graph",
-    "Job": "dlc.interfaces:Job",
-    "Lazy": "dlc.lazy:Lazy",
-    "Level": "dlc.interfaces:Level",
-    "Location": "dlc.diagnostics:Location",
+    "Job": "dlc.api.artifact:Job",
+    "Lazy": "dlc.base.lazy:Lazy",
+    "Level": "dlc.base.level:Level",
+    "Location": "dlc.base.diagnostics:Location",
     "Op": "dlc.graph:Op",
-    "Pass": "dlc.passes.base:Pass",
-    "Plan": "dlc.plan:Plan",
-    "Port": "dlc.interfaces:Port",
-    "Program": "dlc.interfaces:Program",
-    "Reason": "dlc.interfaces:Reason",
-    "Region": "dlc.interfaces:Region",
-    "Report": "dlc.report:Report",
-    "Rule": "dlc.passes.rules.rule:Rule",
-    "Signature": "dlc.interfaces:Signature",
-    "Source": "dlc.interfaces:Source",
+    "Pass": "dlc.api.passes:Pass",
+    "Plan": "dlc.api.plan:Plan",
+    "Port": "dlc.api.program:Port",
+    "Program": "dlc.api.program:Program",
+    "Reason": "dlc.api.backend:Reason",
+    "Region": "dlc.api.backend:Region",
+    "Report": "dlc.base.report:Report",
+    "Rule": "dlc.api.rules:Rule",
+    "Signature": "dlc.api.program:Signature",
+    "Source": "dlc.api.source:Source",
     "Spec": "dlc.spec:Spec",
-    "StepDone": "dlc.interfaces:StepDone",
-    "Type": "dlc.types:Type",
-    "Workshop": "dlc.interfaces:Workshop",
-    "equation": "dlc.passes.rules.rule:equation",
-    "error": "dlc.diagnostics:error",
+    "StepDone": "dlc.api.step_done:StepDone",
+    "Type": "dlc.base.types:Type",
+    "Workshop": "dlc.api.artifact:Workshop",
+    "equation": "dlc.api.rules:equation",
+    "error": "dlc.base.diagnostics:error",
     "gradients": "dlc.graph.gradient:gradients",
-    "hookimpl": "dlc.hookspecs:hookimpl",
-    "load": "dlc.loading:load",
+    "hookimpl": "dlc.plugins.hookspecs:hookimpl",
+    "load": "dlc.runtime.loading:load",
     "make_graph": "dlc.graph:make_graph",
     "option": "dlc.spec:option",
-    "rule": "dlc.passes.rules.rule:rule",
+    "rule": "dlc.api.rules:rule",
 }
 """Public name → "module:attribute"; extend it together with `__all__` and the imports for type checkers above."""
 

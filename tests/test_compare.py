@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlc.compare import Tolerance, compare
+from dlc.verify.compare import Tolerance, compare
 
 NEAR = Tolerance(1e-3, 1e-6)
 NAN, INF = float("nan"), float("inf")

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlc import Configurable, hookspecs
-from dlc.backend import Backend
-from dlc.frontend import Frontend
-from dlc.passes.base import Pass
-from dlc.plugins import KINDS, list_plugins, load_registry
-from dlc.registry import Entry, Kind, Registry
+from dlc import Configurable
+from dlc.api.backend import Backend
+from dlc.api.frontend import Frontend
+from dlc.api.passes import Pass
+from dlc.plugins import hookspecs
+from dlc.plugins.discovery import KINDS, list_plugins, load_registry
+from dlc.plugins.registry import Entry, Kind, Registry
 from dlc.spec import Spec
 
 OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c", "dlc-backend-s2train")
@@ -59,7 +60,7 @@ def test_nothing_that_comes_with_dlc_is_broken() -> None:
 
 
 def test_pipelines_lead_to_plans() -> None:
-    from dlc.passes.base import check_chain
+    from dlc.api.passes import check_chain
 
     found = registry()
     for entry in found.pipelines.values():

@@ -21,9 +21,9 @@ def modules_after(code: str) -> set[str]:
     "code",
     [
         "import dlc",
-        "import dlc.config_file, dlc.recipe",
-        "from dlc.plugins import list_plugins; list_plugins()",
-        "from dlc.plugins import load_registry\n"
+        "import dlc.config.file, dlc.driver.pipeline",
+        "from dlc.plugins.discovery import list_plugins; list_plugins()",
+        "from dlc.plugins.discovery import load_registry\n"
         "for e in load_registry(kinds=('passes', 'pipelines')).passes.values(): e.declaration()",
     ],
     ids=["import", "config", "plugins", "list passes"],

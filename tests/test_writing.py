@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlc import DlcError
-from dlc.writing import write_whole
+from dlc.files.writing import write_whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from dlc.cache.envelope import HEADER_SIZE, Damaged, Header, pack_header, unpack_header
 from dlc.cache.rows import HEX_NAME
 from dlc.cache.store import CHUNK, Entry
-from dlc.hashing import OwnedFile
+from dlc.files.hashing import OwnedFile
 
 _STALE_TEMPORARY = 3600.0  # seconds; writing one object takes far less
 _STALE_CORRUPT = 7 * 86400.0

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
 from dlc.cache.envelope import HEADER_SIZE, Damaged
 from dlc.cache.files import file_digest, remember_file
@@ -24,8 +25,7 @@ from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, error
-from dlc.hashing import content_sha256, content_size, file_sha256
+from dlc.files.hashing import content_sha256, content_size, file_sha256
 
 Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 Payload: TypeAlias = bytes | memoryview | Path

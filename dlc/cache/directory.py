@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "lustre", "beegfs", "gpfs", "fuse.sshfs"})
 _GENERATION = re.compile(r"index-(\d{1,6})")

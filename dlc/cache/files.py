@@ -16,7 +16,7 @@ from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key
 from dlc.cache.record import Record
 from dlc.cache.store import Store
-from dlc.hashing import file_sha256
+from dlc.files.hashing import file_sha256
 
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
 _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dlc.base.diagnostics import Diagnostic
 from dlc.cache.store import Store
-from dlc.diagnostics import Diagnostic
 
 
 @dataclass

@@ -18,15 +18,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from dlc.base.diagnostics import Diagnostic
 from dlc.cache.blobs import Blobs
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
 from dlc.cache.running import Running
-from dlc.cache.store import Entry, write_atomically
+from dlc.cache.store import Entry
 from dlc.cache.trouble import TROUBLE, classify, warning
-from dlc.diagnostics import Diagnostic
-from dlc.hashing import content_sha256
+from dlc.files.hashing import content_sha256
+from dlc.files.writing import write_atomically
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlc.base.diagnostics import Diagnostic
 from dlc.cache.envelope import Damaged, Table, seal, unseal
-from dlc.cache.store import Entry, write_atomically
-from dlc.diagnostics import Diagnostic
+from dlc.cache.store import Entry
+from dlc.files.writing import write_atomically
 
 
 @dataclass

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dlc.base.diagnostics import Diagnostic
 from dlc.cache.envelope import Table
-from dlc.diagnostics import Diagnostic
 
 CHUNK = 1 << 20  # bytes hashed or copied at a time
 
@@ -103,23 +101,3 @@ class Store(Protocol):
     def close(self) -> None:
         """Write what is pending and release the medium; the store may be used again afterwards."""
         ...
-
-
-def write_atomically(target: Path, chunks: Iterable[bytes | memoryview], *, durable: bool = False) -> None:
-    """Write `target` through a temporary file beside it, so that it is whole or as before. OSError as usual.
-
-    With `durable` that holds after a power cut, too: the content is on the medium before it takes the name. An
-    exception from `chunks` leaves `target` untouched as well."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}-", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp gives 0600; the file is the user's product, not a secret
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -8,9 +8,9 @@ import sqlite3
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from dlc.base.diagnostics import Diagnostic
 from dlc.cache.directory import unusable
 from dlc.cache.envelope import Damaged
-from dlc.diagnostics import Diagnostic
 
 Trouble: TypeAlias = Literal["corrupt", "full", "read-only", "locked", "unusable"]
 

@@ -14,12 +14,12 @@ from typer.completion import (
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dlc.base.diagnostics import did_you_mean, render
 from dlc.cli.help import dress
 from dlc.cli.table import COMMANDS, Command, first_screen
-from dlc.diagnostics import did_you_mean, render
 
 if TYPE_CHECKING:
-    from dlc.registry import Registry
+    from dlc.plugins.registry import Registry
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -57,7 +57,7 @@ class LazyGroup(TyperGroup):
 def load_command(row: Command) -> Any:
     """The click command of one row."""
     module, _, attribute = row.target.partition(":")
-    found: Any = getattr(import_module(module), attribute)
+    found: Any = getattr(import_module(f"dlc.cli.commands.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         function, found = found, _typer()
         found.command(row.name, context_settings=CONTEXT)(function)
@@ -98,7 +98,7 @@ def _root(
     """Compile models to plain C, with every step cached."""
     del install_completion, show_completion  # their callbacks have answered
     if version:
-        from dlc import __version__
+        from dlc.version import __version__
 
         typer.echo(f"dlc {__version__}")
         raise typer.Exit
@@ -109,7 +109,7 @@ def _root(
 
 def plugin_commands(registry: Registry) -> dict[str, dict[str, Any]]:
     """Commands that plugins add: plugin, with its package → name → command."""
-    from dlc.registry import failed_hook
+    from dlc.plugins.registry import failed_hook
 
     found: dict[str, dict[str, Any]] = {}
     for hook in registry.commands:
@@ -127,7 +127,7 @@ def plugin_commands(registry: Registry) -> dict[str, dict[str, Any]]:
 
 def _plugin_command(name: str) -> Any:
     """The command of a plugin, or None; of two plugins with one name the first."""
-    from dlc.plugins import load_registry
+    from dlc.plugins.discovery import load_registry
 
     found = plugin_commands(load_registry(kinds=()))
     return next((commands[name] for commands in found.values() if name in commands), None)

@@ -34,7 +34,7 @@ class Choice:
     train: str | None = None
     """Options of the training program to build; None: build the model itself."""
     min_offload: str | None = None
-    """How much of the model the target has to compute itself, as `dlc.offload` reads it."""
+    """How much of the model the target has to compute itself, as `dlc.driver.offload` reads it."""
 
     @property
     def by(self) -> tuple[str, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 
 if TYPE_CHECKING:
-    from dlc.config import Config
-    from dlc.registry import Kind
+    from dlc.config.config import Config
+    from dlc.plugins.registry import Kind
 
 
 def complete_targets(incomplete: str) -> list[str]:
@@ -39,13 +39,13 @@ def complete_pipelines(incomplete: str) -> list[str]:
 
 def complete_listings(incomplete: str) -> list[str]:
     """What `dlc list` lists."""
-    from dlc.listing import KINDS
+    from dlc.cli.listing import KINDS
 
     return _matching(incomplete, [*KINDS, *_names("frontends", _config())])
 
 
 def _names(kind: Kind, config: Config) -> Iterable[str]:
-    from dlc.plugins import load_registry
+    from dlc.plugins.discovery import load_registry
 
     try:
         return list(load_registry(config.disabled, kinds=(kind,)).tables[kind])
@@ -54,8 +54,8 @@ def _names(kind: Kind, config: Config) -> Iterable[str]:
 
 
 def _config() -> Config:
-    from dlc.config import default_config
-    from dlc.config_file import load_config
+    from dlc.config.config import default_config
+    from dlc.config.file import load_config
 
     try:
         return load_config(Path.cwd())

@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
-from dlc.owner import owner_of
-from dlc.session import StepFailed
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
+from dlc.driver.session import StepFailed
+from dlc.plugins.owner import owner_of
 
 if TYPE_CHECKING:
-    from dlc.plugins import Plugin
+    from dlc.plugins.discovery import Plugin
 
 
 def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
@@ -47,7 +47,7 @@ def _lines(told: Diagnostic) -> tuple[str, ...]:
 
 def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[str]) -> tuple[str, str]:
     """(name of the file that holds the traceback, or "" if it cannot be written; what to say of it)."""
-    from dlc import __version__
+    from dlc.version import __version__
 
     trace = "".join(traceback.format_exception(cause))
     shown = [escape(line) for line in trace.splitlines()]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dlc.base.diagnostics import quote
 from dlc.cli.terminal import columns, size
-from dlc.diagnostics import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dlc.api.program import Port
     from dlc.graph.graph import Graph
-    from dlc.interfaces import Port
 
 
 def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
     """(rows, table, data): inputs, outputs and constants; how often each op occurs; and all of it for programs."""
     from collections import Counter
 
+    from dlc.api.program import Port
     from dlc.graph.structure import Call, Constant, Input
-    from dlc.interfaces import Port
 
     constants = [op for op in graph.ops if isinstance(op, Constant)]
     weights = sum(op.type.nbytes for op in constants)

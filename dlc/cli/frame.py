@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
 from dlc.cli.terminal import Outcome, Terminal
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def run(arguments: Sequence[str]) -> int:
 
             return _print(first_screen())
         if list(arguments) == ["--version"]:
-            from dlc import __version__
+            from dlc.version import __version__
 
             return _print(f"dlc {__version__}")
         if 1 <= len(arguments) <= 2 and arguments[0] == "list" and not arguments[-1].startswith("-"):
@@ -111,7 +111,7 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
     # as a bare traceback.
     except (Exception, SystemExit) as bug:
         from dlc.cli.crash import crash
-        from dlc.owner import owner_of
+        from dlc.plugins.owner import owner_of
 
         # A command of a plugin may end the process as it likes, as completion does; code that dlc calls may not.
         if isinstance(bug, SystemExit) and not (_command_words(arguments) and owner_of(bug)):

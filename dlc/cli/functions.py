@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from dlc.api.function_names import IGNORED, LEARNING, FunctionName
+from dlc.base.diagnostics import escape
 from dlc.cli.terminal import size
-from dlc.diagnostics import escape
-from dlc.training.names import IGNORED, LEARNING, FunctionName
 
 if TYPE_CHECKING:
-    from dlc.session import StepResult
+    from dlc.driver.session import StepResult
 
 Steps = Sequence["StepResult[Any]"]
 _PARTS: Final = (

@@ -12,8 +12,8 @@ _WIDE = 100
 
 def list_outcome(terminal: Terminal, what: str) -> Outcome:
     """The listing of one kind of things; of "", an overview of all."""
-    from dlc.config_file import load_config
-    from dlc.listing import listing, overview
+    from dlc.cli.listing import listing, overview
+    from dlc.config.file import load_config
 
     config = load_config(Path.cwd())
     found = listing(what, config) if what else overview(config, terminal_width() or _WIDE)

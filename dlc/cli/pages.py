@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from inspect import cleandoc
 from typing import Any
 
+from dlc.base.diagnostics import ExitCode
 from dlc.cli.app import load_command
 from dlc.cli.help import EXAMPLES, OWN_PANEL, Flag, flags_of, panels, subcommands, usage
 from dlc.cli.table import COMMANDS, Command
-from dlc.diagnostics import ExitCode
 
 _HEAD = """\
 <!-- Written by `python -m dlc.cli.pages > docs/cli.md`; a test compares. Change the commands, not this file. -->

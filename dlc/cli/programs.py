@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.api.program import Program
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError, ExitCode, error, quote
+from dlc.base.types import Array
 from dlc.cli.choice import FLAGS, CacheFlags, Choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import DlcError, ExitCode, error, quote
-from dlc.feeds import random_feeds, read_feeds
-from dlc.interfaces import Program, Source
-from dlc.types import Array
+from dlc.runtime.feeds import random_feeds, read_feeds
 
 if TYPE_CHECKING:
-    from dlc.backend import Backend
+    from dlc.api.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ def program_file(space: Workspace, subject: str) -> tuple[Backend, Source] | Non
 def built_file(space: Workspace, subject: str, max_memory: int | None = None) -> tuple[Backend, Source] | None:
     """As `program_file`; of a directory that holds a program, the file that is the whole of it, if there is one."""
     path = Path(subject)
-    from dlc.loading import made_by
-    from dlc.manifest import read_manifest
+    from dlc.runtime.loading import made_by
+    from dlc.runtime.manifest import read_manifest
 
     if not path.is_dir():
         found = program_file(space, subject)
@@ -62,7 +63,7 @@ def open_program(
     terminal: Terminal, choice: Choice, cache: CacheFlags, max_memory: int | None = None
 ) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
-    from dlc.loading import load, made_by
+    from dlc.runtime.loading import load, made_by
 
     space = Workspace.open(terminal, cache)
     if Path(choice.model).is_dir() or program_file(space, choice.model):

@@ -10,10 +10,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from dlc.diagnostics import escape
+from dlc.base.diagnostics import escape
 
 if TYPE_CHECKING:
-    from dlc.session import Handle, Running, StepResult
+    from dlc.driver.session import Handle, Running, StepResult
 
 _SHOWN = 60
 """Characters of what runs."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dlc.base.diagnostics import DlcError
 from dlc.cli.choice import FLAGS, MANY, CacheFlags, Choice
-from dlc.diagnostics import DlcError
 
 if TYPE_CHECKING:
     from dlc.cli.terminal import Outcome, Terminal

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.base.diagnostics import DlcError, escape
 from dlc.cli.functions import training_lines
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.diagnostics import DlcError, escape
-from dlc.plugins import load_registry
+from dlc.plugins.discovery import load_registry
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key
     from dlc.cli.choice import Choice
     from dlc.cli.workspace import Prepared, Workspace
-    from dlc.config import Config
-    from dlc.driver import Build
-    from dlc.registry import Registry
-    from dlc.session import StepResult
+    from dlc.config.config import Config
+    from dlc.driver.build import Build
+    from dlc.driver.session import StepResult
+    from dlc.plugins.registry import Registry
 
 
 def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) -> Key:
     """The key of what the flags and the configuration ask for. OSError if the model cannot be read."""
-    from dlc.replay import request_key
+    from dlc.driver.replay import request_key
 
     model = Path(chosen.model)
     settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
@@ -36,10 +36,10 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) ->
 
 def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, directory: Path) -> Outcome | None:
     """Install what an earlier build of the same request made; None if there was none, or the cache lacks some of it."""
-    from dlc.install import Lost, install_stored
-    from dlc.interfaces import StepDone
-    from dlc.manifest import NAME
-    from dlc.replay import recall
+    from dlc.api.step_done import StepDone
+    from dlc.driver.replay import recall
+    from dlc.runtime.install import Lost, install_stored
+    from dlc.runtime.manifest import NAME
     from dlc.spec import Spec
 
     start = time.perf_counter()
@@ -78,8 +78,8 @@ def remember_build(
     space: Workspace, prepared: Prepared, chosen: Choice, cache: Cache, build: Build, directory: Path
 ) -> None:
     """Keep what `rebuild` needs. Nothing is kept while a plugin is broken, so that every build tells of it."""
-    from dlc.install import remember_installed
-    from dlc.replay import Circumstances, remember
+    from dlc.driver.replay import Circumstances, remember
+    from dlc.runtime.install import remember_installed
 
     source = prepared.source
     if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None:

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.cli.functions import by_function, headed
 from dlc.cli.terminal import columns
-from dlc.diagnostics import ExitCode, error, escape
 
 if TYPE_CHECKING:
-    from dlc.backend import Backend
+    from dlc.api.backend import Backend
+    from dlc.api.plan import Plan
+    from dlc.driver.pipeline import Recipe
+    from dlc.driver.session import StepResult
     from dlc.graph.graph import Graph
     from dlc.graph.structure import Call
     from dlc.kernel.nest import Kernel, Nest
-    from dlc.plan import Plan
-    from dlc.recipe import Recipe
-    from dlc.session import StepResult
 
 _NAMES = 3
 """Nodes that are named below a kernel."""
@@ -124,7 +124,7 @@ def check_stats(recipe: Recipe, stop_after: str) -> None:
 
 def tells_own(backend: Backend) -> bool:
     """Whether a target tells of its program itself."""
-    from dlc.backend import Backend
+    from dlc.api.backend import Backend
 
     return type(backend).stats is not Backend.stats
 
@@ -140,8 +140,8 @@ def told_stats(backend: Backend, steps: Sequence[StepResult[Any]]) -> tuple[str,
 
 def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
     """Of the last state that has kernels: what is written out."""
+    from dlc.api.plan import Plan, calls_of
     from dlc.graph.structure import Call
-    from dlc.plan import Plan, calls_of
 
     state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
     graph, calls = (state.graph, state.steps) if isinstance(state, Plan) else (state, calls_of(state))
@@ -163,14 +163,14 @@ def _kernel(graph: Graph, calls: Sequence[Call]) -> KernelStats:
 
 def _outputs(graph: Graph, call: Call) -> tuple[str, ...]:
     """Names of the outputs that a call computes."""
-    from dlc.plan import results_of
+    from dlc.api.plan import results_of
 
     results = {r.digest for r in results_of(call)}
     return tuple(n for n, o in zip(graph.names, graph.outputs, strict=True) if o.digest in results)
 
 
 def _nest(kernel: Kernel, nest: Nest) -> NestStats:
-    from dlc.kernel.count import iterations
+    from dlc.kernel.schedules.count import iterations
     from dlc.kernel.schedules.groups import is_product
 
     count = iterations(nest)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
 from dlc.cli.functions import spec_of
 from dlc.cli.terminal import columns, terminal_width
-from dlc.diagnostics import ExitCode, did_you_mean, error, escape
 
 if TYPE_CHECKING:
-    from dlc.recipe import Recipe
-    from dlc.session import StepResult
+    from dlc.driver.pipeline import Recipe
+    from dlc.driver.session import StepResult
 
 Steps = Sequence["StepResult[Any]"]
 _SPEC = 30
@@ -119,8 +119,8 @@ class Dump:
         changed = self.wanted == "changed" and step.handle.digest != before
         if step.handle.kind == "artifact" or not (changed or self.wanted in ("all", name)):
             return
-        from dlc.state_text import print_state
-        from dlc.writing import write_whole
+        from dlc.driver.state_text import print_state
+        from dlc.files.writing import write_whole
 
         title = f"{step.function}-{name}" if step.function else name
         path = self.directory / f"{len(steps) - 1:03}-{title}.dlc"

@@ -11,31 +11,31 @@ class Command:
     name: str
     summary: str
     target: str
-    """"module:attribute" of a function, or of a typer.Typer with subcommands."""
+    """"module:attribute" below `dlc.cli.commands`, of a function or of a typer.Typer with subcommands."""
     panel: str
     parts: tuple[str, ...] = ()
     """Names of subcommands."""
 
 
 COMMANDS = (
-    Command("build", "Compile a model: sources, header, weights and library.", "dlc.cli.build:build", "Compile"),
-    Command("run", "Run a program or model on files or random inputs; time it.", "dlc.cli.run:run", "Compile"),
-    Command("verify", "Compare a program's outputs with a reference.", "dlc.cli.verify:verify", "Compile"),
-    Command("train", "Train a program that was built with --train.", "dlc.cli.train:train", "Compile"),
-    Command("plan", "Plan a program's memory: peak, lower bound, a picture.", "dlc.cli.plan:plan", "Understand"),
-    Command("opt", "Run a pipeline on a graph in dlc's own text.", "dlc.cli.opt:opt", "Understand"),
-    Command("show", "Show a model, a program, or anything the cache holds.", "dlc.cli.show:show", "Understand"),
-    Command("list", "List passes, ops, frontends, backends or pipelines.", "dlc.cli.list:list_", "Understand"),
+    Command("build", "Compile a model: sources, header, weights and library.", "build:build", "Compile"),
+    Command("run", "Run a program or model on files or random inputs; time it.", "run:run", "Compile"),
+    Command("verify", "Compare a program's outputs with a reference.", "verify:verify", "Compile"),
+    Command("train", "Train a program that was built with --train.", "train:train", "Compile"),
+    Command("plan", "Plan a program's memory: peak, lower bound, a picture.", "plan:plan", "Understand"),
+    Command("opt", "Run a pipeline on a graph in dlc's own text.", "opt:opt", "Understand"),
+    Command("show", "Show a model, a program, or anything the cache holds.", "show:show", "Understand"),
+    Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
         "cache",
         "Look into the cache and tidy it up.",
-        "dlc.cli.cache:app",
+        "cache:app",
         "Maintain",
         ("stats", "why", "verify", "trim", "clear"),
     ),
-    Command("trust", "Let a directory's configuration say what is run.", "dlc.cli.trust:trust", "Maintain"),
-    Command("plugins", "List installed plugins and what became of them.", "dlc.cli.plugins:plugins", "Maintain"),
-    Command("doctor", "Check this machine: compilers, plugins, cache.", "dlc.cli.doctor:doctor", "Maintain"),
+    Command("trust", "Let a directory's configuration say what is run.", "trust:trust", "Maintain"),
+    Command("plugins", "List installed plugins and what became of them.", "plugins:plugins", "Maintain"),
+    Command("doctor", "Check this machine: compilers, plugins, cache.", "doctor:doctor", "Maintain"),
 )
 
 _OPTIONS = (

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlc.base.diagnostics import Diagnostic, ExitCode, render
 from dlc.cli.progress import Bar, Progress
-from dlc.diagnostics import Diagnostic, ExitCode, render
 
 _NARROW = 20
 """Characters that a wrapped column gets at least."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from dlc.diagnostics import DlcError, ExitCode, Location, error
-from dlc.training.checkpoint import SUFFIX
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.training.loop.checkpoint import SUFFIX
 
 
 def check_outputs(outputs: Mapping[str, Path | None], data: Sequence[str]) -> None:

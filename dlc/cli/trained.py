@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dlc.base.diagnostics import escape
 from dlc.cli.progress import Bar
 from dlc.cli.terminal import Terminal, json_number
-from dlc.diagnostics import escape
 
 if TYPE_CHECKING:
-    from dlc.training.loop import Course, Ending, Epoch, State
-    from dlc.training.run import Run
+    from dlc.training.loop.loop import Course, Ending, Epoch, State
+    from dlc.training.loop.run import Run
 
 
 class Shown:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from dlc.base.diagnostics import DlcError
 from dlc.cli.terminal import Terminal, is_interactive
-from dlc.diagnostics import DlcError
+from dlc.config.trust import is_trusted, trust
 from dlc.spec.configurable import UNTRUSTED
-from dlc.trust import is_trusted, trust
 
 if TYPE_CHECKING:
-    from dlc.config import Config
+    from dlc.config.config import Config
 
 
 def said_trusted(terminal: Terminal, config: Config, problem: DlcError) -> bool:

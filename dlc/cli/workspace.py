@@ -12,26 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc.api.artifact import Artifact
+from dlc.api.frontend import Frontend
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.cli.choice import CacheFlags, Choice
 from dlc.cli.progress import BuildProgress, Progress
 from dlc.cli.terminal import Terminal
 from dlc.cli.trusting import said_trusted
-from dlc.config import Config
-from dlc.config_file import load_config
-from dlc.diagnostics import DlcError, ExitCode, error
-from dlc.frontend import Frontend
-from dlc.interfaces import Artifact, Source
-from dlc.plugins import load_registry
-from dlc.recipe import Recipe, gradient_spec, resolve, resolve_steps
-from dlc.registry import Registry
+from dlc.config.config import Config
+from dlc.config.file import load_config
+from dlc.config.trust import is_trusted
+from dlc.driver.pipeline import Recipe, gradient_spec, resolve, resolve_steps
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec, parse_setting
-from dlc.trust import is_trusted
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
-    from dlc.driver import Build
+    from dlc.driver.build import Build
+    from dlc.driver.session import Running, Session, StepResult
     from dlc.graph.graph import Graph
-    from dlc.session import Running, Session, StepResult
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ class Workspace:
 
     def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[Running], None]) -> Session:
         """A session on a model in directory `root`."""
-        from dlc.codec import Context
-        from dlc.session import Session
-        from dlc.state_text import op_classes
+        from dlc.driver.codec import Context
+        from dlc.driver.session import Session
+        from dlc.driver.state_text import op_classes
 
         context = Context(lambda: op_classes(self.registry), root)
         observers = (self.registry.watcher(self.terminal.tell),)
@@ -124,7 +125,7 @@ class Workspace:
 
     def graph(self, choice: Choice, *, forward: bool = False) -> Graph:
         """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""
-        from dlc.report import Report
+        from dlc.base.report import Report
 
         source = self.source(choice.model)
         frontend, _ = self.reader(source, choice, forward=forward)
@@ -140,7 +141,7 @@ class Workspace:
 
         Nothing is cached: it is to be interpreted.
         """
-        from dlc.report import Report
+        from dlc.base.report import Report
 
         prepared, report = self.prepare(choice), Report()
         state: Any = prepared.frontend.graph(prepared.source, report)
@@ -198,9 +199,9 @@ class Workspace:
     ) -> Build:
         """Run a build with progress on the terminal, on a line of its own or that which the caller has."""
         if prepared.recipe.training:
-            from dlc.driver_training import compile_training as compile_any
+            from dlc.driver.build_training import compile_training as compile_any
         else:
-            from dlc.driver import compile_source as compile_any
+            from dlc.driver.build import compile_source as compile_any
 
         assert prepared.source.path is not None
         with nullcontext(progress) if progress else self.terminal.progress() as line:
@@ -223,7 +224,7 @@ class Workspace:
 
     def build_into(self, choice: Choice, directory: Path) -> None:
         """Build a model into a directory, for commands that only need the program."""
-        from dlc.install import install
+        from dlc.runtime.install import install
 
         prepared = self.prepare(choice)
         with self.cache() as cache:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dlc.diagnostics import did_you_mean
+from dlc.base.diagnostics import did_you_mean
+from dlc.base.lexer import MAX_DEPTH, Tokens
+from dlc.base.types import DTYPES, Type
 from dlc.graph.tensor import Tensor
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import read_type
-from dlc.lexer import MAX_DEPTH, Tokens
-from dlc.types import DTYPES, Type
 
 Lookup = Callable[[Type, str], Tensor | None]
 """Finds a constant that is not written out, by type and digest."""

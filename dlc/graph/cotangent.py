@@ -7,9 +7,9 @@ It computes nothing of its own: its expansion is what `vjp` of the op, or the de
 
 from __future__ import annotations
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
+from dlc.base.types import Type
 from dlc.graph.op import Op
-from dlc.types import Type
 
 
 class Cotangent(Op):

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
-from dlc.kernel.adjoint import Adjoint, adjoint
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Load
-from dlc.kernel.inline import is_pointwise_map
+from dlc.kernel.fusion.inline import is_pointwise_map
+from dlc.kernel.gradient.adjoint import Adjoint, adjoint
 from dlc.kernel.nest import Kernel, Nest, Param
 
 _HELP: Final = "differentiate with respect to inputs behind it, or write it with ops that have a gradient"

@@ -17,7 +17,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.types import Type
 from dlc.graph.cotangent import Cotangent
 from dlc.graph.derivative import Derivatives, Refused
 from dlc.graph.graph import Graph, toposort
@@ -25,7 +26,6 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.nest import Kernel, Param
-from dlc.types import Type
 
 _DEEPEST: Final = 64
 """Composites of composites: far more than any library nests, yet an end for an op that expands to itself."""

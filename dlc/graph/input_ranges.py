@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from dlc.allowed import Allowed, Demand, Interval, Intervals, Part, common, joined, union
+from dlc.base.allowed import Allowed, Demand, Interval, Intervals, Part, common, joined, union
+from dlc.base.types import Array, DType
 from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.pieces import HIGH, LOW, Traced
 from dlc.graph.structure import Input
 from dlc.graph.trace import MOST_ELEMENTS, Tracer
-from dlc.types import Array, DType
 
 _ANYTHING: Intervals = ((LOW, HIGH),)
 _MOST_PARTS = 64

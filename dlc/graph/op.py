@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
 import numpy as np
 
-from dlc.allowed import Demand
+from dlc.base.allowed import Demand
+from dlc.base.types import DType, Type
 from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, element_type, kernel_of
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.text import print_literal
-from dlc.types import DType, Type
 
 Operand: TypeAlias = "Op | tuple[Op, ...] | None"
 """The value of an operand field."""

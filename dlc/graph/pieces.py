@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from dlc.allowed import Interval
-from dlc.types import Array
+from dlc.base.allowed import Interval
+from dlc.base.types import Array
 
 LOW: Final = -(1 << 62)
 HIGH: Final = 1 << 62

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
-from dlc.diagnostics import did_you_mean
+from dlc.base.diagnostics import did_you_mean
+from dlc.base.lexer import Token, Tokens
 from dlc.graph.attributes import AttributeReader, Lookup
-from dlc.graph.fit import misfit
+from dlc.graph.check_fields import misfit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Role
@@ -15,7 +16,6 @@ from dlc.graph.tensor import Tensor
 from dlc.kernel.define import ShapeError
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import read_kernel, read_type
-from dlc.lexer import Token, Tokens
 
 ROLES: tuple[Role, ...] = get_args(Role)
 

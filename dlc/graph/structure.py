@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dlc.allowed import Allowed
+from dlc.base.allowed import Allowed
+from dlc.base.types import DType, Type, shortest
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import apply
 from dlc.kernel.nest import Kernel
-from dlc.types import DType, Type, shortest
 
 Role = Literal["data", "weight", "state", "label"]
 

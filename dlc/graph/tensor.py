@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dlc.types import Array, DType, Type, dtype_of_numpy
+from dlc.base.types import Array, DType, Type, dtype_of_numpy
 
 
 class Data(Protocol):

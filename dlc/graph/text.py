@@ -24,6 +24,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from dlc.base.lexer import Tokens
+from dlc.base.types import Type, shortest
 from dlc.graph.attributes import Lookup
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text, quote
@@ -32,8 +34,6 @@ from dlc.graph.structure import Call, Input
 from dlc.graph.tensor import Tensor
 from dlc.kernel.nest import Kernel
 from dlc.kernel.text import print_kernel, print_literal
-from dlc.lexer import Tokens
-from dlc.types import Type, shortest
 
 __all__ = ["Lookup", "is_inline", "parse_graph", "print_graph"]
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dlc.base.types import Array, DType
 from dlc.graph.evaluate import evaluate_ops, is_constant
 from dlc.graph.op import Op
 from dlc.graph.pieces import UNKNOWN, Traced, Value, apply_traced, traced
@@ -17,7 +18,6 @@ from dlc.kernel.evaluate import Points
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
-from dlc.types import Array, DType
 
 MOST_ELEMENTS = 1 << 22
 """Of a value that is traced: 32 MB for each array of its elements."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dlc.diagnostics import Diagnostic, Location
+from dlc.base.diagnostics import Diagnostic, Location
+from dlc.base.level import Level
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
-from dlc.interfaces import Level
+from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.define import ShapeError
-from dlc.kernel.verify import kernel_problems
 
 
 def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, Expr, Number, both, lift
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param, Reduce, dtype_of
-from dlc.types import DType, Type
 
 
 class ShapeError(ValueError):

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from dlc.base.types import Array, DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, converted_dtype
 from dlc.kernel.scalar import SCALARS, result_dtype
-from dlc.types import Array, DType
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
 SLAB_POINTS = 1 << 20

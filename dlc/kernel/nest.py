@@ -16,9 +16,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+from dlc.base.types import DType, Type, bool_, f32, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, axes_in, lift, map_loads, substitute, walk
 from dlc.kernel.scalar import result_dtype
-from dlc.types import DType, Type, bool_, f32, i64
 
 MAX_POINTS: Final = 1 << 52
 """Points of one nest: more could not be counted in the numbers that C loops use, nor run in a lifetime."""

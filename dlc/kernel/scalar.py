@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from dlc.base.types import DTYPES, Array, DType, bool_
 from dlc.kernel.expr import Const, Expr, apply, select
-from dlc.types import DTYPES, Array, DType, bool_
 
 Rule = Literal["same", "bool", "select", "cast"]
 Cotangents: TypeAlias = tuple[Expr | None, ...]

@@ -17,12 +17,12 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dlc.diagnostics import did_you_mean, nearest
+from dlc.base.diagnostics import did_you_mean, nearest
+from dlc.base.lexer import MAX_DEPTH, Token, Tokens
+from dlc.base.types import DTYPES, Type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, apply, axes_in
 from dlc.kernel.nest import Kernel, Nest, Param, Reduce
 from dlc.kernel.scalar import SCALARS
-from dlc.lexer import MAX_DEPTH, Token, Tokens
-from dlc.types import DTYPES, Type
 
 _PRECEDENCE: Mapping[str, int] = {
     "or": 1, "and": 2,

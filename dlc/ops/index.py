@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dlc.allowed import Demand
+from dlc.base.allowed import Demand
+from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
 from dlc.kernel.expr import Axis, Expr, apply, select
 from dlc.ops.pointwise import literal
-from dlc.types import DType
 
 
 def _place(index: Expr, extent: int, of: DType) -> Expr:

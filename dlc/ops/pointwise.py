@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dlc.base.types import DType, Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.graph.tensor import Array
@@ -14,7 +15,6 @@ from dlc.kernel.define import Comp, ShapeError, comp, element_type, grid
 from dlc.kernel.expr import Apply, Const, Expr, Load, apply
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
 from dlc.kernel.scalar import SCALARS
-from dlc.types import DType, Type
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:

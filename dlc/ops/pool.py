@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
@@ -19,7 +20,6 @@ from dlc.ops.elementwise import Div
 from dlc.ops.pointwise import ceil_div, is_extreme, literal, scalar
 from dlc.ops.reduce import ReduceMax, ReduceMean
 from dlc.ops.window import defaulted, sliding, window_size
-from dlc.types import DType
 
 
 class _Windows(Op, abstract=True):

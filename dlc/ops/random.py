@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from dlc.base.types import Array, DType, Type, f16, f32, i64
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Const, Expr, Number, apply, select
 from dlc.kernel.nest import Param
 from dlc.ops.elementwise import Cos, Log, Mul, Sqrt, Sub
 from dlc.ops.pointwise import scalar
-from dlc.types import Array, DType, Type, f16, f32, i64
 
 Words = tuple[Expr, Expr, Expr, Expr]
 _WORD: Final = 1 << 32

@@ -19,18 +19,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
 from dlc.graph.graph import Graph
-from dlc.passes.base import Level, Pass
-from dlc.report import Report
 from dlc.spec import Spec, option
-from dlc.training.functions import training_function
-from dlc.training.initial import begun
-from dlc.training.initializers import parse_initializer
-from dlc.training.losses import parse_loss
-from dlc.training.optimizers import parse_optimizer
-from dlc.training.recipe import Recipe
-from dlc.training.trained import prediction_of
-from dlc.training.weights import frozen
+from dlc.training.step.functions import training_function
+from dlc.training.step.initial import begun
+from dlc.training.step.initializers import parse_initializer
+from dlc.training.step.losses import parse_loss
+from dlc.training.step.optimizers import parse_optimizer
+from dlc.training.step.recipe import Recipe
+from dlc.training.step.trained import prediction_of
+from dlc.training.step.weights import frozen
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dlc.base.types import DType
 from dlc.graph.graph import toposort
 from dlc.graph.op import Op, as_result
 from dlc.graph.tensor import Array
@@ -18,7 +19,6 @@ from dlc.kernel.expr import Apply, Expr
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Mod, Mul, Neg, Pow, Sub
 from dlc.ops.linear import Gemm, MatMul
 from dlc.ops.reduce import CumSum, IndexOf, ReduceProd, ReduceSum, ReduceSumSquare
-from dlc.types import DType
 
 # Functions that choose among integers or compare them: they cannot leave the range.
 _CHOOSING = frozenset({"select", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "sign"})

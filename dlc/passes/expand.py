@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
+from dlc.graph.constants import constant_ops
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.passes.base import Level, Pass
-from dlc.passes.constants import constant_ops
-from dlc.report import Report
 from dlc.spec import option
 
 # Composites of composites: far more than any library nests, yet an end for a plugin's op that expands to itself.

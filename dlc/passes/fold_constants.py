@@ -21,15 +21,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
+from dlc.graph.constants import without_names
 from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Splat
 from dlc.graph.tensor import Array, Tensor
-from dlc.passes.base import Level, Pass
-from dlc.passes.constants import without_names
 from dlc.passes.exact import evaluate_exactly
 from dlc.passes.splats import fold_splats
-from dlc.report import Report
 from dlc.spec import Bytes, option
 
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import MAX_ORIGINS, Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
-from dlc.kernel.inline import is_pointwise_map
-from dlc.kernel.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
+from dlc.kernel.fusion.inline import is_pointwise_map
+from dlc.kernel.fusion.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
 from dlc.kernel.nest import Kernel, Nest, Param
-from dlc.passes.base import Level, Pass
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
-from dlc.report import Report
 from dlc.spec import option
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
 from dlc.graph.forward_mode import push_forward
 from dlc.graph.graph import Graph
-from dlc.passes.base import Level, Pass
 from dlc.passes.gradient import chosen_floats, differentiated, seed_inputs
-from dlc.report import Report
 from dlc.spec import option
 
 

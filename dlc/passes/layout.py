@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
+from dlc.base.types import Type
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
@@ -23,11 +26,8 @@ from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
 from dlc.ops.shape import Pad, Reshape, Transpose
-from dlc.passes.base import Level, Pass
 from dlc.passes.panels import changing_plan, packing
-from dlc.report import Report
 from dlc.spec import option
-from dlc.types import Type
 
 Permutation = tuple[int, ...]
 

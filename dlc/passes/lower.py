@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.api.passes import Level, Pass
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.report import Report
+from dlc.graph.constants import without_names
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Const, Expr, Load
-from dlc.kernel.merge import compose
+from dlc.kernel.fusion.merge import compose
+from dlc.kernel.fusion.separate import alone
 from dlc.kernel.nest import Kernel, Param
-from dlc.kernel.separate import alone
 from dlc.kernel.simplify import simplify_nest
-from dlc.passes.base import Level, Pass
-from dlc.passes.constants import without_names
-from dlc.report import Report
 
 
 @dataclass(frozen=True)

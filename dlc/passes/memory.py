@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlc.api.plan import calls_of, results_of
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
@@ -12,7 +13,6 @@ from dlc.kernel.expr import loads
 from dlc.kernel.nest import Kernel
 from dlc.passes.views import is_view
 from dlc.placement import Task
-from dlc.plan import calls_of, results_of
 
 
 @dataclass(frozen=True)

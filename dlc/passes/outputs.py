@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.base.types import Type
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Item, Splat
@@ -17,7 +18,6 @@ from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.expr import Const
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.simplify import simplify_nest
-from dlc.types import Type
 
 
 def copy_kernel(type: Type) -> Kernel:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 
+from dlc.base.types import Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
-from dlc.types import Type
 
 USES = 128
 """How often each element of a changing factor must be read, so that storing it once more is little in comparison."""

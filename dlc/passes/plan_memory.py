@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from dlc.diagnostics import DlcError, ExitCode, error
+from dlc.api.passes import Level, Pass
+from dlc.api.plan import Plan, Slot, results_of
+from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.report import Report
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Item
-from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel, overwritten_inputs
 from dlc.placement import Lifetimes, Placement, Task, check_placement, lifetimes, place
-from dlc.plan import Plan, Slot, results_of
-from dlc.report import Report
 from dlc.spec import Bytes, option
 
 

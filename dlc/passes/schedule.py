@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from dlc.api.passes import Level, Pass
+from dlc.api.plan import Plan, results_of
+from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.passes.base import Level, Pass
 from dlc.passes.memory import MemoryModel
 from dlc.passes.outputs import separate_outputs
 from dlc.placement import OrderResult, Task, order_tasks, peak_of
-from dlc.plan import Plan, results_of
-from dlc.report import Report
 from dlc.spec import option
 
 

@@ -16,17 +16,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
+from dlc.api.passes import Level, Pass
+from dlc.api.rules import Rule, Scene
+from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.passes.base import Level, Pass
-from dlc.passes.rules import affine, arithmetic, clamps, compose, linear, motion, movement, pieces
-from dlc.passes.rules.rule import Rule, Scene
+from dlc.passes.rules import affine, arithmetic, clamps, compose, concat_rules, linear, movement, sink_layout
 from dlc.passes.splats import fold_splats
-from dlc.report import Report
 from dlc.spec import option
 
 RULES: tuple[Rule, ...] = tuple(
-    rule for table in (arithmetic, clamps, movement, pieces, motion, affine, linear, compose) for rule in table.RULES
+    rule
+    for table in (arithmetic, clamps, movement, concat_rules, sink_layout, affine, linear, compose)
+    for rule in table.RULES
 )
 
 # Rules shrink an op or bring it into a normal form, so chains are short; this ends a pair of rules that disagree.

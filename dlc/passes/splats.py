@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 
+from dlc.base.types import Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.ops.index import Gather, GatherElements, GatherNd
 from dlc.ops.pointwise import Pointwise, literal
 from dlc.ops.shape import Concat, DepthToSpace, Expand, Pad, Reshape, Slice, SpaceToDepth, Tile, Transpose
 from dlc.passes.exact import evaluate_exactly
-from dlc.types import Type
 
 # Ops that only place elements of their first operand.
 _MOVES = (Reshape, Transpose, Expand, Slice, Tile, DepthToSpace, SpaceToDepth, Gather, GatherElements, GatherNd)

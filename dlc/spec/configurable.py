@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
 
-from dlc.diagnostics import DlcError, did_you_mean
+from dlc.base.diagnostics import DlcError, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
 from dlc.spec.span import Span, fault, placed
 from dlc.spec.text import Spec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
 
-from dlc.diagnostics import did_you_mean, quote
+from dlc.base.diagnostics import did_you_mean, quote
 from dlc.spec.text import Spec, Value
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
 
 
 @dataclass(frozen=True)

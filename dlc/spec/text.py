@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
-from dlc.diagnostics import DlcError, quote
+from dlc.base.diagnostics import DlcError, quote
 from dlc.spec.span import OptionError, OptionSpan, Span, fault, placed
 
 Value: TypeAlias = Union[str, "Spec", tuple[Union[str, "Spec"], ...]]

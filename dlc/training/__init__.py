@@ -1,4 +1,4 @@
-"""What makes a training step of a graph: losses, optimizers and schedules as ops, selected by spec text.
+"""Training: `step` makes graphs of losses, optimizers and schedules, selected by spec text; `loop` runs programs.
 
     cross-entropy{smoothing=0.1}     adam{lr=1e-3}     cosine{steps=1000}
 

@@ -8,19 +8,19 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.training_runtime import TrainingModel
 
 from dlc import Backend, Report, Spec
+from dlc.api.function_names import FUNCTIONS
+from dlc.api.plan import Plan
+from dlc.api.training import Bundle, FunctionName
+from dlc.api.workspaces import with_workspaces
 from dlc.graph import Graph
-from dlc.install import install
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
 from dlc.passes.simplify import Simplify
-from dlc.plan import Plan
-from dlc.training.bundle import Bundle, FunctionName
-from dlc.training.bundling import make_bundle
-from dlc.training.names import FUNCTIONS
-from dlc.workspaces import with_workspaces
+from dlc.runtime.install import install
+from dlc.training.step.bundling import make_bundle
 from tests.backend_c.models import Bench
 
 

@@ -10,7 +10,7 @@ from dlc_backend_c.backend import C
 
 from dlc import Artifact, Report, Spec
 from dlc.graph import Graph
-from dlc.install import install
+from dlc.runtime.install import install
 from tests.backend_c.models import Bench, plan_of
 
 Compile = Callable[..., Artifact]

@@ -12,6 +12,9 @@ import numpy as np
 from dlc_backend_c.backend import C
 
 from dlc import Artifact, Backend, Job, Report
+from dlc.api.plan import Plan
+from dlc.api.workspaces import with_workspaces
+from dlc.base.types import Type, f32
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Add, Mul, Relu
 from dlc.ops.linear import Conv, MatMul
@@ -22,9 +25,6 @@ from dlc.passes.expand import Expand
 from dlc.passes.lower import Lower
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.plan import Plan
-from dlc.types import Type, f32
-from dlc.workspaces import with_workspaces
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

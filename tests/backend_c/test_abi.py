@@ -9,11 +9,11 @@ import pytest
 from dlc_backend_c.backend import C
 
 from dlc import Report, Spec
+from dlc.base.types import Type, f32
 from dlc.graph import Input, evaluate, make_graph
-from dlc.install import install
 from dlc.ops.elementwise import Relu
 from dlc.ops.linear import Conv
-from dlc.types import Type, f32
+from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import constant, content, numbers, plan_of, shell, small_net
 from tests.tools import CXX_COMPILERS, is_here

@@ -16,12 +16,12 @@ from dlc_backend_c.sections import join, split, units
 from dlc_backend_c.toolchain import fingerprint
 
 from dlc import DlcError, ExitCode, Report, Spec
-from dlc.diagnostics import render
+from dlc.base.diagnostics import render
+from dlc.base.types import Type, f32
 from dlc.graph import Call, Input, evaluate, make_graph
-from dlc.install import install
 from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Exp, Relu
-from dlc.types import Type, f32
+from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Array, Bench, content, numbers, plan_of, shell, small_net, sums
 from tests.tools import COMPILERS, SANITIZE, SANITIZING, is_here
@@ -196,7 +196,7 @@ import sys
 from pathlib import Path
 from dlc_backend_c.backend import C
 from dlc import Report, Spec
-from dlc.install import install
+from dlc.runtime.install import install
 from tests.backend_c.models import Bench, plan_of, small_net
 backend = C.from_spec(Spec.parse(sys.argv[1]))
 install(backend.build(backend.emit(plan_of(small_net()), Report()), Bench()), Path(sys.argv[2]))

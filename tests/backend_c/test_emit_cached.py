@@ -8,7 +8,7 @@ import pytest
 from dlc_backend_c.backend import C
 
 from dlc import Artifact, Report, Spec
-from dlc.plan import Plan
+from dlc.api.plan import Plan
 from tests.backend_c.bundles import bundle_of
 from tests.backend_c.models import Bench, content, plan_of, small_net, sums
 from tests.backend_c.test_training_text import named

@@ -11,12 +11,12 @@ from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlc.base.types import DTYPES, DType, Type, bool_
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, apply
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.text import print_kernel
-from dlc.types import DTYPES, DType, Type, bool_
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
 from tests.kernel.random_kernels import random_kernel
 from tests.tools import COMPILERS

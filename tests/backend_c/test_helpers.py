@@ -18,12 +18,12 @@ from dlc_backend_c.spelling import VALUE, spell
 from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget
 
 from dlc import Report, Spec
+from dlc.base.types import DType, f32, f64
 from dlc.graph import evaluate
-from dlc.install import install
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.lanes import CURVES, FUNCTIONS
-from dlc.types import DType, f32, f64
+from dlc.runtime.install import install
 from tests.backend_c.models import content, plan_of, shell, small_net
 from tests.backend_c.test_build import EXAMPLE, driver, printed
 from tests.backend_c.test_functions import table

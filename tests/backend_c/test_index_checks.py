@@ -13,14 +13,14 @@ from dlc_backend_c.spelling import literal
 from dlc_backend_c.target import target_for
 
 from dlc import DlcError, Report, Spec
+from dlc.base.types import DType, Type, f32, i8, i32, i64
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, make_graph, toposort
 from dlc.graph.gradient import gradients
 from dlc.graph.input_ranges import with_ranges
-from dlc.install import install
 from dlc.ops import index as ix
 from dlc.ops import loss as ls
 from dlc.ops.elementwise import Cast
-from dlc.types import DType, Type, f32, i8, i32, i64
+from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import numbers, plan_of, shell
 from tests.tools import COMPILERS, SANITIZE, SANITIZING

@@ -14,8 +14,9 @@ from dlc_frontend_onnx.frontend import Onnx
 from onnx import TensorProto, helper
 
 from dlc import DlcError, Report
-from dlc.feeds import random_feeds
-from dlc.interfaces import Port, Source
+from dlc.api.program import Port
+from dlc.api.source import Source
+from dlc.runtime.feeds import random_feeds
 from tests.backend_c.conftest import Compile
 
 Feeds = Mapping[str, Any]

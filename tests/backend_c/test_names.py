@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlc import DlcError, Port, Report, Signature, Spec
+from dlc.base.types import Type, f32
 from dlc.graph import Graph
-from dlc.types import Type, f32
 from tests.backend_c.models import content, plan_of, shell, sums
 from tests.conftest import Golden
 from tests.tools import COMPILERS, CXX_COMPILERS

@@ -12,8 +12,10 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.parameters import LIMIT
 
 from dlc import DlcError, Report, Spec
+from dlc.api.plan import parse_plan, plan_text, results_of
+from dlc.api.workspaces import with_workspaces
+from dlc.base.types import Type, f32, f64, i32
 from dlc.graph import Call, Graph, Input, Op, evaluate
-from dlc.install import install
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.expr import Const
 from dlc.kernel.nest import Param
@@ -26,9 +28,7 @@ from dlc.passes.lower import Lower
 from dlc.passes.memory import overwritten_inputs
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.plan import parse_plan, plan_text, results_of
-from dlc.types import Type, f32, f64, i32
-from dlc.workspaces import with_workspaces
+from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Bench, content, plan_of, shell
 from tests.tools import COMPILERS, CXX_COMPILERS

@@ -17,12 +17,12 @@ from dlc_backend_c.runtime import Argument, Model
 
 import dlc
 from dlc import DlcError, ExitCode, Spec
-from dlc.calling import input_array
+from dlc.base.types import Type, bool_, f16, f32, i64
+from dlc.files.hashing import content_sha256
 from dlc.graph import Input, evaluate, make_graph
-from dlc.hashing import content_sha256
 from dlc.ops.elementwise import Add, Not
 from dlc.ops.linear import MatMul
-from dlc.types import Type, bool_, f16, f32, i64
+from dlc.runtime.calling import input_array
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Array, Bench, constant, numbers, small_net, sums
 
@@ -30,7 +30,7 @@ from tests.backend_c.models import Array, Bench, constant, numbers, small_net, s
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from dlc import Report
-    from dlc.install import install
+    from dlc.runtime.install import install
     from tests.backend_c.models import plan_of
 
     place = tmp_path_factory.mktemp("sums")

@@ -13,8 +13,8 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.target import target_for
 
 from dlc import Report, Spec
-from dlc.install import install
-from dlc.types import Array
+from dlc.base.types import Array
+from dlc.runtime.install import install
 from tests.backend_c.bundles import bundle_of
 from tests.backend_c.models import Bench, shell
 from tests.backend_c.test_abi import FORBIDDEN, defined

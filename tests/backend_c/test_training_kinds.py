@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from dlc import DlcError, load
+from dlc.base.types import Array, DType, Type, f16, f32, f64
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Tanh
 from dlc.ops.linear import Gemm
-from dlc.types import Array, DType, Type, f16, f32, f64
 from tests.backend_c.bundles import bundle_of, trainer
 from tests.backend_c.models import Bench, numbers
 from tests.training.nets import NETS, module_of

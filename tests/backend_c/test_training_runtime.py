@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import dlc
 from dlc import DlcError
+from dlc.api.training_program import TrainingProgram
+from dlc.base.types import Array, Type, f16, f32
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.linear import Gemm
-from dlc.training.interface import TrainingProgram
-from dlc.types import Array, Type, f16, f32
 from tests.backend_c.bundles import bundle_of, trainer
 from tests.backend_c.models import Bench, numbers
 from tests.training.nets import BATCH, NETS, module_of, relative_error, torch_step

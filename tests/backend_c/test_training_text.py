@@ -14,10 +14,10 @@ from dlc_backend_c.parameters import LIMIT
 from dlc_backend_c.sections import interface, units
 
 from dlc import Artifact, Report, Spec
+from dlc.base.types import Array, Type, f32
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.linear import Gemm
-from dlc.types import Array, Type, f32
 from tests.backend_c.bundles import bundle_of, trainer
 from tests.backend_c.models import Bench, content, numbers, shell
 from tests.backend_c.test_names import HOSTILE, tokens

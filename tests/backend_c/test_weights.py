@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from dlc_backend_c.weights import ALIGN, IN_MEMORY, Blob, weights_text, write_weights
 
+from dlc.base.types import Type, bool_, f32, f64
+from dlc.files.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.graph import Constant, LazyData, Op, Splat, Tensor
 from dlc.graph.tensor import digest_of_data
-from dlc.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.ops.elementwise import Mul
 from dlc.ops.shape import Reshape, Transpose
-from dlc.types import Type, bool_, f32, f64
 from tests.backend_c.models import Array, constant
 
 

@@ -11,13 +11,13 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.target import X86_64_V4, Cpu
 
 from dlc import Report, Spec
-from dlc.diagnostics import DlcError, ExitCode
+from dlc.api.workspaces import with_workspaces
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.types import Type, f32
 from dlc.graph import Call, Graph, Input, Splat, make_graph
 from dlc.ops.elementwise import Exp
 from dlc.ops.linear import MatMul
 from dlc.passes.outputs import separate_outputs
-from dlc.types import Type, f32
-from dlc.workspaces import with_workspaces
 from tests.backend_c.models import Bench, content, plan_of
 
 CPUS = get_args(Cpu)

@@ -10,7 +10,7 @@ import numpy as np
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.program import Program
 
-from dlc.types import Array
+from dlc.base.types import Array
 from tests.backend_s2train.machines import unverified
 
 

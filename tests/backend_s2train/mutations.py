@@ -19,7 +19,7 @@ from dlc_backend_s2train.isa.legalize import to_v1
 from dlc_backend_s2train.program import Program
 
 from dlc import Report
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.machines import unverified
 from tests.backend_s2train.programs import PROGRAMS, hosted
 

@@ -16,10 +16,10 @@ from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Geometry, Program
 
 from dlc import Report
+from dlc.base.types import Array, Type, f16
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.types import Array, Type, f16
 from tests.backend_s2train.machines import machine_of
 
 F: Any = torch.nn.functional

@@ -18,6 +18,8 @@ from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
+from dlc.api.plan import Plan
+from dlc.base.types import Array, Type, f32
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
 from dlc.graph.gradient import sweep
 from dlc.ops.elementwise import Add, Relu
@@ -28,9 +30,7 @@ from dlc.ops.shape import Reshape
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.plan import Plan
 from dlc.spec import Spec
-from dlc.types import Array, Type, f32
 from tests.backend_s2train.machines import machine_of
 
 SGD = "sgd{lr=0.25 momentum=0.5}"

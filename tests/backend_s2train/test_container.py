@@ -26,7 +26,7 @@ from dlc_backend_s2train.program import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError, render
+from dlc.base.diagnostics import DlcError, render
 from tests.backend_s2train.isa_words import v1_words
 from tests.backend_s2train.mutations import COUNT, ENTRY, HEADER, repaired, sections
 from tests.backend_s2train.programs import PROGRAMS, forward_conv, linear_step

@@ -17,8 +17,8 @@ from dlc_backend_s2train.container.tables import tables
 from dlc_backend_s2train.isa.text import assemble
 from dlc_backend_s2train.program import Program
 
-from dlc.diagnostics import DlcError
-from dlc.interfaces import Source
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.mutations import sections
 from tests.backend_s2train.programs import PROGRAMS, conv_step, linear_step
 from tests.conftest import Golden

@@ -24,7 +24,7 @@ from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import CLASSIFIER, TABLE, Row
 
 SMALL = Target(cores=1, columns=4, weight_bytes=64)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import TABLE
 
 maps = hnp.arrays(

@@ -17,9 +17,9 @@ from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import Report
+from dlc.base.types import Array
 from dlc.graph import Constant, Graph, Op, Tensor
 from dlc.ops.random import Dropout
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, program, select, training, unshared

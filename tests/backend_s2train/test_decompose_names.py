@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc import DlcError
-from dlc.types import Array
+from dlc.base.types import Array
 from tests.backend_s2train.products_by_hand import rectangular, square
 
 

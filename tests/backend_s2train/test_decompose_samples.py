@@ -14,9 +14,9 @@ from dlc_backend_s2train.isa.ppu import control_of
 from dlc_backend_s2train.program import Geometry, Program
 
 from dlc import DlcError, Report
+from dlc.api.backend import Reason
+from dlc.base.types import Array, Type, f16
 from dlc.graph import Graph, Input
-from dlc.interfaces import Reason
-from dlc.types import Array, Type, f16
 from tests.backend_s2train.products_by_hand import integers, program, same, simulated, square
 from tests.backend_s2train.unit_by_hand import backward_with_all, forward_with_all
 

@@ -13,8 +13,8 @@ from dlc_backend_s2train.instruction import S2Instruction, geometry_values
 from dlc_backend_s2train.program import Geometry
 
 from dlc import Report
+from dlc.base.types import Type, f16, f32
 from dlc.graph import Constant, Graph, Op, Tensor
-from dlc.types import Type, f16, f32
 from tests.backend_s2train.products_by_hand import both, integers, program, same, square, x_of
 from tests.backend_s2train.unit_by_hand import backward_with_all, forward_with_all
 

@@ -13,8 +13,8 @@ from dlc_backend_s2train.instruction import S2Instruction, hyper_values
 from dlc_backend_s2train.program import Geometry, Hyper
 
 from dlc import DlcError, Report
+from dlc.base.types import Type, f16, f32
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
-from dlc.types import Type, f16, f32
 from tests.backend_s2train.products_by_hand import both, instruction, integers, rectangular, same, square, x_of
 
 G = square(5)

@@ -23,8 +23,8 @@ from dlc_backend_s2train.simulate import Machine
 
 import dlc
 from dlc import DlcError, Source
+from dlc.base.diagnostics import Diagnostic, ExitCode
 from dlc.cli.frame import run
-from dlc.diagnostics import Diagnostic, ExitCode
 from tests.backend_s2train.programs import PROGRAMS, Hand
 from tests.cli.test_program_files import perceptron
 

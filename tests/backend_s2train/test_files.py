@@ -23,7 +23,7 @@ from dlc_backend_s2train.training import Trained
 import dlc
 from dlc import Artifact, DlcError, Signature, Source
 from dlc.cli.frame import run
-from dlc.program import ArrayProgram
+from dlc.runtime.array_program import ArrayProgram
 from tests.backend_s2train.programs import Hand, conv_step
 from tests.cli.models import EVIL
 from tests.cli.test_program_files import FEATURES, ROWS, X, perceptron

@@ -23,7 +23,7 @@ from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 
 
 @st.composite

@@ -11,7 +11,7 @@ from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.resnet18 import CLASSIFIER, TABLE, Row
 
 

@@ -24,8 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc import DlcError, Report
+from dlc.api.source import Source
 from dlc.cli.frame import run
-from dlc.interfaces import Source
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.programs import PROGRAMS
 

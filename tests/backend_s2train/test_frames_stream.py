@@ -16,7 +16,7 @@ from dlc_backend_s2train.frames.stream import frames, of_ones, program_frames, s
 from dlc_backend_s2train.program import Geometry, Program
 from numpy.typing import NDArray
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.programs import PROGRAMS, Hand
 
 

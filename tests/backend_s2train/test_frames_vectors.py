@@ -19,7 +19,7 @@ from dlc_backend_s2train.frames.parts import Index, Part
 from dlc_backend_s2train.frames.wm import encode_kernels
 from dlc_backend_s2train.program import Geometry
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "s2train" / "frames.json").read_text())
 TILES_OF_4 = Form(exact=False, tile=4)

@@ -20,10 +20,10 @@ from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 
+from dlc.base.types import Array
 from dlc.graph import Graph
 from dlc.ops.elementwise import Add
 from dlc.spec import Spec
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.numerics_cases import GEOMETRIES, convolution, do, halves, same_bits

@@ -24,16 +24,16 @@ from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 
 from dlc import DlcError
+from dlc.base.types import Array
 from dlc.cli.frame import run
+from dlc.driver.state_text import op_classes
 from dlc.graph import Constant, Graph, Op, Tensor, evaluate, parse_graph
 from dlc.ops.elementwise import Add, Mul, Relu, Sigmoid
 from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.normalize import Lrn, Softmax
 from dlc.ops.shape import Concat, Reshape, Transpose
-from dlc.plugins import load_registry
-from dlc.state_text import op_classes
-from dlc.types import Array
+from dlc.plugins.discovery import load_registry
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.page_simulator import Simulator

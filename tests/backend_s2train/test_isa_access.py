@@ -6,7 +6,7 @@ from dlc_backend_s2train.isa.access import access, flag_faults
 from dlc_backend_s2train.isa.forms import FORM_OF
 from dlc_backend_s2train.program import Instruction
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 
 F, S = Flag, Stage
 CONV: tuple[Slot, ...] = ("src0", "src1", "dst0")

@@ -11,7 +11,7 @@ from dlc_backend_s2train.program import Geometry, Instruction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 
 VECTORS = json.loads((Path(__file__).parent.parent / "data" / "s2train" / "vectors.json").read_text("utf-8"))
 PPU = {vector["name"].split()[0]: vector["bits"] for vector in VECTORS["ppu"]}

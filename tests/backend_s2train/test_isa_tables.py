@@ -5,7 +5,7 @@ from dlc_backend_s2train.codes import OPERANDS
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, reserved
 from dlc_backend_s2train.isa.tables import field_table, tables
 
-from dlc.diagnostics import DlcError, Location
+from dlc.base.diagnostics import DlcError, Location
 from tests.conftest import Golden
 
 

@@ -9,7 +9,7 @@ from dlc_backend_s2train.program import Instruction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.isa_words import instructions, v1_words
 from tests.conftest import Golden
 

@@ -10,7 +10,7 @@ import pytest
 from dlc_backend_s2train.isa import v1
 from hypothesis import given
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from tests.backend_s2train.isa_words import v1_words
 
 VECTORS = json.loads((Path(__file__).parent.parent / "data" / "s2train" / "vectors.json").read_text("utf-8"))

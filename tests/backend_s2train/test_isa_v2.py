@@ -8,7 +8,7 @@ from dlc_backend_s2train.program import Instruction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError, Location
+from dlc.base.diagnostics import DlcError, Location
 from tests.backend_s2train.isa_words import instructions
 
 CONV = Instruction(

@@ -19,9 +19,9 @@ from dlc_backend_s2train.training import Trained
 from onnx import numpy_helper, parser
 
 from dlc import DlcError
+from dlc.base.types import Array
 from dlc.cli.frame import run
 from dlc.spec import Spec
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import do, halves
 from tests.backend_s2train.selected import Model, program, select, training

@@ -12,6 +12,7 @@ from dlc_backend_s2train.defaults import NAMED
 from dlc_backend_s2train.instruction import hyper_of
 
 from dlc import DlcError, Report
+from dlc.base.types import Type, i32
 from dlc.graph import Constant, Graph, Input, Tensor
 from dlc.ops.elementwise import Mul, Sigmoid, Tanh
 from dlc.ops.linear import Gemm
@@ -20,7 +21,6 @@ from dlc.ops.pool import MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.shape import Reshape
 from dlc.spec import Spec
-from dlc.types import Type, i32
 from tests.backend_s2train.selected import SGD, Model, instructions, listing, select, training
 from tests.conftest import Golden
 

@@ -10,10 +10,10 @@ from dlc_backend_s2train.numerics.operands import Array
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
+from dlc.base.types import Type, i64
 from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, evaluate_ops
 from dlc.ops.linear import Gemm
 from dlc.ops.random import Dropout, DropoutMask
-from dlc.types import Type, i64
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.selected import (
     Model,

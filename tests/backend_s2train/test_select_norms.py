@@ -11,10 +11,10 @@ import torch
 from dlc_backend_s2train.emit import program_of
 
 from dlc import DlcError
+from dlc.base.types import Array
 from dlc.graph import Graph, Op
 from dlc.ops.elementwise import Add
 from dlc.ops.linear import Conv, MatMul
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import (

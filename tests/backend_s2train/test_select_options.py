@@ -12,10 +12,10 @@ from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulate import Machine
 
 from dlc import DlcError
+from dlc.base.types import Array
 from dlc.graph import Constant, Graph, Tensor
 from dlc.ops.linear import Gemm
 from dlc.spec import Spec
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
 from tests.backend_s2train.selected import Model, instructions, program, select, training, unshared

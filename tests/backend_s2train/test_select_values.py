@@ -15,12 +15,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dlc.base.types import Array
 from dlc.graph import Constant, Graph, Op, evaluate
 from dlc.ops.elementwise import Add, Div, Mul, Sub
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.pool import MaxPool
 from dlc.ops.shape import Reshape
-from dlc.types import Array
 from tests.backend_s2train.selected import Model, backward, fed, instructions, select, simulated
 
 EXACT = 2048.0

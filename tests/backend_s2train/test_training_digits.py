@@ -20,8 +20,8 @@ from dlc_backend_s2train.checks import verify
 from torch import nn
 
 import dlc
+from dlc.base.types import Array
 from dlc.cli.frame import run
-from dlc.types import Array
 from tests.backend_s2train.networks import Blocks
 from tests.backend_s2train.test_training_steps import judge
 from tests.backend_s2train.torch_steps import bound, follow, relative, rounded, step_of

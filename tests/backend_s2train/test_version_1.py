@@ -21,8 +21,8 @@ from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.cli.frame import run
-from dlc.diagnostics import DlcError, ExitCode
 from tests.backend_s2train.networks import S2_NETWORKS, ResNet101
 from tests.backend_s2train.programs import conv_step, forward_conv
 from tests.backend_s2train.test_training_steps import judge

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from dlc.types import Array
+from dlc.base.types import Array
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from dlc_backend_s2train.program import Instruction, Program
 from dlc_backend_s2train.simulate import Machine
 from torch import nn
 
+from dlc.base.types import Array
 from dlc.cli.frame import run
-from dlc.types import Array
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.torch_decisions import Decided, Taken
 from tests.training.torch_networks import Batch, Network, loss_of

@@ -6,8 +6,8 @@ import numpy as np
 from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_values
 from dlc_backend_s2train.program import Geometry, Hyper
 
+from dlc.base.types import Type, f16, u8
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
-from dlc.types import Type, f16, u8
 from tests.backend_s2train.products_by_hand import integers, x_of
 
 

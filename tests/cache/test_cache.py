@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.cache import Cache, Key, LocalStore, MemoryStore, Mode, Record, Store, open_cache
 from dlc.cache.counts import Counts
-from dlc.diagnostics import DlcError, ExitCode
 
 Open = Callable[[Mode], Cache]
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", subject="resnet", input="graph 3f2a")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import MODELS, Dlc, steady
 from tests.cli.models import EVIL, cyclic, enormous, evil, negative, small, with_external_data
 from tests.conftest import Golden

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from dlc import Report
-from dlc.backend import Backend
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.interfaces import Artifact
+from dlc.api.artifact import Artifact
+from dlc.api.backend import Backend
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.driver.pipeline import Step, check_training
 from dlc.passes.autodiff import Autodiff
-from dlc.recipe import Step, check_training
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dlc.base.diagnostics import ExitCode
 from dlc.cache.safedisk import Writer
-from dlc.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlc import load
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -131,10 +131,10 @@ def test_stats(dlc: Dlc, golden: Golden) -> None:
 
 
 def test_stats_of_a_kernel_that_is_called_often() -> None:
+    from dlc.base.types import Type, f32
     from dlc.cli.stats import stats_of
     from dlc.graph import Call, Input, make_graph
     from dlc.kernel.text import parse_kernel
-    from dlc.types import Type, f32
 
     x = Input("x", Type(f32, (4,)))
     twice = parse_kernel("kernel(f32[4]) -> (f32[4]) {\n  r0[i] = p0[i]*2.0\n}")

@@ -7,9 +7,9 @@ import pytest
 
 from dlc.cli.app import load_command
 from dlc.cli.help import flags_of, help_text, subcommands
+from dlc.cli.listing import KINDS
 from dlc.cli.pages import cli_page
 from dlc.cli.table import COMMANDS
-from dlc.listing import KINDS
 from tests.cli.conftest import Dlc
 from tests.conftest import Golden
 

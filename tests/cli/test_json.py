@@ -84,7 +84,7 @@ def test_form_of_the_document(
     if name == "train":
         Path("out").mkdir()
         save("train.npz", **blobs(30))
-        monkeypatch.setattr("dlc.loading.load", lambda *_, **__: Linear())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        monkeypatch.setattr("dlc.runtime.loading.load", lambda *_, **__: Linear())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     if name.startswith("cache_"):
         assert dlc("build", "small.onnx", "-o", "made", "-q").code == 0
     ran = dlc(*LINES[name], "--json")

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from dlc.declared import declaration
-from dlc.lazy import Lazy
-from dlc.plugins import load_registry
+from dlc.base.lazy import Lazy
+from dlc.plugins.declared import declaration
+from dlc.plugins.discovery import load_registry
 
 HEAD = """
 from dataclasses import dataclass
 from typing import ClassVar
 from dlc import Report, option
-from dlc.passes.base import Pass
+from dlc.api.passes import Pass
 from dlc.spec import Configurable
 
 """

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from dlc_backend_s2train.container import read
 
+from dlc.api.plan import Plan, Slot
+from dlc.base.diagnostics import ExitCode
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.functions import by_function
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
-from dlc.diagnostics import ExitCode
-from dlc.memory_html import HEIGHT, WIDTH, figures, memory, plan_html
-from dlc.plan import Plan, Slot
-from dlc.session import StepResult
+from dlc.driver.session import StepResult
+from dlc.html.memory import HEIGHT, WIDTH, figures, memory, plan_html
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
 from tests.cli.test_program_files import perceptron

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import ExitCode
-from dlc.owner import RELEASED_WITH_CORE
+from dlc.base.diagnostics import ExitCode
+from dlc.plugins.owner import RELEASED_WITH_CORE
 from tests.cli.conftest import Dlc, Install
 from tests.conftest import Golden
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -19,7 +19,7 @@ PASSES = '''
 from dataclasses import dataclass
 from typing import ClassVar
 from dlc import hookimpl
-from dlc.passes.base import Pass
+from dlc.api.passes import Pass
 
 @dataclass(frozen=True)
 class Break(Pass):

@@ -13,12 +13,12 @@ from dlc_backend_s2train.container import read, write
 from onnx import helper, numpy_helper
 
 import dlc as package
-from dlc.backend import Backend
+from dlc.api.backend import Backend
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.lazy import Lazy
 from dlc.cli.frame import run
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.interfaces import Source
-from dlc.lazy import Lazy
-from dlc.registry import Entry, Registry
+from dlc.plugins.registry import Entry, Registry
 from tests.cli.conftest import Dlc
 from tests.cli.models import model, small
 from tests.conftest import Golden

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import small
 from tests.conftest import Golden

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from dlc.api.plan import Plan
+from dlc.base.types import Type, f32
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.graph import Graph, Op, make_graph
 from dlc.graph.evaluate import is_constant
 from dlc.graph.structure import Input, Item
-from dlc.graph_html import BOX, DRAWN, picture
-from dlc.memory_html import HEIGHT, WIDTH, memory
+from dlc.html.build import kernels
+from dlc.html.graph import BOX, DRAWN, picture
+from dlc.html.memory import HEIGHT, WIDTH, memory
 from dlc.ops.elementwise import Tanh
-from dlc.plan import Plan
-from dlc.report_html import kernels
-from dlc.types import Type, f32
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
 

@@ -8,9 +8,9 @@ import onnxruntime as ort  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from dlc import DlcError, load
-from dlc.diagnostics import ExitCode
-from dlc.training.interface import TrainingProgram
-from dlc.types import Array
+from dlc.api.training_program import TrainingProgram
+from dlc.base.diagnostics import ExitCode
+from dlc.base.types import Array
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.diagnostics import ExitCode
-from dlc.interfaces import Port, Signature
-from dlc.plugins import load_registry
-from dlc.program import ArrayProgram
-from dlc.types import Type, f32
+from dlc.api.program import Port, Signature
+from dlc.base.diagnostics import ExitCode
+from dlc.base.types import Type, f32
+from dlc.plugins.discovery import load_registry
+from dlc.runtime.array_program import ArrayProgram
 from tests.cli.conftest import Dlc
 from tests.cli.models import model, small
 from tests.cli.test_program_files import perceptron
@@ -91,9 +91,9 @@ def test_every_pipeline_is_verified(dlc: Dlc, name: str, by: str) -> None:
 
 def test_passes_that_compute_something_else_leave_what_can_be_interpreted() -> None:
     """A reference follows them by evaluating what they leave: instructions of a target have no definition."""
+    from dlc.base.report import Report
     from dlc.graph import Constant, Input, Tensor, evaluate, make_graph
     from dlc.ops.elementwise import Mul
-    from dlc.report import Report
     from dlc.spec import Spec
 
     registry = load_registry()

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlc.base.diagnostics import ExitCode
 from dlc.cli.frame import run as run_command
-from dlc.diagnostics import ExitCode
 from tests.cli.conftest import Dlc, steady
 from tests.cli.test_terminal import environment
 from tests.conftest import Golden
@@ -43,7 +43,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> list[Linear]:
         programs[-1].reset()
         return programs[-1]
 
-    monkeypatch.setattr("dlc.loading.load", load)
+    monkeypatch.setattr("dlc.runtime.loading.load", load)
     return programs
 
 
@@ -273,7 +273,7 @@ def test_a_program_that_does_not_learn(dlc: Dlc, golden: Golden, monkeypatch: py
     def load(directory: Path, registry: object, *, max_memory: object = None) -> object:
         return object()
 
-    monkeypatch.setattr("dlc.loading.load", load)
+    monkeypatch.setattr("dlc.runtime.loading.load", load)
     golden("train/no_training.txt", dlc("train", "out", "--data", "train.npz").transcript())
     golden("train/no_directory.txt", dlc("train", "absent", "--data", "train.npz").transcript())
 
@@ -281,7 +281,7 @@ def test_a_program_that_does_not_learn(dlc: Dlc, golden: Golden, monkeypatch: py
 CHILD = """
     import sys, time
     from pathlib import Path
-    import dlc.loading
+    import dlc.runtime.loading
     from dlc.cli.frame import run
     from tests.training.linear import Linear
 
@@ -292,7 +292,7 @@ CHILD = """
         time.sleep(0.1)
 
     program.on_step = slow
-    dlc.loading.load = lambda *_, **__: program
+    dlc.runtime.loading.load = lambda *_, **__: program
     sys.exit(run(sys.argv[1:]))
 """
 

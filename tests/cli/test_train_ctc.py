@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc as library
 from dlc import DlcError
-from dlc.training.interface import TrainingProgram
+from dlc.api.training_program import TrainingProgram
 from tests.cli.conftest import Dlc
 
 ROWS, TIMES, FEATURES, CLASSES = 4, 8, 6, 5

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from dlc.base.types import Array
 from dlc.cli.frame import run
-from dlc.reference import onnxruntime
-from dlc.types import Array
+from dlc.verify.reference import onnxruntime
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.training.linear import save

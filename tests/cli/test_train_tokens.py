@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc as compiler
 from dlc import DlcError
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.training.linear import save
 

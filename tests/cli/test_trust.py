@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import ExitCode
-from dlc.plugins import load_registry
+from dlc.base.diagnostics import ExitCode
+from dlc.plugins.discovery import load_registry
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import small
 from tests.conftest import Golden

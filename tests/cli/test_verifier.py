@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from dlc.graph import Call, Graph
 from dlc.kernel.expr import Load
 from dlc.passes.fuse import Fuse

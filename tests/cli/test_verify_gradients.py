@@ -10,10 +10,10 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
+from dlc.base.types import Array
 from dlc.graph import Op, Splat
 from dlc.ops.elementwise import Mul, Relu
-from dlc.types import Array
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden

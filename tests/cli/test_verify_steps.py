@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from dlc.checking import steps as checking
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
+from dlc.verify import steps as checking
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import small
 from tests.conftest import Golden

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config import KEYS, default_config
-from dlc.config_file import find_file, load_config
-from dlc.diagnostics import DlcError, ExitCode
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.config.config import KEYS, default_config
+from dlc.config.file import find_file, load_config
+from dlc.config.toml_lines import line_of
 from dlc.spec import Spec
-from dlc.toml_places import line_of
 
 GOOD = """\
 # a comment

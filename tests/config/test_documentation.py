@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config import KEYS, KeyDoc, Pipeline, default_config, matches
-from dlc.config_file import load_config
+from dlc.config.config import KEYS, KeyDoc, Pipeline, default_config, matches
+from dlc.config.file import load_config
 from dlc.spec.convert import describe
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import (
+from dlc.base.diagnostics import (
     Diagnostic,
     DlcError,
     ExitCode,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from dlc import Rule
-from dlc.passes.base import AnyPass
+from dlc.api.passes import AnyPass
 from dlc.passes.simplify import RULES
-from dlc.plugins import load_registry
-from dlc.registry import Entry, Registry
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Entry, Registry
 from dlc.spec import Spec
 
 HEAD = """\
@@ -41,7 +41,7 @@ def page() -> str:
 
 def other_plugins() -> list[str]:
     """Plugins that are not dlc's own: the page is about what comes with dlc."""
-    from dlc.plugins import list_plugins
+    from dlc.plugins.discovery import list_plugins
 
     own = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c")
     return [p.name for p in list_plugins() if p.distribution not in own]

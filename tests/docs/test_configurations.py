@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config import KEYS
-from dlc.config_file import load_config
-from dlc.diagnostics import DlcError
-from dlc.plugins import load_registry
-from dlc.recipe import resolve
-from dlc.registry import Kind
+from dlc.base.diagnostics import DlcError
+from dlc.config.config import KEYS
+from dlc.config.file import load_config
+from dlc.driver.pipeline import resolve
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Kind
 from dlc.spec import Configurable, Spec
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 
@@ -72,7 +72,7 @@ def known(spec: str) -> bool:
 
 def helps() -> Iterator[tuple[str, str]]:
     """(place, text) of what the command line says."""
-    for path in sorted((ROOT / "dlc" / "cli").glob("*.py")):
+    for path in sorted((ROOT / "dlc" / "cli").rglob("*.py")):
         yield str(path.relative_to(ROOT)), "\n".join(re.findall(r'"(.*)"', path.read_text(encoding="utf-8")))
 
 

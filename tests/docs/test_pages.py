@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dlc import hookspecs
+from dlc.plugins import hookspecs
 from tests.docs import gradients_page
 from tests.docs.blocks import PAGES, ROOT, blocks
 from tests.docs.passes_page import page

@@ -16,12 +16,12 @@ import numpy as np
 from dlc.graph import Graph
 from dlc.graph.gradient import gradients as graph_gradients
 from dlc.graph.structure import Input
-from dlc.kernel.adjoint import adjoint
-from dlc.kernel.count import iterations
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in
-from dlc.kernel.gather import NoInverse
+from dlc.kernel.gradient.adjoint import adjoint
+from dlc.kernel.gradient.gather import NoInverse
 from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.count import iterations
 from dlc.kernel.simplify import conjuncts
 from dlc.kernel.text import print_kernel
 from tests.frontend_kernel.brute_force import run
@@ -136,7 +136,7 @@ def check_scatter(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for kernel in kernels_of(lowered(parse(as_double(case)))):
         wrt = [k for k, p in enumerate(kernel.params) if p.dtype.is_float]
-        with mock.patch("dlc.kernel.adjoint.gather", _refuse):
+        with mock.patch("dlc.kernel.gradient.adjoint.gather", _refuse):
             scattered = adjoint(kernel, wrt)
         gathered = adjoint(kernel, wrt)
         arrays = [rng.choice((-1, 1), p.shape) * rng.uniform(0.5, 1.5, p.shape) for p in kernel.params]

@@ -10,7 +10,7 @@ import pytest
 
 from dlc import Report, Source
 from dlc.graph import Graph, evaluate, verify
-from dlc.plugins import load_registry
+from dlc.plugins.discovery import load_registry
 from tests.frontend_kernel.texts import Array
 
 DATA = Path(__file__).parent.parent / "data" / "kernel" / "project1"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from dlc.kernel.count import iterations
+from dlc.kernel.schedules.count import iterations
 from tests.frontend_kernel.properties import check_written, seeds_of
 from tests.frontend_kernel.random_cases import inputs
 from tests.frontend_kernel.read_case import DATA, read_case, read_kernel

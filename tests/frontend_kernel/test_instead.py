@@ -11,8 +11,8 @@ from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.instead import FUNCTIONS, REDUCTIONS
 
 from dlc import DlcError
+from dlc.base.types import Array
 from dlc.graph import evaluate
-from dlc.types import Array
 from tests.frontend_kernel.texts import parse
 
 X = np.array([0.5, -1.25, 2.0, 2.0, -3.0, 0.25, 1.5, -0.5], np.float32)

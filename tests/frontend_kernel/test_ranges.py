@@ -12,9 +12,9 @@ from dlc_frontend_kernel.ranges import NATURAL, Interval, occurrences, ranges
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.types import f32
 from dlc.kernel.expr import Axis, Expr, apply
 from dlc.kernel.text import print_kernel
-from dlc.types import f32
 from tests.frontend_kernel.texts import fault, kernel_of, parse
 
 

@@ -17,7 +17,7 @@ from dlc.graph.evaluate import as_result
 from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.nest import Kernel, Nest
 from dlc.passes.lower import Lower
-from dlc.plugins import load_registry
+from dlc.plugins.discovery import load_registry
 from dlc.spec import Spec
 from tests.backend_c.harness import STRICT, Compiled
 from tests.frontend_kernel.small_language import Case

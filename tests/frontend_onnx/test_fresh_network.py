@@ -17,7 +17,7 @@ from dlc import Report, Source
 from dlc.graph import Constant
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.fold_constants import FoldConstants
-from dlc.training.weights import parameters
+from dlc.training.step.weights import parameters
 from tests.training.nets import Training, relative_error, step_of
 from tests.training.torch_networks import Network, Residual, torch_step
 

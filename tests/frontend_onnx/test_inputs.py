@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from dlc import DlcError
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from dlc.graph import Input, Splat, evaluate
 from dlc.ops.shape import Reshape
 

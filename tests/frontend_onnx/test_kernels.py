@@ -12,9 +12,9 @@ from building import Array, model_of
 from onnx import helper
 
 from dlc import DlcError, Frontend, Graph, Report, Source, Spec, gradients, load
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from dlc.graph import Input, evaluate, make_graph
-from dlc.plugins import load_registry
+from dlc.plugins.discovery import load_registry
 
 BLUR = "A<8,8>[i,j] = (B<10,8>[i,j] + B<10,8>[i+1,j] + B<10,8>[i+2,j]) / 3.0;"
 PRODUCT = "C<2,4>[i,j] = A<2,3>[i,k] * B<3,4>[k,j];"

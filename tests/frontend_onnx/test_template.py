@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlc import DlcError, Report, Source
 from dlc.graph import Constant, Graph, evaluate
-from dlc.training.export import filled
-from dlc.training.weights import parameters
+from dlc.runtime.export import filled
+from dlc.training.step.weights import parameters
 
 ROOT = Path(__file__).parents[2]
 MODELS = [

@@ -20,7 +20,7 @@ from dlc import DlcError, Report, Source
 from dlc.graph import Graph, evaluate
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
-from dlc.training.step import initial_values
+from dlc.training.step.step import initial_values
 from tests.training.nets import relative_error
 from tests.training.torch_networks import torch_step
 

@@ -18,18 +18,19 @@ from dlc_backend_c import target
 from dlc_backend_c.manifest import read
 from dlc_frontend_onnx.frontend import Onnx
 
+from dlc.api.artifact import Artifact
+from dlc.api.source import Source
 from dlc.cache import Cache, MemoryStore
-from dlc.codec import Context
-from dlc.config import Config
-from dlc.config_file import load_config
-from dlc.driver import compile_source
+from dlc.config.config import Config
+from dlc.config.file import load_config
+from dlc.driver.build import compile_source
+from dlc.driver.codec import Context
+from dlc.driver.pipeline import Recipe, resolve
+from dlc.driver.session import Session
+from dlc.driver.state_text import op_classes
 from dlc.graph import Graph
-from dlc.interfaces import Artifact, Source
-from dlc.plugins import load_registry
-from dlc.recipe import Recipe, resolve
-from dlc.registry import Registry
-from dlc.session import Session
-from dlc.state_text import op_classes
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Registry
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.model import Array
 

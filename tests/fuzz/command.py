@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.cli.frame import run
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.loading import load
+from dlc.runtime.loading import load
 from tests.fuzz.build import Program
 from tests.fuzz.case import Case
 from tests.fuzz.model import Array

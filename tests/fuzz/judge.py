@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from dlc.checking.differences import Differences
-from dlc.checking.question import of_outputs
-from dlc.diagnostics import DlcError, ExitCode
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.graph import evaluate
+from dlc.verify.differences import Differences
+from dlc.verify.gradient_check import of_outputs
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran, run_all
 from tests.fuzz.build import Program, machine_of, program_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlc.base.types import Array, Type
 from dlc.graph import Op
-from dlc.types import Array, Type
 
 
 class Opaque(Op):

@@ -6,13 +6,13 @@ from random import Random
 
 import numpy as np
 
-from dlc.builtin import dlc_ops
+from dlc.base.types import Type, bool_, f16, f32, f64, i8, i64, u64
 from dlc.graph import Call, Constant, Graph, Input, Item, Op, Splat, Tensor
 from dlc.ops.elementwise import Add, Cast, Clip, LeakyRelu, Mul, Neg, Relu, Where
 from dlc.ops.linear import Conv, Gemm
 from dlc.ops.reduce import ReduceMax, ReduceSum
 from dlc.ops.shape import Concat, Reshape, Transpose
-from dlc.types import Type, bool_, f16, f32, f64, i8, i64, u64
+from dlc.plugins.builtin import dlc_ops
 from tests.kernel.random_kernels import random_kernel
 
 STRUCTURE: dict[str, type[Op]] = {op.text_name: op for op in (Constant, Splat, Call, Item)}

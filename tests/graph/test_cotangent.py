@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
+from dlc.base.types import Type, f32
+from dlc.driver.state_text import op_classes
 from dlc.graph import Call, Cotangent, Graph, Input, Op, Splat, evaluate, parse_graph, print_graph
 from dlc.graph.gradient import sweep
 from dlc.ops.elementwise import Add, Mul, Relu
@@ -12,8 +14,6 @@ from dlc.ops.normalize import BatchNorm
 from dlc.ops.pool import MaxPool
 from dlc.ops.reduce import ReduceSum
 from dlc.ops.shape import Reshape
-from dlc.state_text import op_classes
-from dlc.types import Type, f32
 from tests.test_contracts import registry
 
 NAMED = frozenset({"conv", "gemm", "batch_norm", "relu", "max_pool"})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Call, Constant, Graph, Input, Item, Op, Splat, Tensor, evaluate, evaluate_ops, make_graph
 from dlc.graph.evaluate import is_constant
 from dlc.graph.tensor import Array
@@ -16,7 +17,6 @@ from dlc.ops.elementwise import Add, Exp, Less, Mul, Neg, Relu, Sub, Where
 from dlc.ops.linear import MatMul
 from dlc.ops.reduce import ReduceMax, ReduceSum
 from dlc.ops.shape import Concat, Reshape, Transpose
-from dlc.types import Type, f32, f64, i64
 
 X = Input("x", Type(f64, (3, 4)))
 W = Input("w", Type(f64, (4, 2)))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
+from dlc.base.types import Type, f64, i64
 from dlc.graph import Constant, Input, Op, Splat, Tensor, toposort
 from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.forward_mode import jvp
@@ -18,7 +19,6 @@ from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.normalize import LayerNorm, Softmax
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Reshape
-from dlc.types import Type, f64, i64
 from tests.graph.opaque import Opaque
 from tests.ops.gradient_checks import IDS, SAMPLES, arguments, floats
 

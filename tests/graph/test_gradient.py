@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dlc import DlcError, gradients
+from dlc.base.types import Array, Type, f32, f64, i64
 from dlc.graph import Call, Constant, Input, Item, Op, Splat, Tensor, evaluate, make_graph, toposort
 from dlc.graph.gradient import sweep
 from dlc.kernel.define import Comp, comp, grid
@@ -19,7 +20,6 @@ from dlc.ops.linear import Conv, MatMul
 from dlc.ops.normalize import BatchNorm, GroupNorm, LayerNorm, LogSoftmax, RmsNorm, Softmax
 from dlc.ops.reduce import ReduceSum
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
-from dlc.types import Array, Type, f32, f64, i64
 from tests.graph.opaque import Opaque
 
 X = Input("x", Type(f64, (3, 4)))

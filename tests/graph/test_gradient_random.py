@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlc import gradients
+from dlc.base.types import Array, Type, f64
 from dlc.graph import Constant, Input, Op, Splat, Tensor, evaluate, make_graph
 from dlc.ops.elementwise import Add, Div, Exp, Gelu, Mul, Neg, Sigmoid, Softplus, Sub, Tanh
 from dlc.ops.index import Gather
@@ -17,7 +18,6 @@ from dlc.ops.linear import MatMul
 from dlc.ops.normalize import LayerNorm, LogSoftmax, RmsNorm, Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum, ReduceSumSquare
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
-from dlc.types import Array, Type, f64
 
 UNARY = (Tanh, Sigmoid, Softplus, Gelu, Neg)
 STEP = 1e-6

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.base.types import Type, f32
 from dlc.graph import Graph, Input, Op, Splat, make_graph, toposort
 from dlc.graph.graph import MAX_ORIGINS, with_live_origins
 from dlc.ops.elementwise import Add, Exp, Mul, Neg, Relu
-from dlc.types import Type, f32
 from tests.graph.random_graphs import random_graph
 
 T = Type(f32, (3,))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.allowed import Allowed, common, joined, union
+from dlc.base.allowed import Allowed, common, joined, union
+from dlc.base.types import Array, DType, Type, f32, i32, i64, u8
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.input_ranges import input_ranges, with_ranges
@@ -24,7 +25,6 @@ from dlc.ops.linear import MatMul
 from dlc.ops.pointwise import scalar
 from dlc.ops.reduce import ArgMax, ReduceSum
 from dlc.ops.shape import Concat, Expand, Reshape, Slice, Transpose
-from dlc.types import Array, DType, Type, f32, i32, i64, u8
 from tests.graph.random_graphs import OPS
 from tests.ops.samples import feed, samples
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.base.types import Type, bool_, f16, f32, f64, i8, i64, u8
 from dlc.graph import Call, Constant, Input, Item, Op, Splat, Tensor
 from dlc.graph.op import attr_text, quote
 from dlc.kernel.define import Comp, ShapeError, comp, grid
@@ -18,7 +19,6 @@ from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Add, Cast, LeakyRelu, Neg, Relu
 from dlc.ops.linear import Conv
 from dlc.ops.shape import Concat, Reshape
-from dlc.types import Type, bool_, f16, f32, f64, i8, i64, u8
 
 X = Input("x", Type(f32, (2, 3)))
 Y = Input("y", Type(f32, (2, 3)))
@@ -82,7 +82,7 @@ def test_everything_that_matters_is_in_the_digest() -> None:
 def test_digests_do_not_depend_on_the_process() -> None:
     program = (
         "from dlc.graph import Input, Splat, make_graph\nfrom dlc.ops.elementwise import Add\n"
-        "from dlc.types import Type, f32\nx = Input('x', Type(f32, (2,)))\n"
+        "from dlc.base.types import Type, f32\nx = Input('x', Type(f32, (2,)))\n"
         "g = make_graph([x], {'y': Add(x, Splat(1.0, Type(f32, ())))})\nprint(g.digest, [o.digest for o in g.ops])"
     )
     told = {

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from dlc.base.types import Type, f32
 from dlc.graph import Graph, Input, Op, Splat, evaluate, make_graph, parse_graph, print_graph, verify
 from dlc.ops.elementwise import Add, Neg
 from dlc.ops.shape import Concat
-from dlc.types import Type, f32
 from tests.graph.random_graphs import OPS
 
 X = Input("x", Type(f32, (2,)))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.types import DTYPES, Type, dtype_of_numpy, f32, i64, u8
 from dlc.graph import Constant, FileData, LazyData, Tensor, evaluate, make_graph, parse_graph, print_graph, verify
 from dlc.graph import tensor as module
 from dlc.graph.tensor import Array
 from dlc.ops.elementwise import Neg, Relu
-from dlc.types import DTYPES, Type, dtype_of_numpy, f32, i64, u8
 from tests.graph.random_graphs import OPS
 
 

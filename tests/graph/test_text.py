@@ -10,15 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
+from dlc.base.types import DTYPES, Type, f32, i64, shortest
 from dlc.graph import Constant, Input, Splat, Tensor, make_graph, parse_graph, print_graph, verify
 from dlc.graph.attributes import unquote
+from dlc.graph.constants import without_names
 from dlc.graph.op import attr_text, quote
 from dlc.kernel.text import print_literal
 from dlc.ops.elementwise import Add, Neg, Relu
 from dlc.ops.shape import Pad
-from dlc.passes.constants import without_names
-from dlc.types import DTYPES, Type, f32, i64, shortest
 from tests.graph.random_graphs import OPS, random_graph, tensors_of
 
 Golden = Callable[[str, str], None]

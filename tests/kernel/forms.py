@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from dlc.base.report import Report
+from dlc.base.types import DType, Type, f32, f64, i32, i64
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor
 from dlc.graph.graph import toposort
 from dlc.graph.structure import Call
@@ -28,8 +30,6 @@ from dlc.passes.fuse import Fuse
 from dlc.passes.gradient import Gradient
 from dlc.passes.layout import Layout
 from dlc.passes.lower import Lower
-from dlc.report import Report
-from dlc.types import DType, Type, f32, f64, i32, i64
 
 LARGEST = 400_000
 """Points of all nests of a kernel."""
@@ -209,7 +209,7 @@ def elementwise(m: Maker) -> Op:
 
 
 def _bool() -> DType:
-    from dlc.types import bool_
+    from dlc.base.types import bool_
 
     return bool_
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dlc.kernel.adjoint import adjoint
 from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.gradient.adjoint import adjoint
 from dlc.kernel.nest import Kernel
 
 Array = Any

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
+from dlc.base.types import Type, bool_, f32, i32
 from dlc.kernel.expr import Axis, Expr, apply, both
 from dlc.kernel.nest import Kernel, Nest, Param, Reduce
-from dlc.types import Type, bool_, f32, i32
 
 UNARY = ("neg", "abs", "sign", "exp", "tanh", "floor")
 BINARY = ("add", "sub", "mul", "min", "max")

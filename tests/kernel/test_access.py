@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.kernel.access import accesses
+from dlc.base.types import Array, Type
+from dlc.kernel.check.access import accesses
+from dlc.kernel.check.inside import find
+from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.expr import Apply, Axis, Expr, Load, children, loads, walk
-from dlc.kernel.inside import find
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.text import parse_kernel, print_kernel
-from dlc.kernel.verify import kernel_problems
 from dlc.passes.layout import permute
 from dlc.passes.lower import composite_kernel
-from dlc.types import Array, Type
 from tests.kernel.points import value
 from tests.kernel.random_kernels import random_kernel
 from tests.ops.samples import samples

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dlc.kernel.adjoint import adjoint
+from dlc.base.types import Type, f32, f64
+from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Const, Expr, Load, walk
+from dlc.kernel.gradient.adjoint import adjoint
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.text import parse_kernel, print_kernel
-from dlc.kernel.verify import kernel_problems
-from dlc.types import Type, f32, f64
 from tests.kernel.gradient_checks import check, differences, pulled, sampled
 from tests.kernel.random_kernels import random_kernel
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.kernel.adjoint import adjoint
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.types import Type, f32, i32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Expr, Load, apply, map_loads
+from dlc.kernel.gradient.adjoint import adjoint
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.text import parse_kernel
-from dlc.types import Type, f32, i32
 from tests.kernel.gradient_checks import pulled
 
 

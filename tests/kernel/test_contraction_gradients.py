@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from dlc_backend_c.target import X86_64_V3, target_for
 
-from dlc.kernel.loop_evaluate import run_loops
-from dlc.kernel.loops import For, If, Program, Set, reads, walk_stmts
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.program import For, If, Program, Set, reads, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
-from dlc.kernel.schedules.phases import split_phases
+from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.kernel.count import iterations
+from dlc.base.types import Type, i64
 from dlc.kernel.expr import Axis, Const, Expr, apply, both
-from dlc.kernel.loop_evaluate import run_loops
+from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.count import iterations
 from dlc.kernel.text import parse_kernel
-from dlc.types import Type, i64
 
 COMPARISONS = ("lt", "le", "gt", "ge", "eq")
 

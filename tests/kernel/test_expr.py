@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.types import DTYPES, bool_, f32, i32, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, map_loads, select, substitute
 from dlc.kernel.scalar import SCALARS, result_dtype
-from dlc.types import DTYPES, bool_, f32, i32, i64
 
 M, J = Axis("i", 4), Axis("j", 3)
 X = Load("x", (M,))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.kernel.count import iterations
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, both, lift
-from dlc.kernel.gather import NoInverse, gather
+from dlc.kernel.gradient.gather import NoInverse, gather
 from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.schedules.count import iterations
 from dlc.kernel.simplify import conjuncts
 from dlc.kernel.text import parse_kernel, print_expr
 from tests.kernel.points import points

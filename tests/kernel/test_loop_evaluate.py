@@ -8,12 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.base.types import Type, f32, i32
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, select
-from dlc.kernel.loop_evaluate import run_loops
-from dlc.kernel.loop_memory import LoopFault
-from dlc.kernel.loops import Block, Buffer, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Stmt, Store, loop
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.memory import LoopFault
+from dlc.kernel.loops.program import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    If,
+    Lanes,
+    Let,
+    Local,
+    Prefetch,
+    Program,
+    Set,
+    Stmt,
+    Store,
+    loop,
+)
 from dlc.kernel.nest import Param
-from dlc.types import Type, f32, i32
 
 N = 12
 ALONG, SHORT = Axis("i", N), Axis("j", 5)

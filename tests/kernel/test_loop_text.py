@@ -4,13 +4,13 @@ from textwrap import dedent
 
 import pytest
 
+from dlc.base.types import Type, f32
 from dlc.kernel.expr import Axis, Const, Load
-from dlc.kernel.loop_text import print_loops
-from dlc.kernel.loops import Block, Buffer, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Store
+from dlc.kernel.loops.print import print_loops
+from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Store
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
-from dlc.types import Type, f32
 
 
 def test_every_statement_has_a_spelling() -> None:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.base.types import Type, f32
+from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, apply
-from dlc.kernel.inline import inline, is_pointwise_map, loads_of
-from dlc.kernel.merge import compose, inline_locals, is_epilogue, is_movement, join
+from dlc.kernel.fusion.inline import inline, is_pointwise_map, loads_of
+from dlc.kernel.fusion.merge import compose, inline_locals, is_epilogue, is_movement, join
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes, window_axes
 from dlc.kernel.text import parse_kernel, print_kernel
-from dlc.kernel.verify import kernel_problems
-from dlc.types import Type, f32
 from tests.kernel.random_kernels import random_kernel
 
 Array = Any

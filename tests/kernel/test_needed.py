@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from dlc.base.types import DTYPES, DType, Type, bool_
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.needed import only_needed
-from dlc.types import DTYPES, DType, Type, bool_
 
 INTEGERS = tuple(d for d in DTYPES.values() if not d.is_float and d is not bool_)
 

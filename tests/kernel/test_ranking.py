@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.base.types import Array, DType, Type, f32, i32, u8
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
-from dlc.kernel import loop_evaluate
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.loop_evaluate import run_loops
-from dlc.kernel.loop_memory import Batch
-from dlc.kernel.loops import Stmt
+from dlc.kernel.loops import evaluate as loop_evaluate
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.memory import Batch
+from dlc.kernel.loops.program import Stmt
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.ranking import SMALL, rankings
 from dlc.kernel.text import parse_kernel
 from dlc.ops.order import FirstOf, Rank
 from dlc.passes.lower import lower_op
-from dlc.types import Array, DType, Type, f32, i32, u8
 
 MACHINES = (Machine(), Machine(64, 32), Machine(strict=True))
 

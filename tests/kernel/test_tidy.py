@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.kernel.count import iterations
+from dlc.base.types import Type, f32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, both
-from dlc.kernel.loop_evaluate import run_loops
-from dlc.kernel.loops import For, If, walk_stmts
+from dlc.kernel.fusion.tidy import MOST_BOXES, tidy
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.program import For, If, walk_stmts
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.count import iterations
 from dlc.kernel.text import parse_kernel
-from dlc.kernel.tidy import MOST_BOXES, tidy
-from dlc.types import Type, f32
 from tests.backend_c.harness import close, samples
 
 BLUR = """kernel(p0: f32[8,8]) -> (r0: f32[10,8]) {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.loop_evaluate import run_loops
-from dlc.kernel.loops import For, Program, Stmt
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.program import For, Program, Stmt
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel

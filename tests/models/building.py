@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import onnx
 
+from dlc.api.plan import Plan
+from dlc.api.program import Program
 from dlc.cli.flags import CacheFlags, Choice
 from dlc.cli.frame import run
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.graph import Graph
-from dlc.interfaces import Program
-from dlc.loading import load
-from dlc.passes.constants import compute_ops
-from dlc.plan import Plan
+from dlc.graph.constants import compute_ops
+from dlc.runtime.loading import load
 from tests.models.writing import Array
 
 MAX_ERROR = 1e-4
@@ -111,7 +111,7 @@ def reference(source: Path, feeds: Mapping[str, Array], optimised: bool = True) 
 
 def random_inputs(program: Program, seed: int = 1) -> dict[str, Array]:
     """Standard normal floats; integers of 0 and 1."""
-    from dlc.feeds import random_feeds
+    from dlc.runtime.feeds import random_feeds
 
     return random_feeds(program.signature.inputs, seed)
 

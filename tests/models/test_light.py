@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
+from dlc.api.plan import Plan
+from dlc.driver.state_text import print_state
 from dlc.graph import Graph
-from dlc.plan import Plan
-from dlc.state_text import print_state
 from tests.models.building import Bench, Built, assert_close, compute_nodes, random_inputs, reference
 from tests.models.zoo import LIGHT, expected, image, light, light_path
 

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from dlc.interfaces import Signature
-from dlc.manifest import read_manifest
+from dlc.api.program import Signature
+from dlc.runtime.manifest import read_manifest
 from tests.models.building import Bench, assert_close, reference
 from tests.models.writing import Array
 from tests.models.zoo import bert, gpt, light, mobilenet_v2

@@ -14,7 +14,7 @@ from dlc_frontend_onnx.frontend import Onnx
 from onnx import numpy_helper
 
 from dlc import DlcError, Report, Source
-from dlc.loading import load
+from dlc.runtime.loading import load
 from tests.models.building import Bench, assert_close, random_inputs, reference
 from tests.models.writing import Array
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlc.base.types import Type
 from dlc.graph import Input, Op
 from dlc.kernel.define import ShapeError
-from dlc.types import Type
 from tests.ops.random_ops import remade
 from tests.ops.samples import samples
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dlc.base.types import Type, f64
 from dlc.graph import Input, Op
-from dlc.types import Type, f64
 from tests.ops.samples import feed, samples
 
 Array = Any

@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
+from dlc.base.types import Type
 from dlc.graph import Input, Op
 from dlc.kernel.define import ShapeError
-from dlc.types import Type
 from tests.ops.gradient_checks import SAMPLES, floats
 
 BY_NAME: dict[str, list[Op]] = {}

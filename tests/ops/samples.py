@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64, u8
 from dlc.graph import Input, Op, toposort
 from dlc.ops import elementwise as e
 from dlc.ops import index as ix
@@ -20,7 +21,6 @@ from dlc.ops import random as ra
 from dlc.ops import reduce as rd
 from dlc.ops import shape as sh
 from dlc.ops import standardize as st
-from dlc.types import DType, Type, bool_, f32, f64, i32, i64, u8
 
 _number = count()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate, parse_graph, print_graph, verify
 from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
@@ -15,9 +16,8 @@ from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Relu
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, batch_mean, batch_variance, running_statistic
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform
-from dlc.training.batch_norm import TrainingBatchNorms, training_batch_norms
-from dlc.training.dropout import with_step
-from dlc.types import Type, f32, f64, i64
+from dlc.training.step.batch_norm import TrainingBatchNorms, training_batch_norms
+from dlc.training.step.dropout import with_step
 
 Array = Any
 EPSILON = 1e-4

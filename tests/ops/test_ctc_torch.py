@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dlc.base.types import DType, Type, f16, f32, f64, i32, i64
 from dlc.graph import Input, Op, evaluate_ops
 from dlc.graph.gradient import gradients
 from dlc.kernel.define import ShapeError
 from dlc.ops import loss as ls
 from dlc.ops.normalize import LogSoftmax
-from dlc.types import DType, Type, f16, f32, f64, i32, i64
 
 Array = Any
 CLOSE = {f64: 1e-9, f32: 1e-5}

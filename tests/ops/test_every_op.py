@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.builtin import dlc_ops
+from dlc.base.types import Type, f32, i64
 from dlc.graph import Graph, Input, Op, evaluate, parse_graph, print_graph, toposort, verify
 from dlc.graph.evaluate import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise, index, linear, pool, reduce, shape
-from dlc.types import Type, f32, i64
+from dlc.plugins.builtin import dlc_ops
 from tests.ops.samples import feed, samples
 
 Array = Any

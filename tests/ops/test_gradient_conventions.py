@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.base.types import DType, Type, bool_, f64, i64
 from dlc.graph import Input, Op, evaluate_ops, toposort
 from dlc.graph.gradient import gradients
 from dlc.ops import elementwise as e
@@ -16,7 +17,6 @@ from dlc.ops import normalize as nm
 from dlc.ops import pool as pl
 from dlc.ops import reduce as rd
 from dlc.ops.pointwise import scalar
-from dlc.types import DType, Type, bool_, f64, i64
 
 Array = Any
 INF, NAN = np.inf, np.nan

@@ -11,11 +11,11 @@ import pytest
 from dlc.graph import Input, Op, toposort
 from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
-from dlc.kernel import adjoint as module
-from dlc.kernel.adjoint import Adjoint, adjoint
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, walk
-from dlc.kernel.gather import NoInverse
+from dlc.kernel.gradient import adjoint as module
+from dlc.kernel.gradient.adjoint import Adjoint, adjoint
+from dlc.kernel.gradient.gather import NoInverse
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
 from tests.ops.gradient_checks import IDS, SAMPLES, arguments, close, differences, floats, seed_of

@@ -10,8 +10,8 @@ import pytest
 from dlc_backend_c.target import GENERIC, target_for
 
 from dlc.graph import Input, Op
-from dlc.kernel.adjoint import Adjoint, adjoint
 from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.gradient.adjoint import Adjoint, adjoint
 from tests.backend_c.harness import STRICT, Compiled
 from tests.ops.gradient_checks import IDS, floats
 from tests.ops.samples import feed, samples

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.builtin import dlc_ops
-from dlc.checking.differences import RELATIVE, Differences, Subject
 from dlc.graph import Constant, Input, Op, Splat, Tensor, toposort
 from dlc.graph.gradient import gradients
 from dlc.ops.elementwise import Mul
 from dlc.ops.reduce import ReduceSum
+from dlc.plugins.builtin import dlc_ops
+from dlc.verify.differences import RELATIVE, Differences, Subject
 from tests.ops.gradient_checks import SAMPLES, floats
 from tests.ops.random_ops import BY_NAME, random_op
 from tests.ops.samples import feed

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from dlc_backend_c.target import GENERIC
 
+from dlc.base.types import DType, Type, f32, f64, i64
 from dlc.graph import Input, Op, evaluate_ops, toposort
 from dlc.graph.gradient import gradients
 from dlc.kernel.define import ShapeError
 from dlc.ops import loss as ls
-from dlc.types import DType, Type, f32, f64, i64
 from tests.backend_c.harness import Compiled
 
 Array = Any

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dlc.base.types import DType, Type, f64, i32, i64, u8
 from dlc.graph import Input, Op, evaluate_ops
 from dlc.graph.gradient import gradients
 from dlc.ops import loss as ls
-from dlc.types import DType, Type, f64, i32, i64, u8
 
 Array = Any
 REDUCTIONS = ("mean", "sum", "none")

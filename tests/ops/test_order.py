@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.types import Type, f32
 from dlc.graph import Input
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops.order import Rank
-from dlc.types import Type, f32
 
 VALUES = st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.5, np.nan, np.inf, -np.inf]), min_size=1, max_size=8)
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from dlc_backend_c.target import GENERIC, target_for
 
+from dlc.base.report import Report
+from dlc.base.types import DType, Type, f16, f32, f64, i64, u32
 from dlc.graph import Graph, Input, Op, evaluate, toposort
 from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
-from dlc.kernel.adjoint import adjoint
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.gradient.adjoint import adjoint
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform, philox, random_bits
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
-from dlc.report import Report
-from dlc.types import DType, Type, f16, f32, f64, i64, u32
 from tests.backend_c.harness import Compiled
 from tests.tools import COMPILERS
 

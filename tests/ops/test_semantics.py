@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.base.types import DType, Type, bool_, f16, f32, f64, i8, i32, i64, u8, u16
 from dlc.graph import Graph, Input, Op, Splat, evaluate, toposort
 from dlc.graph.evaluate import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise as e
 from dlc.ops import index, linear, normalize, pool, reduce, shape
-from dlc.types import DType, Type, bool_, f16, f32, f64, i8, i32, i64, u8, u16
 from tests.ops.samples import samples
 
 Array = Any

@@ -12,6 +12,8 @@ from random import Random
 
 import numpy as np
 
+from dlc.api.plan import Plan, results_of
+from dlc.base.types import Type
 from dlc.graph import Call, Input, Op, evaluate_ops
 from dlc.kernel.evaluate import Array, Points
 from dlc.kernel.expr import Expr, loads
@@ -19,8 +21,6 @@ from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.passes.views import is_view
 from dlc.placement import check_placement
-from dlc.plan import Plan, results_of
-from dlc.types import Type
 
 CHUNKS = 3
 LARGEST_RUN = 1 << 20

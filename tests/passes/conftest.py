@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from dlc.builtin import dlc_ops, dlc_passes
-from dlc.diagnostics import DlcError, render
+from dlc.api.passes import AnyPass, check_chain
+from dlc.api.plan import Plan
+from dlc.base.diagnostics import DlcError, render
+from dlc.base.report import Report
+from dlc.driver.state_text import print_state
 from dlc.graph import Call, Constant, Item, Op, Splat, parse_graph
 from dlc.graph.verify import verify
-from dlc.passes.base import AnyPass, check_chain
-from dlc.plan import Plan
-from dlc.report import Report
+from dlc.plugins.builtin import dlc_ops, dlc_passes
 from dlc.spec import Spec
-from dlc.state_text import print_state
 
 STRUCTURE: dict[str, type[Op]] = {op.text_name: op for op in (Constant, Splat, Call, Item)}
 BETWEEN, ARROW = "\n====\n", "\n----\n"

@@ -6,8 +6,8 @@ from typing import TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
+from dlc.base.types import DType, Type, f32
 from dlc.graph import Constant, Input, Tensor
-from dlc.types import DType, Type, f32
 
 Shape = tuple[int, ...]
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from random import Random
 
 import numpy as np
 
+from dlc.base.types import Type, bool_, f64, i64
 from dlc.graph import Constant, Graph, Input, Item, Op, Splat, Tensor
 from dlc.ops.elementwise import (
     Abs,
@@ -42,7 +43,6 @@ from dlc.ops.pointwise import broadcast
 from dlc.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from dlc.ops.reduce import CumSum, ReduceMax, ReduceMean, ReduceSum
 from dlc.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
-from dlc.types import Type, bool_, f64, i64
 
 LARGEST = 600
 """Elements of the largest value: the interpreter visits every point of every loop."""

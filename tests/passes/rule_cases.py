@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from hypothesis import strategies as st
 
+from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64
 from dlc.graph import Constant, Input, Op, Splat, Tensor
 from dlc.ops.elementwise import (
     Abs,
@@ -43,7 +44,6 @@ from dlc.ops.normalize import BatchNorm, LayerNorm, RmsNorm, Softmax
 from dlc.ops.pool import AveragePool, MaxPool
 from dlc.ops.reduce import ReduceMax, ReduceMean, ReduceSum
 from dlc.ops.shape import Concat, Expand, Pad, Reshape, Slice, Tile, Transpose
-from dlc.types import DType, Type, bool_, f32, f64, i32, i64
 from tests.passes.drawing import Draw, Shape
 
 

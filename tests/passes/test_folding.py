@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.base.report import Report
+from dlc.base.types import DTYPES, DType, Type, bool_, f32, f64, i8, i32, i64, u8
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate, make_graph
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Exp, Maximum, Mod, Mul, Neg, Pow, Relu, Sub, Where
 from dlc.ops.linear import MatMul
@@ -17,8 +19,6 @@ from dlc.ops.reduce import ArgMax, CumSum, ReduceMean, ReduceProd, ReduceSum
 from dlc.ops.shape import Concat, Expand, Reshape, Slice, Transpose
 from dlc.passes.fold_constants import FoldConstants
 from dlc.passes.simplify import Simplify
-from dlc.report import Report
-from dlc.types import DTYPES, DType, Type, bool_, f32, f64, i8, i32, i64, u8
 
 INTEGERS = [t for t in DTYPES.values() if t.is_integer]
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc import Report
+from dlc.api.plan import Plan, parse_plan, plan_text
+from dlc.base.types import Type, f32
 from dlc.graph import Graph, Input, Op, evaluate, verify
 from dlc.ops.elementwise import Add, Neg
 from dlc.ops.linear import MatMul
@@ -16,8 +18,6 @@ from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.plan import Plan, parse_plan, plan_text
-from dlc.types import Type, f32
 from tests.passes.arena import check_plan, execute
 
 TYPE = Type(f32, (3, 3))

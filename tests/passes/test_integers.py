@@ -7,6 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.base.report import Report
+from dlc.base.types import DType, Type, bool_, i8, i32, i64, u8
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate, verify
 from dlc.ops.elementwise import (
     Abs,
@@ -33,8 +35,6 @@ from dlc.ops.elementwise import (
 )
 from dlc.ops.reduce import CumSum, ReduceMax, ReduceMin, ReduceSum
 from dlc.ops.shape import Transpose
-from dlc.report import Report
-from dlc.types import DType, Type, bool_, i8, i32, i64, u8
 from tests.passes.test_properties import graph_of, stages
 
 NUMBERS = (i8, u8, i32, i64)

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.api.passes import run_passes
+from dlc.api.plan import Plan, parse_plan, plan_text
+from dlc.base.report import Report
+from dlc.base.types import Type, f64
 from dlc.graph import Call, Graph, Input, Op, evaluate, make_graph
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.nest import Kernel, Param
@@ -16,10 +20,6 @@ from dlc.ops.elementwise import Add, Exp, Mul, Neg, Relu
 from dlc.ops.linear import MatMul
 from dlc.ops.reduce import CumSum, ReduceSum
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
-from dlc.passes.base import run_passes
-from dlc.plan import Plan, parse_plan, plan_text
-from dlc.report import Report
-from dlc.types import Type, f64
 from tests.passes.arena import check_plan, execute
 from tests.passes.random_graphs import feeds, random_graph
 from tests.passes.test_properties import GRAPHS, made
@@ -216,7 +216,7 @@ def test_values_returned_and_read_lie_with_the_caller() -> None:
 
 
 def test_a_limit_is_an_error_that_names_the_peak() -> None:
-    from dlc.diagnostics import DlcError, ExitCode
+    from dlc.base.diagnostics import DlcError, ExitCode
 
     graph = make_graph([x(64, 64)], {"y": ReduceSum(Exp(Transpose(x(64, 64), perm=(1, 0))), axes=(0, 1))})
     with pytest.raises(DlcError) as refused:

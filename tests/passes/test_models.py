@@ -7,15 +7,15 @@ import onnx
 import pytest
 from dlc_frontend_onnx.frontend import Onnx
 
+from dlc.api.plan import Plan
+from dlc.api.source import Source
+from dlc.base.report import Report
+from dlc.driver.state_text import print_state
 from dlc.graph import Graph, evaluate
-from dlc.interfaces import Source
-from dlc.passes.constants import compute_ops
+from dlc.graph.constants import compute_ops
 from dlc.passes.presets import PIPELINES
 from dlc.passes.views import is_view
-from dlc.plan import Plan
-from dlc.report import Report
 from dlc.spec import Spec
-from dlc.state_text import print_state
 from tests.passes.arena import check_plan, execute
 from tests.passes.random_graphs import feeds
 from tests.passes.test_properties import PASSES

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlc.builtin import dlc_passes
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.passes.base import AnyPass, check_chain
+from dlc.api.passes import AnyPass, check_chain
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.passes.presets import PIPELINES
+from dlc.plugins.builtin import dlc_passes
 from dlc.spec import Spec
 
 PASSES: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passes()}

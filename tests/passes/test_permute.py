@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlc.graph import Input, Op
+from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import loads
-from dlc.kernel.verify import kernel_problems
 from dlc.passes.layout import permute
 from dlc.passes.lower import composite_kernel
 from tests.ops.samples import feed, samples

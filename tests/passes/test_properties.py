@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlc.builtin import dlc_passes
+from dlc.api.passes import AnyPass
+from dlc.api.plan import Plan
+from dlc.base.report import Report
 from dlc.graph import Call, Constant, Graph, Input, Item, Op, Splat, evaluate, verify
+from dlc.graph.constants import constant_ops
 from dlc.graph.graph import MAX_ORIGINS
 from dlc.kernel.expr import Const, Load
-from dlc.passes.base import AnyPass
-from dlc.passes.constants import constant_ops
-from dlc.plan import Plan
-from dlc.report import Report
+from dlc.plugins.builtin import dlc_passes
 from dlc.spec import Spec
 from tests.passes.random_graphs import feeds, random_graph
 
@@ -136,11 +136,11 @@ def computed(graph: Graph) -> set[str]:
 
 
 DIGESTS = """
-from dlc.passes.base import run_passes
-from dlc.report import Report
+from dlc.api.passes import run_passes
+from dlc.base.report import Report
 from tests.passes.random_graphs import random_graph
 from tests.passes.test_properties import made
-from dlc.state_text import print_state
+from dlc.driver.state_text import print_state
 from hashlib import sha256
 text = "fold-constants,simplify,expand,fold-constants,simplify,lower,layout,fuse,schedule,plan-memory"
 for seed in range(12):

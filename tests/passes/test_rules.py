@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlc.api.rules import Rule
+from dlc.base.report import Report
+from dlc.base.types import bool_
 from dlc.graph import Graph, Input, Op, evaluate, make_graph, verify
-from dlc.passes.rules.rule import Rule
 from dlc.passes.simplify import RULES, Simplify, apply_rules
-from dlc.report import Report
-from dlc.types import bool_
 from tests.passes.drawing import Draw
 from tests.passes.rule_cases import CASES
 

@@ -13,11 +13,11 @@ from dlc_frontend_onnx.frontend import Onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import dlc.kernel.text
+from dlc.api.source import Source
+from dlc.base.report import Report
 from dlc.graph import Graph
 from dlc.graph.structure import Call
-from dlc.interfaces import Source
 from dlc.passes.presets import PIPELINES
-from dlc.report import Report
 from dlc.spec import Spec
 from tests.passes.test_properties import PASSES
 

@@ -3,12 +3,12 @@
 import pytest
 
 from dlc import Report
+from dlc.api.plan import Plan
 from dlc.passes.lower import Lower
 from dlc.passes.memory import MemoryModel
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule, updates_of
 from dlc.placement import peak_of
-from dlc.plan import Plan
 from tests.training.nets import NETS, module_of, step_of
 
 

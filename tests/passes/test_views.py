@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.types import Type, f32, i64
 from dlc.graph import Input, Op
 from dlc.graph.structure import Call
 from dlc.kernel.evaluate import run_kernel
@@ -20,7 +21,6 @@ from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.lower import composite_kernel
 from dlc.passes.views import is_view
-from dlc.types import Type, f32, i64
 from tests.ops.samples import samples
 
 SAMPLES = list(samples())

@@ -9,11 +9,11 @@ from dlc_example import prelude, spell
 from dlc_example.swish import Swish, unit_beta
 
 from dlc import Op, Report, make_graph
+from dlc.base.types import Type, f32, i32
 from dlc.define import SCALARS, ShapeError
 from dlc.graph import Input, Splat, evaluate, parse_graph, print_graph, verify
 from dlc.kernel.evaluate import run_kernel
 from dlc.passes.simplify import Simplify
-from dlc.types import Type, f32, i32
 from tests.kernel.random_kernels import random_kernel
 
 X, BETA = Input("x", Type(f32, (2, 3))), Input("beta", Type(f32, (3,)))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dlc import guard
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode
-from dlc.plugins import KINDS, load_registry
-from dlc.registry import Registry
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
+from dlc.plugins import guard
+from dlc.plugins.discovery import KINDS, load_registry
+from dlc.plugins.registry import Registry
 from tests.plugins.conftest import Install
 
 GOOD = """
@@ -83,7 +83,7 @@ time.sleep(60)
 
 def test_one_that_cannot_be_interrupted_ends_with_its_name(install: Install, tmp_path: Path) -> None:
     install("bad", UNSTOPPABLE)
-    script = "from dlc import guard, plugins\nguard.LIMIT, guard._GRACE = 0.2, 1\nplugins.load_registry()"
+    script = "from dlc.plugins import guard, discovery\nguard.LIMIT, guard._GRACE = 0.2, 1\ndiscovery.load_registry()"
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.installed import entry_points
+from dlc.plugins.entry_points import entry_points
 
 
 @pytest.mark.parametrize("group", ["console_scripts", "pytest11", "dlc", "absent"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import DlcError
-from dlc.interfaces import Source
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"x" * (3 << 20)])

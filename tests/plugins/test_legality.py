@@ -25,21 +25,21 @@ from dlc import (
     make_graph,
     option,
 )
+from dlc.api.step_done import StepDone
+from dlc.base.diagnostics import Diagnostic
+from dlc.base.types import Type, f32
 from dlc.cache import Cache, MemoryStore
-from dlc.codec import Context
-from dlc.config import default_config
-from dlc.diagnostics import Diagnostic
-from dlc.driver import Build, compile_source
+from dlc.config.config import default_config
+from dlc.driver.build import Build, compile_source
+from dlc.driver.codec import Context
+from dlc.driver.pipeline import Recipe, resolve_steps
+from dlc.driver.session import Session
+from dlc.driver.state_text import op_classes
 from dlc.graph import Constant, Input, Tensor
-from dlc.interfaces import StepDone
 from dlc.ops.elementwise import Add, Exp, Relu, Tanh
-from dlc.plugins import load_registry
-from dlc.recipe import Recipe, resolve_steps
-from dlc.registry import Observer, Registry
-from dlc.session import Session
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Observer, Registry
 from dlc.spec import Spec
-from dlc.state_text import op_classes
-from dlc.types import Type, f32
 
 X = Input("x", Type(f32, (100,)))
 
@@ -164,7 +164,7 @@ def test_an_observer_that_fails_is_named_once_and_not_asked_again() -> None:
 
 
 def test_the_chain_of_a_named_pipeline_is_checked_with_a_caret() -> None:
-    from dlc.recipe import resolve
+    from dlc.driver.pipeline import resolve
 
     registry = load_registry()
     with pytest.raises(DlcError, match="simplify works on a graph of ops, but lower gives a graph of kernels"):

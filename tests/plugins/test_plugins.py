@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dlc.builtin import dlc_passes
-from dlc.code_digest import code_digest
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode
-from dlc.interfaces import StepDone
-from dlc.plugins import Plugin, list_plugins, load_registry
-from dlc.registry import Kind, Registry
+from dlc.api.step_done import StepDone
+from dlc.base.code_digest import code_digest
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
+from dlc.plugins.builtin import dlc_passes
+from dlc.plugins.discovery import Plugin, list_plugins, load_registry
+from dlc.plugins.registry import Kind, Registry
 from dlc.spec import Spec
 
 Install = Callable[..., None]

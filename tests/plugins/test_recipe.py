@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config import Config, default_config
-from dlc.config_file import load_config
-from dlc.diagnostics import DlcError
-from dlc.plugins import load_registry
-from dlc.recipe import resolve
-from dlc.registry import Registry
+from dlc.base.diagnostics import DlcError
+from dlc.config.config import Config, default_config
+from dlc.config.file import load_config
+from dlc.driver.pipeline import resolve
+from dlc.plugins.discovery import load_registry
+from dlc.plugins.registry import Registry
 
 PLUGIN = """
 from dataclasses import dataclass

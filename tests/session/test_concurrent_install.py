@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-import dlc.install
-import dlc.locking
+import dlc.files.locking
+import dlc.runtime.install
 from dlc import Artifact, DlcError, Signature
 from dlc.cache import Cache, Key, MemoryStore
-from dlc.install import install, install_stored
-from dlc.locking import directory_lock
+from dlc.files.locking import directory_lock
+from dlc.runtime.install import install, install_stored
 from tests.session.building import contents
 
 MANIFEST = "manifest.json"
@@ -152,7 +152,7 @@ def test_a_failing_installer_takes_nothing_from_the_others(tmp_path: Path) -> No
 
 
 def test_a_lock_that_another_program_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlc.locking, "_PATIENCE", 0.05)
+    monkeypatch.setattr(dlc.files.locking, "_PATIENCE", 0.05)
     installer(0, tmp_path / "out", 1, stored=False)()
     held = os.open(tmp_path / "out", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -183,6 +183,6 @@ def test_a_directory_that_appears_while_one_is_made_is_installed_over(
             installer(0, target, 1, stored=False)()
         real(source, target)
 
-    monkeypatch.setattr(dlc.install.os, "rename", late)
+    monkeypatch.setattr(dlc.runtime.install.os, "rename", late)
     installer(1, tmp_path / "out", 1, stored=False)()
     assert contents(tmp_path / "out") == {**program(0), **program(1)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.diagnostics import ExitCode
+from dlc.base.diagnostics import ExitCode
 from tests.session.building import ROOT
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import dlc.install
+import dlc.runtime.install
 from dlc import Artifact, DlcError, Signature
 from dlc.cache import Cache, Key, MemoryStore
-from dlc.hashing import file_sha256
-from dlc.install import Lost, install, install_stored
-from dlc.staging import stage_in
+from dlc.files.hashing import file_sha256
+from dlc.files.staging import stage_in
+from dlc.runtime.install import Lost, install, install_stored
 from tests.session.building import contents
 
 FIRST = {"a.c": b"1", "sub/b.bin": b"22", "manifest.json": b"{}"}
@@ -77,7 +77,7 @@ def test_a_process_killed_while_it_writes_leaves_nothing_that_looks_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(artifact({**FIRST}), tmp_path / "old")
-    monkeypatch.setattr(dlc.install, "_copy", slow)
+    monkeypatch.setattr(dlc.runtime.install, "_copy", slow)
     for out in ("old", "new"):
         pid = os.fork()
         if pid == 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc import libraries
+from dlc.base import libraries
 
 
 @pytest.fixture(autouse=True)

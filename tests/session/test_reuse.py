@@ -89,7 +89,7 @@ HEAVY = (
     "dlc.graph",
     "dlc.passes.fuse",
     "dlc.ops",
-    "dlc.codec",
+    "dlc.driver.codec",
 )
 
 

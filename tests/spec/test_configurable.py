@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError, error
+from dlc.base.diagnostics import DlcError, error
 from dlc.spec import Bytes, Configurable, Spec, format_bytes, option, parse_bytes
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError, ExitCode, error, render
+from dlc.base.diagnostics import DlcError, ExitCode, error, render
 from dlc.spec import OptionError, Spec, Value, parse_setting
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_./-]{0,8}", fullmatch=True)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from dlc.base.types import Array
 from dlc.graph import Graph
-from dlc.types import Array
 from tests.training.nets import Training
 from tests.training.torch_networks import Batch, in_precision_of, torch_step
 from tests.training.torch_optimizers import torch_optimizer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dlc.training.loop import Course
-from dlc.training.run import Outputs, Run
+from dlc.training.loop.loop import Course
+from dlc.training.loop.run import Outputs, Run
 from tests.training.linear import Linear, blobs
 from tests.training.runs import Start, data_of
 

@@ -7,11 +7,11 @@ from typing import cast
 
 import numpy as np
 
-from dlc.diagnostics import Diagnostic, error
-from dlc.interfaces import Port, Signature
-from dlc.training.bundle import Classes
-from dlc.training.losses import AnyLoss, parse_loss
-from dlc.types import DTYPES, Array, Type
+from dlc.api.program import Port, Signature
+from dlc.api.training import Classes
+from dlc.base.diagnostics import Diagnostic, error
+from dlc.base.types import DTYPES, Array, Type
+from dlc.training.step.losses import AnyLoss, parse_loss
 
 
 class Linear:

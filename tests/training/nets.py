@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dlc import Report
+from dlc.base.types import Array, Type, f32
 from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, make_graph
 from dlc.ops.elementwise import Relu, Tanh
 from dlc.ops.linear import Conv, Gemm
@@ -17,8 +18,7 @@ from dlc.ops.pool import MaxPool
 from dlc.ops.shape import Reshape
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
-from dlc.training.step import initial_values
-from dlc.types import Array, Type, f32
+from dlc.training.step.step import initial_values
 
 CLASSES = 5
 BATCH = 8

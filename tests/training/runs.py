@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dlc.training.data import DataSet
-from dlc.training.data import read_data as read_files
-from dlc.training.run import Run
-from dlc.types import Array
+from dlc.base.types import Array
+from dlc.training.loop.data import DataSet
+from dlc.training.loop.data import read_data as read_files
+from dlc.training.loop.run import Run
 from tests.training.linear import Linear, blobs, save
 
 ROWS = 30

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
+from dlc.base.types import Type, f32, i64
 from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, make_graph
 from dlc.graph.verify import verify
 from dlc.ops.elementwise import Relu
@@ -16,8 +17,7 @@ from dlc.ops.linear import Gemm
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.random import Dropout, DropoutMask
 from dlc.ops.shape import Reshape
-from dlc.training.step import initial_values
-from dlc.types import Type, f32, i64
+from dlc.training.step.step import initial_values
 from tests.training.nets import NETS, module_of, step_of
 
 BATCH = 8

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from dlc import DlcError, Report
+from dlc.api.function_names import FUNCTIONS, IGNORED, FunctionName
+from dlc.api.passes import run_passes
+from dlc.api.plan import Plan
+from dlc.api.training import ALIGN, Bundle, Classes, Place
+from dlc.base.types import Type, f32, i64
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Add, Mul
 from dlc.passes.autodiff import Autodiff
-from dlc.passes.base import run_passes
 from dlc.passes.lower import Lower
 from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.schedule import Schedule
-from dlc.plan import Plan
 from dlc.spec import Spec
-from dlc.training.bundle import ALIGN, Bundle, Classes, Place
-from dlc.training.bundling import make_bundle, memory_of
-from dlc.training.losses import parse_loss
-from dlc.training.names import FUNCTIONS, IGNORED, FunctionName
-from dlc.types import Type, f32, i64
+from dlc.training.step.bundling import make_bundle, memory_of
+from dlc.training.step.losses import parse_loss
 from tests.training.test_functions import BATCH, CLASSES, model
 
 

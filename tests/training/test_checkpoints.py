@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
-from dlc.training.checkpoint import read_checkpoint, write_checkpoint
-from dlc.training.loop import Course, State
+from dlc.base.diagnostics import DlcError
+from dlc.training.loop.checkpoint import read_checkpoint, write_checkpoint
+from dlc.training.loop.loop import Course, State
 from tests.training.linear import Linear, blobs
 from tests.training.runs import ROWS, Start, data_of, weights
 

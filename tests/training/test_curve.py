@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.diagnostics import DlcError
-from dlc.training.checkpoint import read_checkpoint
-from dlc.training.curve import curve_html
-from dlc.training.loop import Epoch
-from dlc.training.trace import LIMIT, Trace
+from dlc.base.diagnostics import DlcError
+from dlc.training.loop.checkpoint import read_checkpoint
+from dlc.training.loop.curve import curve_html
+from dlc.training.loop.loop import Epoch
+from dlc.training.loop.trace import LIMIT, Trace
 from tests.training.linear import Linear
 from tests.training.runs import Start
 

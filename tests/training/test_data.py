@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.allowed import Allowed
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.interfaces import Port
-from dlc.training.bundle import Classes
-from dlc.training.data import DataSet, batch_size, read_data
-from dlc.training.shuffle import permutation
-from dlc.types import DTYPES, Array, Type
+from dlc.api.program import Port
+from dlc.api.training import Classes
+from dlc.base.allowed import Allowed
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.types import DTYPES, Array, Type
+from dlc.training.loop.data import DataSet, batch_size, read_data
+from dlc.training.loop.shuffle import permutation
 
 X = Port("x", Type(DTYPES["f32"], (4, 1, 2)))
 Y = Port("y", Type(DTYPES["i64"], (4,)), Classes(3).allowed)
@@ -272,7 +272,7 @@ def test_hostile_arrays(tmp_path: Path, name: str, compress: int) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.training.arrays._memory", lambda: 1 << 20)
+    monkeypatch.setattr("dlc.training.loop.arrays._memory", lambda: 1 << 20)
     content = header("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1, 2)}") + bytes(8_000_000)
     with pytest.raises(DlcError, match=r"unpacks to 8,000,000 bytes, and 1,048,576 are free") as caught:
         read_data(npz(tmp_path, content, zipfile.ZIP_DEFLATED), (X,))

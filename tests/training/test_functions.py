@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dlc import DlcError
+from dlc.base.types import Array, Type, f16, f32, i64
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.graph.evaluate import evaluate
 from dlc.graph.verify import verify
@@ -17,8 +18,7 @@ from dlc.ops.elementwise import Add, Mul, Relu
 from dlc.ops.linear import Gemm
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.random import Dropout
-from dlc.training.step import initial_values
-from dlc.types import Array, Type, f16, f32, i64
+from dlc.training.step.step import initial_values
 from tests.graph.opaque import Opaque
 from tests.training.nets import NETS, module_of, step_of
 

@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper
 
 from dlc import DlcError, Report, Source
-from dlc.checking.question import of_loss
+from dlc.base.types import Array, Type, f16, f32, f64, i64
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.ops.elementwise import Add, Cast, Mul
 from dlc.ops.index import Gather
@@ -21,10 +21,10 @@ from dlc.ops.normalize import BatchNorm, LayerNorm
 from dlc.ops.shape import Reshape, Slice, Transpose
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
-from dlc.training.fans import Fans, fans
-from dlc.training.initializers import INITIALIZERS, Draw, Drawn, initial_value, parse_initializer
-from dlc.training.step import initial_values
-from dlc.types import Array, Type, f16, f32, f64, i64
+from dlc.training.step.fans import Fans, fans
+from dlc.training.step.initializers import INITIALIZERS, Draw, Drawn, initial_value, parse_initializer
+from dlc.training.step.step import initial_values
+from dlc.verify.gradient_check import of_loss
 from tests.training.nets import NETS, Training, module_of, step_of
 
 INIT: Any = torch.nn.init

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlc.diagnostics import DlcError
-from dlc.training.checkpoint import read_checkpoint
-from dlc.training.loop import State
-from dlc.training.metrics import evaluate
-from dlc.types import Array
+from dlc.base.diagnostics import DlcError
+from dlc.base.types import Array
+from dlc.training.loop.checkpoint import read_checkpoint
+from dlc.training.loop.loop import State
+from dlc.training.loop.metrics import evaluate
 from tests.training.linear import Linear, blobs
 from tests.training.runs import ROWS, Start, data_of, weights
 

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 
 from dlc import DlcError
+from dlc.api.training import Classes
+from dlc.base.types import Type, f32, f64, i32, i64
 from dlc.graph import Input, Op, evaluate_ops
 from dlc.ops.elementwise import Sigmoid
 from dlc.ops.normalize import Softmax
 from dlc.spec import Spec
-from dlc.training.bundle import Classes
-from dlc.training.losses import L1, LOSSES, CrossEntropy, Huber, Mse, Sum, parse_loss
-from dlc.types import Type, f32, f64, i32, i64
+from dlc.training.step.losses import L1, LOSSES, CrossEntropy, Huber, Mse, Sum, parse_loss
 
 SCORES = Type(f64, (4, 3, 2))
 TEXTS = [

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dlc.interfaces import Port
-from dlc.training.metrics import evaluate, loss_of, measure_of
-from dlc.types import DTYPES, Type
+from dlc.api.program import Port
+from dlc.base.types import DTYPES, Type
+from dlc.training.loop.metrics import evaluate, loss_of, measure_of
 from tests.training.linear import Linear, blobs
 from tests.training.runs import data_of
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlc import Report, Source
 from dlc.graph import Constant, Graph, evaluate
-from dlc.training.step import initial_values
+from dlc.training.step.step import initial_values
 from tests.models.building import Bench, Built
 from tests.training.nets import BATCH, CLASSES, NETS, module_of, relative_error, step_of, torch_step
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from dlc.api.passes import run_passes
+from dlc.base.report import Report
+from dlc.base.types import Type, f32
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
 from dlc.ops.elementwise import Add
 from dlc.ops.linear import MatMul
 from dlc.ops.normalize import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Reshape
-from dlc.passes.base import run_passes
-from dlc.report import Report
-from dlc.types import Type, f32
 from tests.passes.test_properties import made
 from tests.training.nets import step_of
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from dlc import DlcError
-from dlc.diagnostics import ExitCode, render
+from dlc.base.diagnostics import ExitCode, render
+from dlc.base.types import Array, DType, Type, f16, f32, f64, i64
 from dlc.graph import Graph, Input, Op, evaluate, evaluate_ops, make_graph
 from dlc.ops.pointwise import scalar
 from dlc.spec import Configurable
-from dlc.training.adam import Adam
-from dlc.training.optimizers import OPTIMIZERS, Optimizer, RmsProp, Sgd, parse_optimizer
-from dlc.types import Array, DType, Type, f16, f32, f64, i64
+from dlc.training.step.adam import Adam
+from dlc.training.step.optimizers import OPTIMIZERS, Optimizer, RmsProp, Sgd, parse_optimizer
 from tests.training.torch_optimizers import KINDS, Kind, torch_options
 
 STEPS = 20

@@ -9,18 +9,18 @@ import pytest
 from dlc_backend_c.target import GENERIC, target_for
 
 from dlc import Report
+from dlc.api.passes import run_passes
+from dlc.base.types import Array, Type, f32, i64
 from dlc.graph import Call, Graph, Input, Op, evaluate, make_graph
 from dlc.graph.evaluate import evaluate_ops
-from dlc.passes.base import run_passes
 from dlc.passes.expand import Expand
 from dlc.passes.fold_constants import FoldConstants
 from dlc.passes.fuse import Fuse
 from dlc.passes.layout import Layout
 from dlc.passes.lower import Lower
 from dlc.passes.simplify import Simplify
-from dlc.training.clip import clip_by_global_norm
-from dlc.training.optimizers import parse_optimizer
-from dlc.types import Array, Type, f32, i64
+from dlc.training.step.clip import clip_by_global_norm
+from dlc.training.step.optimizers import parse_optimizer
 from tests.backend_c.harness import Compiled
 
 PASSES = (FoldConstants(), Simplify(), Expand(), FoldConstants(), Lower(), Layout(), Fuse())

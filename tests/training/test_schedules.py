@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.optim import lr_scheduler as theirs
 
+from dlc.base.types import DTYPES, Array, DType, Type, f32, f64, i64
 from dlc.graph import Input, Op, evaluate_ops
-from dlc.training.clip import clip_by_global_norm, global_norm
-from dlc.training.optimizers import parse_optimizer
-from dlc.training.schedules import Constant, Cosine, Schedule, Step, Warmup
-from dlc.types import DTYPES, Array, DType, Type, f32, f64, i64
+from dlc.training.step.clip import clip_by_global_norm, global_norm
+from dlc.training.step.optimizers import parse_optimizer
+from dlc.training.step.schedules import Constant, Cosine, Schedule, Step, Warmup
 
 BASE = 0.3
 Make = Callable[[torch.optim.Optimizer], theirs.LRScheduler]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dlc import Report
+from dlc.base.types import Type, f16, f32, i64
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph, parse_graph, print_graph
 from dlc.graph.verify import verify
 from dlc.ops.elementwise import Add, Exp, Mul
@@ -17,8 +18,7 @@ from dlc.ops.normalize import BatchNorm
 from dlc.ops.reduce import ReduceMean
 from dlc.passes.autodiff import Autodiff
 from dlc.spec import Spec
-from dlc.training.step import initial_values
-from dlc.types import Type, f16, f32, i64
+from dlc.training.step.step import initial_values
 from tests.graph.random_graphs import OPS
 from tests.training.nets import NETS, Training, module_of, relative_error, step_of, torch_step
 

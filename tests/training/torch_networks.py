@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dlc.types import Array
+from dlc.base.types import Array
 
 CLASSES = 10
 Batch = tuple[Array, Array]

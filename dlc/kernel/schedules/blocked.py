@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, both, loads
-from dlc.kernel.loops import Stmt
+from dlc.kernel.loops.program import Stmt
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block

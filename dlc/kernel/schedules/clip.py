@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in, both
-from dlc.kernel.loops import For, If, Stmt
+from dlc.kernel.loops.program import For, If, Stmt
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.simplify import conjuncts, linear, simplify
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from dlc.base.types import f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
-from dlc.kernel.loops import Block, For, If, Stmt, axes_of, loop, wrap
+from dlc.kernel.loops.program import Block, For, If, Stmt, axes_of, loop, wrap
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
@@ -25,7 +26,6 @@ from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tiles import Parts, Spot, tile
-from dlc.types import f32, f64
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
-from dlc.kernel.loops import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.loops.program import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Nest, identity
 from dlc.kernel.schedules.flat import at, coefficient, flat_simplify, positions
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
-from dlc.types import DType, f32, f64
 
 PARTIAL = 4
 STAGE = "stage"
@@ -79,7 +79,7 @@ def folded(
 
 def stages(body: tuple[Stmt, ...]) -> bool:
     """Whether the statements use the short buffer."""
-    from dlc.kernel.loops import writes
+    from dlc.kernel.loops.program import writes
 
     return STAGE in writes(body)
 

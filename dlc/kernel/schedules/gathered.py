@@ -13,13 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, substitute
-from dlc.kernel.loops import For, If, Lanes, Stmt, Store, loop, wrap
+from dlc.kernel.loops.program import For, If, Lanes, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.pack import Block, Packed
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
-from dlc.types import DType, Type
 
 # Rows that lie next to each other are copied in groups of a cache line of single precision.
 TOGETHER = 16

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Expr, Load, axes_in
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.groups import plain_write
-from dlc.types import Type
 
 
 def without_invariant_axes(kernel: Kernel) -> Kernel:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dlc.base.types import DType, f32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
-from dlc.kernel.loops import Lanes, Local
+from dlc.kernel.loops.program import Lanes, Local
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.simplify import linear, simplify
-from dlc.types import DType, f32
 
 FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
 # Of single precision only.

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dlc.base.types import DType, Type
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, substitute
-from dlc.kernel.loops import For, If, Stmt, Store, loop
+from dlc.kernel.loops.program import For, If, Stmt, Store, loop
 from dlc.kernel.nest import Kernel, Param
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
-from dlc.types import DType, Type
 
 Form: TypeAlias = tuple[frozenset[tuple[Expr, int]], int] | Expr
 """Terms and constant of a condition `Σ >= 0`; any other condition as it is."""

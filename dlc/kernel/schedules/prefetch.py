@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dlc.kernel.expr import Axis, Expr, Load, walk
-from dlc.kernel.loops import Lanes, Prefetch
+from dlc.kernel.loops.program import Lanes, Prefetch
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.lanes import vectorise
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from dlc.base.types import i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, apply, axes_in, map_loads, substitute
-from dlc.kernel.loops import For, If, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.loops.program import For, If, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Kernel, Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import flat_nest
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.simplify import conjuncts, simplify
-from dlc.types import i64
 
 # Fewer pairs are compared faster than a heap is kept.
 SMALL = 32

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.kernel.loops import Buffer, Program, Stmt, rename
+from dlc.base.types import DType, i64
+from dlc.kernel.loops.program import Buffer, Program, Stmt, rename
 from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.schedules.columns_innermost import turn
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
@@ -16,15 +18,13 @@ from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.needed import only_needed
-from dlc.kernel.schedules.phases import split_phases
+from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.ranking import Ranking, heap_loops, rankings
 from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
-from dlc.kernel.schedules.turn import turn
 from dlc.kernel.simplify import simplify_nest
-from dlc.types import DType, i64
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Program:

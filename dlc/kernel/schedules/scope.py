@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Const, Expr, Load, loads
-from dlc.kernel.loops import Local
+from dlc.kernel.loops.program import Local
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes
 from dlc.kernel.schedules.groups import Group, plain_write
-from dlc.types import Type
 
 
 @dataclass(frozen=True)

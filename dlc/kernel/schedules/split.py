@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Expr, Load, map_loads
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.kernel.simplify import is_index, linear, simplify
-from dlc.types import Type
 
 
 def split_blocks(kernel: Kernel) -> Kernel:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dlc.base.types import DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
-from dlc.kernel.loops import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
-from dlc.types import DType
 
 UNROLL = 4
 

@@ -19,10 +19,10 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.types import Array
 from dlc.kernel.evaluate import values_over
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, walk
 from dlc.kernel.simplify import is_index, linear
-from dlc.types import Array
 
 _SLAB: Final = 1 << 18
 """Points that are held at once."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.kernel.expr import Expr, apply
 from dlc.ops.elementwise.logic import And, GreaterOrEqual, LessOrEqual, Where
 from dlc.ops.pointwise import Binary, Unary, literal, scalar
-from dlc.types import DType
 
 
 class Add(Binary):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.allowed import Demand
+from dlc.base.allowed import Demand
 from dlc.graph.op import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Add, Mul, Neg, Where

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from dlc.base.types import Type, bool_, i64
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Expr, apply, select
@@ -27,7 +28,6 @@ from dlc.ops.normalize import LogSoftmax, Softmax
 from dlc.ops.pointwise import literal, scalar
 from dlc.ops.reduce import CumSum, ReduceLogSumExp, ReduceSum
 from dlc.ops.shape import Concat, Expand, Pad, Reshape, Slice
-from dlc.types import Type, bool_, i64
 
 LONGEST: Final = 1024
 """Steps in time; each becomes ops of its own."""

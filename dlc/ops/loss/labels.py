@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dlc.allowed import Demand
+from dlc.base.allowed import Demand
+from dlc.base.types import Type, i64
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid
@@ -18,7 +19,6 @@ from dlc.ops.index import Gather
 from dlc.ops.loss.reduction import check_floats
 from dlc.ops.pointwise import literal, normalized, scalar
 from dlc.ops.shape import Reshape
-from dlc.types import Type, i64
 
 
 def label_type(scores: Type, axis: int) -> Type:

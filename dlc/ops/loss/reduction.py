@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from dlc.base.types import Type
 from dlc.graph.op import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Div
 from dlc.ops.reduce import ReduceMean, ReduceSum
-from dlc.types import Type
 
 REDUCTIONS: Final = ("mean", "sum", "none")
 """What `reduction` may be: one number by mean or sum, or the loss of every row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlc.allowed import Demand
+from dlc.base.allowed import Demand
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, And, Cast, Equal, IsInf, Mul, Neg, Sub, Where
 from dlc.ops.loss.labels import LabelMask, PickLabel, check_labels, counted, label_demands, label_type, with_classes

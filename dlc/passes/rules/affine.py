@@ -6,15 +6,15 @@ nothing is copied here however large the weights are.
 
 from __future__ import annotations
 
+from dlc.api.rules import Scene, full, rule, unit
+from dlc.base.types import Type
+from dlc.graph.constants import prefix_shape
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.ops.elementwise import Add, Div, Mul, Reciprocal, Sqrt, Sub
 from dlc.ops.linear import Conv, ConvTranspose, Gemm
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.shape import Expand, Pad, Reshape
-from dlc.passes.constants import prefix_shape
-from dlc.passes.rules.rule import Scene, full, rule, unit
-from dlc.types import Type
 
 Layer = Conv | ConvTranspose | Gemm
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from dlc.api.rules import Scene, as_shape, equation, full, rule, unit
+from dlc.base.types import DType
+from dlc.graph.constants import is_number, number
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
 from dlc.ops.elementwise import (
@@ -33,9 +36,6 @@ from dlc.ops.elementwise import (
 )
 from dlc.ops.pointwise import Pointwise, broadcast
 from dlc.ops.shape import Expand
-from dlc.passes.constants import is_number, number
-from dlc.passes.rules.rule import Scene, as_shape, equation, full, rule, unit
-from dlc.types import DType
 
 _COMMUTATIVE = (Add, Mul, Minimum, Maximum, And, Or, Xor, Equal)
 

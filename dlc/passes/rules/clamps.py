@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from dlc.api.rules import equation
+from dlc.graph.constants import number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Clip, Maximum, Minimum, Relu
-from dlc.passes.constants import number
-from dlc.passes.rules.rule import equation
 
 Bound = float | int | None
 

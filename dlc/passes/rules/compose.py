@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dlc.api.rules import Scene, equation, rule
+from dlc.graph.constants import is_near, is_number, number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import (
     Abs,
@@ -29,9 +31,7 @@ from dlc.ops.elementwise import (
 )
 from dlc.ops.normalize import LogSoftmax, Softmax
 from dlc.ops.reduce import ReduceMax, ReduceSum, ReduceSumSquare
-from dlc.passes.constants import is_near, is_number, number
 from dlc.passes.rules import norms
-from dlc.passes.rules.rule import Scene, equation, rule
 
 
 @rule(Div, composes=True)

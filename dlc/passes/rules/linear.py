@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
+from dlc.api.rules import Scene, equation, rule, unit
+from dlc.graph.constants import number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.linear import Conv, ConvTranspose, Gemm, MatMul
 from dlc.ops.pool import AveragePool, MaxPool
 from dlc.ops.reduce import ReduceSum
 from dlc.ops.shape import Pad, Transpose
-from dlc.passes.constants import number
 from dlc.passes.rules.affine import spatial_pads
-from dlc.passes.rules.rule import Scene, equation, rule, unit
 
 _SWAP = (1, 0)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dlc.api.rules import Scene, equation, rule
 from dlc.graph.op import Op
 from dlc.ops.pool import AveragePool, MaxPool
 from dlc.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from dlc.ops.shape import Expand, Pad, Reshape, Slice, Tile, Transpose
-from dlc.passes.rules.rule import Scene, equation, rule
 
 
 @equation(Reshape)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dlc.api.rules import Scene, full, rule
+from dlc.base.types import Type
+from dlc.graph.constants import is_number, number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, Div, Mul, Pow, Reciprocal, Sqrt, Sub
 from dlc.ops.normalize import LayerNorm, RmsNorm
 from dlc.ops.reduce import ReduceMean
-from dlc.passes.constants import is_number, number
-from dlc.passes.rules.rule import Scene, full, rule
-from dlc.types import Type
 
 
 def _inverted(op: Op) -> Op | None:

@@ -11,9 +11,9 @@ from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
+    from dlc.api.plan import Plan
+    from dlc.api.training import Bundle
     from dlc.kernel.nest import Kernel
-    from dlc.plan import Plan
-    from dlc.training.bundle import Bundle
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
 

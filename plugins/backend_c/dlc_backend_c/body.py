@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dlc import ExitCode, Workshop
-from dlc.diagnostics import error
+from dlc.api.plan import Plan, results_of
+from dlc.base.diagnostics import error
 from dlc.graph import Call, Input, Op
-from dlc.plan import Plan, results_of
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.target import CTarget

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlc import Artifact, ExitCode, Job, Workshop
-from dlc.diagnostics import error
-from dlc.hashing import Content, OwnedFile, content_sha256, content_size
-from dlc.manifest import NAME
+from dlc.base.diagnostics import error
+from dlc.files.hashing import Content, OwnedFile, content_sha256, content_size
+from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units

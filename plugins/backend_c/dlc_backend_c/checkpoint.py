@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import sha256
 
-from dlc.training.bundle import Bundle, RegionName
+from dlc.api.training import Bundle, RegionName
 from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.regions import region_checks
 from dlc_backend_c.weights import ALIGN

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from dlc import ExitCode
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 
 _MACHINES = {3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86-64", 183: "aarch64",
              243: "riscv", 258: "loongarch"}  # fmt: skip

@@ -1,8 +1,8 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
 from dlc import Artifact, Report, Workshop
-from dlc.manifest import NAME
-from dlc.plan import Plan
+from dlc.api.plan import Plan
+from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Body, constants_of, functions_of
 from dlc_backend_c.header import c_ports, fill

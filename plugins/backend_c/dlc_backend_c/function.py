@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlc import Job, Workshop
-from dlc.kernel.loops import Program
+from dlc.kernel.loops.program import Program
 from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc_backend_c.loops_to_c import function_text, scratch_places

@@ -9,8 +9,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
-from dlc.allowed import Allowed
-from dlc.types import i64
+from dlc.base.allowed import Allowed
+from dlc.base.types import i64
 from dlc_backend_c.names import c_comment, c_string
 from dlc_backend_c.spelling import literal
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
-from dlc.kernel.loops import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops.program import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
 from dlc.kernel.simplify import linear
 
 MACRO: Final = "DLC_IN_ORDER"

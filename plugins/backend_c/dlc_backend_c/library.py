@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from dlc import ExitCode, Signature
-from dlc.calling import input_array, named_inputs, output_buffers
-from dlc.diagnostics import DlcError, error
-from dlc.hashing import content_sha256, file_sha256
-from dlc.locking import directory_lock
-from dlc.manifest import NAME, read_manifest
-from dlc.types import Array, Type
+from dlc.base.diagnostics import DlcError, error
+from dlc.base.types import Array, Type
+from dlc.files.hashing import content_sha256, file_sha256
+from dlc.files.locking import directory_lock
+from dlc.runtime.calling import input_array, named_inputs, output_buffers
+from dlc.runtime.manifest import NAME, read_manifest
 from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library

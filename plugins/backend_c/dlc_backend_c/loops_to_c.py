@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlc.base.types import DType, bool_, i64
 from dlc.kernel.expr import Apply, Const, Expr, Load
-from dlc.kernel.loops import (
+from dlc.kernel.loops.program import (
     Block,
     Fold,
     For,
@@ -31,7 +32,6 @@ from dlc.kernel.loops import (
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import is_index
-from dlc.types import DType, bool_, i64
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import dlc
 import dlc_backend_c
-from dlc.hashing import Content
-from dlc.manifest import files_json
+from dlc.files.hashing import Content
+from dlc.runtime.manifest import files_json
 from dlc_backend_c.options import Options
 
 SCHEMA = "dlc.c/1"

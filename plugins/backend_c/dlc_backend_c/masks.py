@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dlc.kernel.expr import Apply, Const, Expr, Load
-from dlc.kernel.loops import Block, For, If, Lanes, Let, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops.program import Block, For, If, Lanes, Let, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
 
 MACRO: Final = "DLC_BRANCHES"
 DEFINITION: Final = f"""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlc import ExitCode, option
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc.spec import Configurable
 from dlc_backend_c.names import prefix_problem
 

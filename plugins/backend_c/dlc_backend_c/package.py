@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlc import Signature
-from dlc.hashing import Content
-from dlc.manifest import signature_json
+from dlc.files.hashing import Content
+from dlc.runtime.manifest import signature_json
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Functions
 from dlc_backend_c.function import prelude

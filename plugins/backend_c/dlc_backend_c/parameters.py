@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.interfaces import Signature
+from dlc.api.program import Signature
 from dlc_backend_c.header import CPort
 from dlc_backend_c.names import parameter
 

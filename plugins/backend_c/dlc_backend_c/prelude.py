@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from dlc.types import DTYPES, DType, f32, f64
+from dlc.base.types import DTYPES, DType, f32, f64
 from dlc_backend_c import in_order, masks
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH

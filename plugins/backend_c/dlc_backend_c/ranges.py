@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dlc.allowed import Part
-from dlc.types import DTYPES, DType
+from dlc.base.allowed import Part
+from dlc.base.types import DTYPES, DType
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.spelling import literal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlc.training.bundle import RegionName
+from dlc.api.training import RegionName
 from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.weights import ALIGN
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlc import Port, Signature
-from dlc.manifest import NAME
-from dlc.types import Array
+from dlc.base.types import Array
+from dlc.runtime.manifest import NAME
 from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
 
 if TYPE_CHECKING:

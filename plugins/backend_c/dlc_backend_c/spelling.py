@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dlc.base.types import DTYPES, DType, bool_, f16, f32, f64
 from dlc.kernel.expr import Number
 from dlc.kernel.scalar import SCALARS
-from dlc.types import DTYPES, DType, bool_, f16, f32, f64
 
 Text = Callable[..., str]
 

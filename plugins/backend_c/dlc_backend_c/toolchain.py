@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dlc import ExitCode
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 
 _SEARCH = ("gcc", "clang")
 _SHOWN = 12

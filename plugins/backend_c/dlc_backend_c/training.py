@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc import Artifact, Port, Report, Signature, Workshop
+from dlc.api.training import Bundle, Function, FunctionName, Place
 from dlc.graph import Constant, Tensor
-from dlc.manifest import NAME
-from dlc.training.bundle import Bundle, Function, FunctionName, Place
+from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Body, Functions, constants_of, functions_of
 from dlc_backend_c.checkpoint import checkpoint_bytes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlc import ExitCode
-from dlc.diagnostics import DlcError, error
+from dlc.base.diagnostics import DlcError, error
 from dlc_backend_c.checkpoint import HEADER, MAGIC, VERSION
 
 

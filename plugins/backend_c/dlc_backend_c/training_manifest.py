@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlc import Port
-from dlc.manifest import port_json
-from dlc.training.bundle import Bundle, Place
+from dlc.api.training import Bundle, Place
+from dlc.runtime.manifest import port_json
 from dlc_backend_c.training_program import Part, Training
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from dlc.training.bundle import Bundle, Function, FunctionName, Place, RegionName
+from dlc.api.training import Bundle, Function, FunctionName, Place, RegionName
 from dlc_backend_c.body import Body
 from dlc_backend_c.checkpoint import checkpoint_text
 from dlc_backend_c.header import CPort

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dlc import Port, Signature
-from dlc.calling import in_order
-from dlc.diagnostics import Diagnostic
-from dlc.manifest import port_of_json
-from dlc.training.bundle import Classes
-from dlc.training.refusals import no_gradients, no_template, not_finite
-from dlc.types import DTYPES, Array, Type
-from dlc.writing import write_whole
+from dlc.api.training import Classes
+from dlc.base.diagnostics import Diagnostic
+from dlc.base.types import DTYPES, Array, Type
+from dlc.files.writing import write_whole
+from dlc.runtime.calling import in_order
+from dlc.runtime.manifest import port_of_json
+from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_c.library import Library, aligned, succeed
 from dlc_backend_c.training_errors import bad_checkpoint, mixed_gradients, no_checkpoint
 
@@ -38,7 +38,7 @@ class _Hook:
 
 @dataclass(frozen=True, eq=False)
 class TrainingModel:
-    """A compiled model that learns; see `dlc.training.interface.TrainingProgram`."""
+    """A compiled model that learns; see `dlc.api.training_program.TrainingProgram`."""
 
     signature: Signature
     """Of a prediction."""
@@ -171,7 +171,7 @@ class TrainingModel:
 
     def save_onnx(self, path: Path | str) -> None:
         """Write the model with the parameters as they are now, in the format it came in; raises DlcError."""
-        from dlc.training.export import filled
+        from dlc.runtime.export import filled
 
         name = str(self._library.told["training"]["template"])
         if not name:

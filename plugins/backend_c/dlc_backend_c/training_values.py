@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dlc.api.training import Bundle, Place
+from dlc.base.types import Array, DType, f16
 from dlc.graph import Tensor
-from dlc.training.bundle import Bundle, Place
-from dlc.types import Array, DType, f16
 from dlc_backend_c.header import CPort
 from dlc_backend_c.spelling import STORAGE, literal
 

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
-from dlc.hashing import OwnedFile
 
 ALIGN = 64
 """Bytes: a cache line, and the widest vector of any CPU so far."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import dlc
 import dlc_backend_s2train
 from dlc import Artifact, DlcError, Report, Type
-from dlc.allowed import Allowed
-from dlc.diagnostics import ExitCode, error
-from dlc.interfaces import Port, Signature
-from dlc.plan import Plan
-from dlc.training.bundle import Bundle
-from dlc.types import DType, f32, i64
+from dlc.api.plan import Plan
+from dlc.api.program import Port, Signature
+from dlc.api.training import Bundle
+from dlc.base.allowed import Allowed
+from dlc.base.diagnostics import ExitCode, error
+from dlc.base.types import DType, f32, i64
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container import write

@@ -10,9 +10,9 @@ from dlc import Artifact, Backend, Description, Region, Report, Source, option
 from dlc_backend_s2train.defaults import LIMIT, SUFFIX, TRAINING
 
 if TYPE_CHECKING:
-    from dlc.plan import Plan
-    from dlc.program import ArrayProgram
-    from dlc.training.bundle import Bundle
+    from dlc.api.plan import Plan
+    from dlc.api.training import Bundle
+    from dlc.runtime.array_program import ArrayProgram
     from dlc_backend_s2train.training import Trained
 
 

@@ -8,10 +8,10 @@ from itertools import accumulate
 
 import numpy as np
 
+from dlc.api.backend import Reason
+from dlc.api.plan import Plan, results_of
+from dlc.base.types import Array
 from dlc.graph import Constant, Input, Op, Tensor
-from dlc.interfaces import Reason
-from dlc.plan import Plan, results_of
-from dlc.types import Array
 from dlc_backend_s2train.codes import Arena, Element, Opcode, Role, Slot
 from dlc_backend_s2train.decompose.runs import copied_runs
 from dlc_backend_s2train.decompose.samples import parts

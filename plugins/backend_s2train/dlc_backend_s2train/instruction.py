@@ -10,8 +10,8 @@ from dataclasses import astuple, fields
 from enum import IntFlag
 from typing import Any, ClassVar, cast
 
+from dlc.base.types import Type, f16, f32, i32, u8
 from dlc.graph import Op
-from dlc.types import Type, f16, f32, i32, u8
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.program import Geometry, Hyper
 

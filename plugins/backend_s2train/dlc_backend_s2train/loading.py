@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from dlc import DlcError
-from dlc.diagnostics import Location, error
-from dlc.interfaces import Signature, Source
-from dlc.manifest import read_manifest
-from dlc.program import ArrayProgram
+from dlc.api.program import Signature
+from dlc.api.source import Source
+from dlc.api.training import Classes
+from dlc.base.diagnostics import Location, error
+from dlc.runtime.array_program import ArrayProgram
+from dlc.runtime.manifest import read_manifest
 from dlc.spec import Spec
-from dlc.training.bundle import Classes
 from dlc_backend_s2train.artifact import memory_of, signature_of
 from dlc_backend_s2train.container.files import check
 from dlc_backend_s2train.defaults import LIMIT

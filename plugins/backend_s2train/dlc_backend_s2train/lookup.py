@@ -8,7 +8,7 @@ from dlc_backend_s2train.host.operands import operands_of
 from dlc_backend_s2train.program import Program
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import DlcError
+    from dlc.base.diagnostics import DlcError
 
 _LOOKED_AT = 1000
 """Names that a wrong one is compared with, and tensors that are listed: a program may have 65,535."""
@@ -29,7 +29,7 @@ def tensor_called(program: Program, name: str, entry: str = "") -> int:
         raise _no_such("tensor", name, [tensor.name for tensor in program.tensors])
     if len(found) == 1:
         return found[0]
-    from dlc.diagnostics import error, quote  # only errors need it
+    from dlc.base.diagnostics import error, quote  # only errors need it
 
     told = f"{len(found)} tensors of {f'entry {quote(entry)}' if entry else 'the program'} are called {quote(name)}"
     help = "name the entry, or give a number" if not entry else "give a number"
@@ -58,7 +58,7 @@ def _told(program: Program, number: int, users: dict[int, list[str]]) -> str:
 
 
 def _no_such(what: str, name: str, known: list[str]) -> DlcError:
-    from dlc.diagnostics import error, nearest, quote  # only errors need it
+    from dlc.base.diagnostics import error, nearest, quote  # only errors need it
 
     close = nearest(name, sorted(set(known))[:_LOOKED_AT])
     help = f"did you mean {close}?" if close else ""

@@ -19,7 +19,7 @@ from dlc_backend_s2train.numerics.operands import Array, OperandError
 from dlc_backend_s2train.program import Program, Tensor
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import DlcError
+    from dlc.base.diagnostics import DlcError
 
 HOST: Final = -1
 """Who wrote, where it was no instruction."""
@@ -54,7 +54,7 @@ class Memory:
         # A shadow keeps two i32 for each byte.
         total = size * (9 if checked else 1) + host
         if total > limit:
-            from dlc.diagnostics import DlcError, ExitCode  # only errors need it
+            from dlc.base.diagnostics import DlcError, ExitCode  # only errors need it
 
             raise DlcError(too_large(total, limit), exit_code=ExitCode.LIMIT)
         self._bytes: Array = np.zeros(size, np.uint8)
@@ -195,7 +195,7 @@ def _reader(program: Program, by: int) -> str:
 
 
 def _error(code: str, message: str, tensor: Tensor | None = None) -> DlcError:
-    from dlc.diagnostics import Location, error  # only errors need it
+    from dlc.base.diagnostics import Location, error  # only errors need it
 
     helps = {
         "stale-read": "the plan of memory is wrong: compile again, and report it if it stays",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 from dlc_backend_s2train.codes import Flag
 from dlc_backend_s2train.program import LOSS_SCALES, Hyper, Program
 from dlc_backend_s2train.simulate import Machine

@@ -22,7 +22,7 @@ from dlc_backend_s2train.numerics.table import compute
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import DlcError
+    from dlc.base.diagnostics import DlcError
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Machine:
     def _take(self, function: Entry, inputs: Mapping[str, Array]) -> None:
         wanted = {**dict(function.inputs), **dict(function.labels)}
         for name in (*(wanted.keys() - inputs.keys()), *(inputs.keys() - wanted.keys())):
-            from dlc.diagnostics import quote  # only errors need it
+            from dlc.base.diagnostics import quote  # only errors need it
 
             problem = "is missing" if name in wanted else "is none of its inputs"
             told = f"entry {function.name}: array {quote(name)} {problem}"
@@ -197,7 +197,7 @@ class Machine:
         for entry in self.program.entries:
             if entry.name == name:
                 return entry
-        from dlc.diagnostics import did_you_mean  # only errors need it
+        from dlc.base.diagnostics import did_you_mean  # only errors need it
 
         help = did_you_mean(name, self._runs, "entries")
         raise _error("unknown-entry", f"the program has no entry {name}", help=help)
@@ -233,6 +233,6 @@ _SAMPLED: Final[Mapping[Stage, frozenset[Slot]]] = {
 
 
 def _error(code: str, message: str, help: str = "") -> DlcError:
-    from dlc.diagnostics import error  # only errors need it
+    from dlc.base.diagnostics import error  # only errors need it
 
     return error(code, message, help=help)

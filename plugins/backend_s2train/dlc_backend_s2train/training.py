@@ -1,4 +1,4 @@
-"""`Trained`: a training program in the simulator, called with arrays; see `dlc.training.interface.TrainingProgram`."""
+"""`Trained`: a training program in the simulator, called with arrays; see `dlc.api.training_program`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from dlc import DlcError, ExitCode
-from dlc.calling import in_order
-from dlc.diagnostics import Diagnostic, error
-from dlc.interfaces import Port, Signature
-from dlc.program import ArrayProgram
-from dlc.training.bundle import Classes
-from dlc.training.refusals import no_gradients, no_template, not_finite
-from dlc.types import Array
-from dlc.writing import write_whole
+from dlc.api.program import Port, Signature
+from dlc.api.training import Classes
+from dlc.base.diagnostics import Diagnostic, error
+from dlc.base.types import Array
+from dlc.files.writing import write_whole
+from dlc.runtime.array_program import ArrayProgram
+from dlc.runtime.calling import in_order
+from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.scaling import LossScale
@@ -137,7 +137,7 @@ class Trained:
 
     def save_onnx(self, path: Path | str) -> None:
         """Write the model with the parameters as they are now, in the format it came in; raises DlcError."""
-        from dlc.training.export import filled
+        from dlc.runtime.export import filled
 
         suffix, content = self.template
         if not content:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, cast
 
-from dlc.diagnostics import Location, did_you_mean, error
-from dlc.types import DType, f32, f64, i32
+from dlc.base.diagnostics import Location, did_you_mean, error
+from dlc.base.types import DType, f32, f64, i32
 from dlc_frontend_kernel.expressions import Reader
 from dlc_frontend_kernel.programs import check_flow, read_first, read_statements
 from dlc_frontend_kernel.syntax import Program

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from dlc.diagnostics import did_you_mean, nearest
+from dlc.base.diagnostics import did_you_mean, nearest
+from dlc.base.lexer import Token
 from dlc.kernel.nest import Reduce
 from dlc.kernel.scalar import SCALARS
-from dlc.lexer import Token
 from dlc_frontend_kernel.instead import FUNCTIONS, POWER, STATEMENTS
 from dlc_frontend_kernel.instead import REDUCTIONS as OTHER_REDUCTIONS
 from dlc_frontend_kernel.syntax import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dlc import Bytes, DlcError, Frontend, Graph, Location, Op, Report, Source, option
-from dlc.diagnostics import ExitCode, did_you_mean, error
+from dlc.base.diagnostics import ExitCode, did_you_mean, error
+from dlc.base.types import DType, f32
 from dlc.graph import Call, Input, Item
 from dlc.kernel.scalar import SCALARS
 from dlc.passes.gradient import Gradient
-from dlc.types import DType, f32
 from dlc_frontend_kernel.case import DATA_TYPES, read_case
 from dlc_frontend_kernel.expressions import REDUCTIONS
 from dlc_frontend_kernel.lower import Lowered, lower

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dlc.base.types import DType, bool_
 from dlc.kernel.scalar import SCALARS
-from dlc.types import DType, bool_
 from dlc_frontend_kernel.expressions import COMPARISONS
 from dlc_frontend_kernel.syntax import Call, Group, Index, Node, Number, Operation, Reduction, Ref
 from dlc_frontend_kernel.tokens import KernelTokens

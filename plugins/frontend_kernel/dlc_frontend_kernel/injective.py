@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dlc.base.types import Array
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import linear
-from dlc.types import Array
 
 MAX_POINTS = 1 << 20
 """Points that are enumerated; larger spaces are decided by reasoning only."""

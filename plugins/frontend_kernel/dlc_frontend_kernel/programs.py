@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dlc.diagnostics import did_you_mean
-from dlc.lexer import Token
-from dlc.types import DTYPES, DType, f32, f64, i32
+from dlc.base.diagnostics import did_you_mean
+from dlc.base.lexer import Token
+from dlc.base.types import DTYPES, DType, f32, f64, i32
 from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.expressions import Reader
 from dlc_frontend_kernel.syntax import Declared, Index, Program, Ref, Statement, reads, walk_nodes

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dlc.base.types import DType, Type, bool_
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, walk
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import simplify_guard
-from dlc.types import DType, Type, bool_
 from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.inference import Types
 from dlc_frontend_kernel.injective import is_injective

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from dlc.base.types import DType
 from dlc.kernel.nest import Reduce
-from dlc.types import DType
 from dlc_frontend_kernel.tokens import KernelTokens
 
 BOUND: Final = "'"

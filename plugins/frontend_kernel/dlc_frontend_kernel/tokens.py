@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dlc.diagnostics import DlcError, ExitCode
-from dlc.lexer import MAX_DIGITS, Token, Tokens
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.lexer import MAX_DIGITS, Token, Tokens
 from dlc_frontend_kernel.instead import SIGNS
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f]+|\#[^\n]*)*")

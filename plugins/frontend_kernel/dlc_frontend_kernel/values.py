@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.lexer import MAX_DEPTH
+from dlc.base.types import DType, bool_, i64
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, select
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import depth
-from dlc.lexer import MAX_DEPTH
-from dlc.types import DType, bool_, i64
 from dlc_frontend_kernel.expressions import COMPARISONS, MAX_SIZE
 from dlc_frontend_kernel.inference import LOGIC, Types
 from dlc_frontend_kernel.known import Sum, facts, follows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dlc.base.lexer import MAX_DEPTH
+from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, axes_in
 from dlc.kernel.nest import MAX_POINTS, Nest, Param
 from dlc.kernel.simplify import depth, simplify_nest
-from dlc.lexer import MAX_DEPTH
-from dlc.types import DType, Type
 from dlc_frontend_kernel.syntax import BOUND, Program
 
 

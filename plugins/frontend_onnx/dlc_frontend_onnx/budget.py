@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 
 
 @dataclass(frozen=True)

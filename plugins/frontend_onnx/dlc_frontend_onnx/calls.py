@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from dlc.diagnostics import Location, error
+from dlc.base.diagnostics import Location, error
 from dlc_frontend_onnx.budget import Budget
 
 HELP = "inline the functions before exporting, or export a smaller model"

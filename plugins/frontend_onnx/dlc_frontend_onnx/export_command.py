@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dlc.diagnostics import ExitCode, error
+from dlc.base.diagnostics import ExitCode, error
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model to train.")]
 Train = Annotated[

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
 from dlc_frontend_onnx.budget import Budget
@@ -33,7 +33,7 @@ from dlc_frontend_onnx.wire import Place, WireError, strip
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dlc.types import Array, Type
+    from dlc.base.types import Array, Type
 
 
 @dataclass(frozen=True)

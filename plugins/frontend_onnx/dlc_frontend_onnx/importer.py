@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 
-from dlc.diagnostics import DlcError, Location, nearest
+from dlc.base.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.budget import Budget

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
+from dlc.base.types import Type
 from dlc.graph import Input
-from dlc.types import Type
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
 from dlc_frontend_onnx.unsupported import Unsupported

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dlc import DlcError, Frontend, Graph, Location, Op, Report, Source, Spec
-from dlc.diagnostics import error
-from dlc.types import DType, f32, f64, i32
+from dlc.base.diagnostics import error
+from dlc.base.types import DType, f32, f64, i32
 from dlc_frontend_onnx.node import Node
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from dlc.diagnostics import Location, error
+from dlc.base.diagnostics import Location, error
 
 
 def check_names(model: onnx.ModelProto, source: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
+from dlc.base.types import Array, DType
 from dlc.graph import Constant, Op, Tensor
 from dlc.ops.elementwise import Cast
 from dlc.ops.pointwise import normalized, scalar
-from dlc.types import Array, DType
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, DlcError, ExitCode, Location
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location
 from dlc_frontend_onnx.unsupported import Unsupported
 
 TENSORS: Final = ("input", "initializer")

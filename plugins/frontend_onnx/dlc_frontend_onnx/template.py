@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from dlc.diagnostics import ExitCode, Location, did_you_mean, error, quote
-from dlc.types import Array, Type, dtype_of_numpy
+from dlc.base.diagnostics import ExitCode, Location, did_you_mean, error, quote
+from dlc.base.types import Array, Type, dtype_of_numpy
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.parameters import repeated
 from dlc_frontend_onnx.tensors import Storage, code_of, type_of

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from dlc.diagnostics import DlcError, ExitCode, Location, error
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.types import DType, Type, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from dlc.graph import FileData, MemoryData, Tensor
-from dlc.interfaces import Source
-from dlc.types import DType, Type, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place
 

@@ -21,15 +21,15 @@ import onnx
 from onnx import TensorProto, helper
 
 from dlc import DlcError, Report, Source
-from dlc.diagnostics import ExitCode, error, quote
+from dlc.base.diagnostics import ExitCode, error, quote
+from dlc.base.types import f32, f64
 from dlc.graph import Input, Op
 from dlc.passes.autodiff import Autodiff
-from dlc.training.optimizers import Adagrad, Adam, AdamW, Optimizer, Sgd
-from dlc.training.recipe import LOSS, STEP
-from dlc.training.schedules import Constant
-from dlc.training.trained import prediction_of
-from dlc.training.weights import chosen
-from dlc.types import f32, f64
+from dlc.training.step.optimizers import Adagrad, Adam, AdamW, Optimizer, Sgd
+from dlc.training.step.recipe import LOSS, STEP
+from dlc.training.step.schedules import Constant
+from dlc.training.step.trained import prediction_of
+from dlc.training.step.weights import chosen
 from dlc_frontend_onnx.calls import calls, versions_of
 from dlc_frontend_onnx.loss_nodes import loss_nodes
 from dlc_frontend_onnx.order import TRAINING, node_names, reads

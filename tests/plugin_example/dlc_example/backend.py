@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dlc import ArrayProgram, Artifact, Backend, Op, Plan, Reason, Report, option
+from dlc.api.plan import results_of
 from dlc.graph import evaluate_ops
-from dlc.manifest import read_manifest
-from dlc.plan import results_of
+from dlc.runtime.manifest import read_manifest
 from dlc_example import spell
 
 _RANK = 32

@@ -15,10 +15,10 @@ from typing import Any, cast
 import numpy as np
 
 from dlc import Diagnostic, DlcError, Frontend, Graph, Location, Op, Report, Source, Type, make_graph, option
+from dlc.base.types import f32
 from dlc.graph import Constant, Input, Tensor
 from dlc.ops.elementwise import Relu, Sigmoid, Tanh
 from dlc.ops.linear import Gemm
-from dlc.types import f32
 from dlc_example.swish import Swish
 
 ACTIVATIONS: Mapping[str, Callable[[Op], Op]] = {

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dlc.base.types import DType
 from dlc.define import SCALARS, Axis, Expr
 from dlc.graph import Call
 from dlc.kernel.expr import Apply, Const, Load
 from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest
-from dlc.types import DType
 
 _POINTS = 1 << 22
 """Points that one NumPy statement covers at most; axes beyond become loops in Python."""

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import Diagnostic
+    from dlc.base.diagnostics import Diagnostic
     from dlc_backend_s2train.program import Program
 
 MOST = 100

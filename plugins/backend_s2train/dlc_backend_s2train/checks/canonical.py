@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from itertools import chain
 from typing import Final
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, title
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
 from dlc_backend_s2train.program import Geometry, Hyper, Instruction, Program, Target

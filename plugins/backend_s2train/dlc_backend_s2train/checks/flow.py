@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dlc.diagnostics import Diagnostic, quote
+from dlc.base.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.checks.instructions import understood
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.spans import Bytes

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlc.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc_backend_s2train.checks.problems import HELP, title
 from dlc_backend_s2train.frames.convert import receive
 from dlc_backend_s2train.frames.head import Frame, Memory, decode_frame

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, DlcError
+from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.mosaics import mosaic_problems
 from dlc_backend_s2train.checks.numbers import number_problems
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title

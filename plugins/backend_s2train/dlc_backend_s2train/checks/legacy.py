@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, DlcError
+from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.codes import Opcode
 from dlc_backend_s2train.isa import v1

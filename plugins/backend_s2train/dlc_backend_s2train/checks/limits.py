@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 from dlc_backend_s2train.program import Program
 
 TOO_LARGE: Final = "too-large"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, tensor_title
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.program import Program, Storage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dlc.diagnostics import Diagnostic, quote
+from dlc.base.diagnostics import Diagnostic, quote
 from dlc_backend_s2train.program import Instruction, Program
 
 HELP = "the program was not made as it should be: build it again, and report this if it stays"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlc.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic
 from dlc_backend_s2train.checks.problems import problem, title
 from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.program import LOSS_SCALES, Program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from dlc.diagnostics import DlcError, ExitCode
+from dlc.base.diagnostics import DlcError, ExitCode
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.checks.limits import TOO_LARGE
 from dlc_backend_s2train.defaults import LIMIT

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlc.diagnostics import DlcError, Location, error
+from dlc.base.diagnostics import DlcError, Location, error
 from dlc_backend_s2train.container.layout import (
     ALIGN,
     ARCHITECTURE,

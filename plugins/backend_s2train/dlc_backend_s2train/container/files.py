@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dlc.diagnostics import Diagnostic, DlcError, Location
-from dlc.interfaces import Description, Source
+from dlc.api.artifact import Description
+from dlc.api.source import Source
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc_backend_s2train.checks.problems import instruction_of
 from dlc_backend_s2train.checks.verified import Verified, verified
 from dlc_backend_s2train.container.envelope import open_envelope

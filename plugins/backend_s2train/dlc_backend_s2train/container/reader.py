@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dlc.diagnostics import DlcError, Location, quote
+from dlc.base.diagnostics import DlcError, Location, quote
 from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.envelope import Envelope, Span, open_envelope
 from dlc_backend_s2train.container.layout import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dlc.diagnostics import escape, quote
+from dlc.base.diagnostics import escape, quote
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.show_words import number_rows, shown_words, words_data, words_summary
 from dlc_backend_s2train.cost.lines import fusion_line

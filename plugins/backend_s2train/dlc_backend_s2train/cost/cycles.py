@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc_backend_s2train.cost.work import Work
 from dlc_backend_s2train.frames.sizes import BEAT
 from dlc_backend_s2train.program import Target

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 
 
 def row_density(x: NDArray[Any], rows: int = 4) -> float:

@@ -6,7 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dlc.interfaces import Artifact, Source
+from dlc.api.artifact import Artifact
+from dlc.api.source import Source
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate, total

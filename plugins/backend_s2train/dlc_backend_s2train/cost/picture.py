@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.memory_html import Held, Memory, drawn, storages_html
+from dlc.html.memory import Held, Memory, drawn, storages_html
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.program import Program, Storage
 

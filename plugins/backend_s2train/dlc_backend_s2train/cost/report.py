@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from dlc.diagnostics import escape
-from dlc.memory_html import render_text
+from dlc.base.diagnostics import escape
+from dlc.html.memory import render_text
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.lines import fusion_line

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, parted, reduced
 from dlc_backend_s2train.program import Geometry, Target

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dlc.interfaces import Reason
+from dlc.api.backend import Reason
 from dlc_backend_s2train.frames.parts import BLOCK, array_strides
 from dlc_backend_s2train.program import Geometry
 

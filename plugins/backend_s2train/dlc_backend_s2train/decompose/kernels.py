@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, Location
+from dlc.api.backend import Reason
+from dlc.api.plan import results_of
+from dlc.base.diagnostics import Diagnostic, Location
 from dlc.graph import Constant, Graph, Op
-from dlc.interfaces import Reason
-from dlc.plan import results_of
 from dlc_backend_s2train.decompose.blocks import MOST, Block, blocks, misfit, single_taps
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of
 from dlc_backend_s2train.program import Geometry

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, error, quote
-from dlc.types import Array
+from dlc.base.diagnostics import DlcError, error, quote
+from dlc.base.types import Array
 from dlc_backend_s2train.decompose.blocks import Block, Taps
 
 _NUMBER = r"(0|[1-9][0-9]{0,8})"

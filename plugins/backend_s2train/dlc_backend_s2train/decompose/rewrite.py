@@ -16,11 +16,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dlc.diagnostics import Diagnostic
+from dlc.api.backend import Reason
+from dlc.api.plan import results_of
+from dlc.base.diagnostics import Diagnostic
+from dlc.base.types import Type, f32
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
-from dlc.interfaces import Reason
-from dlc.plan import results_of
-from dlc.types import Type, f32
 from dlc_backend_s2train.codes import OPERANDS, Splitting
 from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
 from dlc_backend_s2train.decompose.kernels import FACTORS, GRADIENTS, Blocks, argument, by_element, product, refusal

@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.diagnostics import Diagnostic, DlcError
+from dlc.api.backend import Reason
+from dlc.api.passes import Level, Pass
+from dlc.base.diagnostics import Diagnostic, DlcError
+from dlc.base.report import Report
 from dlc.graph import Graph
-from dlc.interfaces import Reason
-from dlc.passes.base import Level, Pass
-from dlc.report import Report
 from dlc_backend_s2train.decompose.blocks import KERNEL
 from dlc_backend_s2train.decompose.kernels import Blocks, cut, product, refusal
 from dlc_backend_s2train.decompose.rewrite import Rewriting

@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from dlc.interfaces import Reason
+from dlc.api.backend import Reason
 from dlc_backend_s2train.instruction import S2Instruction, element_of, geometry_of
 from dlc_backend_s2train.program import Geometry
 

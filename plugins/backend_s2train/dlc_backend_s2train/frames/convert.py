@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, Location
+from dlc.base.diagnostics import DlcError, Location
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
 from dlc_backend_s2train.frames.head import Frame, FrameFlag, Head, Memory, check_size, encode_frame

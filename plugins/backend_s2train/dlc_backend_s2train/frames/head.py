@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from dlc.diagnostics import Location
+from dlc.base.diagnostics import Location
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.crc import crc64
 from dlc_backend_s2train.frames.lad import LadRow, decode, refusal

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.diagnostics import DlcError, Location, error
+from dlc.base.diagnostics import DlcError, Location, error
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, LAD_HEAD
 

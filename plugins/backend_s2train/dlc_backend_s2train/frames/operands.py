@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc_backend_s2train.codes import Slot, Stage
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.lad import Bits

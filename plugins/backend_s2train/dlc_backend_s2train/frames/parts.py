@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc_backend_s2train.codes import Stage
 
 BLOCK: Final = 3

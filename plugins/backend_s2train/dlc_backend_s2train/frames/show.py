@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlc.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError
 from dlc_backend_s2train.frames.head import Memory
 from dlc_backend_s2train.frames.stored import Sent, sent
 from dlc_backend_s2train.isa.forms import spelled

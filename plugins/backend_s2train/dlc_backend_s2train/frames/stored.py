@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.diagnostics import ExitCode, error
-from dlc.report import Report
+from dlc.base.diagnostics import ExitCode, error
+from dlc.base.report import Report
 from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container.layout import FRAMES
 from dlc_backend_s2train.frames.convert import Conversion

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.diagnostics import error
+from dlc.base.diagnostics import error
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.head import Memory

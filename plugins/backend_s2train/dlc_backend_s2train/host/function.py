@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from dlc.diagnostics import DlcError, error
+from dlc.base.diagnostics import DlcError, error
+from dlc.base.types import Array, Type
+from dlc.driver.state_text import op_classes
 from dlc.graph import Call, Graph, Item, Op, evaluate, parse_graph, toposort, verify
 from dlc.kernel.expr import Apply, Load
 from dlc.kernel.nest import Kernel, Nest
-from dlc.plugins import load_registry
-from dlc.state_text import op_classes
-from dlc.types import Array, Type
+from dlc.plugins.discovery import load_registry
 from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.host.operands import MOST
 from dlc_backend_s2train.program import Function, Program, Tensor

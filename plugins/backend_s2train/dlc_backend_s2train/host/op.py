@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from dlc.base.types import Type
 from dlc.graph import Call, Cotangent, Op
-from dlc.types import Type
 
 
 def kind_of(op: Op) -> str:

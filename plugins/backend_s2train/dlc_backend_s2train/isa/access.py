@@ -20,7 +20,7 @@ from dlc_backend_s2train.isa.forms import (
 from dlc_backend_s2train.program import Instruction
 
 if TYPE_CHECKING:
-    from dlc.diagnostics import Location
+    from dlc.base.diagnostics import Location
 
 _WAITS = range(16)
 _CORES = range(256)
@@ -139,7 +139,7 @@ def _would_use(form: Form, slot: Slot) -> str:
 
 
 def _refusal(instruction: Instruction, faults: list[str], location: Location | None) -> Exception:
-    from dlc.diagnostics import error  # only errors need it
+    from dlc.base.diagnostics import error  # only errors need it
 
     title = f"{spelled(instruction.opcode)} {spelled(instruction.stage)}"
     form = FORM_OF.get((instruction.opcode, instruction.stage))

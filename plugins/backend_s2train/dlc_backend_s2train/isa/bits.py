@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from dlc.diagnostics import DlcError, Location, error
+from dlc.base.diagnostics import DlcError, Location, error
 
 NOWHERE: Final = Location(byte=0)
 """Where a word stands that comes from no file."""

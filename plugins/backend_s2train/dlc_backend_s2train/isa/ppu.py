@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from dlc.diagnostics import Location, error
+from dlc.base.diagnostics import Location, error
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, flag
 from dlc_backend_s2train.program import Geometry, Instruction

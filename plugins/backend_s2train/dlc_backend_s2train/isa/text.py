@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from dlc.diagnostics import DlcError, did_you_mean
-from dlc.lexer import Tokens
+from dlc.base.diagnostics import DlcError, did_you_mean
+from dlc.base.lexer import Tokens
 from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Opcode, Splitting, Stage
 from dlc_backend_s2train.isa import v1, v2
 from dlc_backend_s2train.isa.access import access

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from dlc.diagnostics import Location, error
+from dlc.base.diagnostics import Location, error
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout
 
 TRANSFER: Final = Layout(

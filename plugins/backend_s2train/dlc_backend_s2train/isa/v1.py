@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Final, Literal
 
-from dlc.diagnostics import DlcError, Location, error
+from dlc.base.diagnostics import DlcError, Location, error
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, bad_bit, flag, reserved, words_of
 from dlc_backend_s2train.isa.forms import spelled

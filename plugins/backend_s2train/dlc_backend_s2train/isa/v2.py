@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dlc.diagnostics import Location, error
+from dlc.base.diagnostics import Location, error
 from dlc_backend_s2train.codes import OPERANDS, Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, words_of

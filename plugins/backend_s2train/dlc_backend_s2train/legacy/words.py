@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dlc.diagnostics import Diagnostic, DlcError, Location, quote
+from dlc.base.diagnostics import Diagnostic, DlcError, Location, quote
 from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.isa.legalize import to_v1, wordless
 from dlc_backend_s2train.program import Program

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from dlc.api.backend import Reason
+from dlc.api.passes import Level, Pass
+from dlc.base.report import Report
 from dlc.graph import Graph, Op
-from dlc.interfaces import Reason
-from dlc.passes.base import Level, Pass
-from dlc.report import Report
 from dlc.spec import option
 from dlc_backend_s2train.cost.packing import Gain, pack, packs
 from dlc_backend_s2train.decompose.samples import parts

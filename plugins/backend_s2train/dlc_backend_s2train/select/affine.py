@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlc.base.types import Array
 from dlc.graph import Constant, Input, Op
 from dlc.ops.elementwise import Add, Div, Mul, Sub
-from dlc.types import Array
 from dlc_backend_s2train.codes import Flag
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import is_gradient, key

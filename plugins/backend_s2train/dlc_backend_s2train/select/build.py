@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlc.base.types import Type, f16, i32
 from dlc.graph import Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
-from dlc.types import Type, f16, i32
 from dlc_backend_s2train.codes import OPERANDS, Opcode
 from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from dlc.diagnostics import ExitCode, error, quote
+from dlc.base.diagnostics import ExitCode, error, quote
 from dlc.graph import Graph
 from dlc_backend_s2train.host.coverage import coverage_facts
 from dlc_backend_s2train.host.lines import NAMES, shares

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dlc.base.types import f32, i32
 from dlc.graph import Constant, Cotangent, Graph, Input, Item, Op, Splat, Tensor, print_graph
 from dlc.graph.graph import make_graph
 from dlc.graph.text import is_inline
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
-from dlc.types import f32, i32
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.host.op import kind_of
 from dlc_backend_s2train.host.operands import MOST

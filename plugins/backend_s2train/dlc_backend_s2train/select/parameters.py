@@ -10,10 +10,10 @@ from typing import cast
 
 import numpy as np
 
+from dlc.base.types import Array, Type, f16, f32
 from dlc.graph import Constant, Input, Op, Tensor, evaluate_ops
 from dlc.graph.evaluate import is_constant
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
-from dlc.types import Array, Type, f16, f32
 
 TURNED = "[T]"
 """Behind the name of a weight that is stored with its two dimensions exchanged."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlc.base.types import Array
 from dlc.graph import Cotangent, Input, Op
 from dlc.ops.normalize import BatchNormTraining
-from dlc.types import Array
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.biases import bias_of
 from dlc_backend_s2train.select.products import product_of

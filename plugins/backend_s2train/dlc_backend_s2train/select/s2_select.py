@@ -12,11 +12,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
-from dlc.diagnostics import DlcError
+from dlc.api.passes import Level, Pass
+from dlc.base.diagnostics import DlcError
+from dlc.base.report import Report
 from dlc.graph import Graph, Input, Op
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
-from dlc.passes.base import Level, Pass
-from dlc.report import Report
 from dlc.spec import option
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from dlc.diagnostics import Diagnostic, Location
+from dlc.base.diagnostics import Diagnostic, Location
+from dlc.base.report import Report
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
-from dlc.report import Report
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.isa.forms import FORM_OF
 from dlc_backend_s2train.select.effects import Key, key, needs, offset, source

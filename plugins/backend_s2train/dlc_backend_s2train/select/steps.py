@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dlc.base.types import Array, Type, f32
 from dlc.graph import Input, Op, Tensor
-from dlc.types import Array, Type, f32
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select.effects import Key, key, offset

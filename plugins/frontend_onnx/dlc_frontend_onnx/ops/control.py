@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Concat, Slice
-from dlc.types import bool_, i64
 from dlc_frontend_onnx.node import Node, constant
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dlc.base.types import i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
@@ -12,7 +13,6 @@ from dlc.ops.linear import MAX_FACTORS, Einsum
 from dlc.ops.order import FirstOf
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
-from dlc.types import i64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from dlc.base.types import Type, f32, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
-from dlc.types import Type, f32, i64
 from dlc_frontend_onnx.node import Array, Node, constant
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count, check_rank

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.types import Type, bool_, f64
 from dlc.graph import Op, Splat
 from dlc.ops import elementwise as e
 from dlc.ops.linear import MatMul
-from dlc.types import Type, bool_, f64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from dlc.base.types import f32, shortest
 from dlc.graph import Op
 from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
 from dlc.ops.shape import Reshape
 from dlc.ops.window import window_size
-from dlc.types import f32, shortest
 from dlc_frontend_onnx.node import Node, cast, cut_axis, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlc.base.types import DType, f32, i8, i16, i32, u8, u16
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
@@ -9,7 +10,6 @@ from dlc.ops import linear
 from dlc.ops.index import Gather
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Expand, Slice
-from dlc.types import DType, f32, i8, i16, i32, u8, u16
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped

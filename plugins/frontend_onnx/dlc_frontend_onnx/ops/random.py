@@ -11,11 +11,11 @@ import zlib
 
 import numpy as np
 
+from dlc.base.types import Type, bool_, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform
-from dlc.types import Type, bool_, i64
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank, dtype_of

@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.types import Type, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Concat, Slice, Transpose
-from dlc.types import Type, i64
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dlc.base.types import bool_, u8
 from dlc.graph import Op
 from dlc.ops import reduce as r
-from dlc.types import bool_, u8
 from dlc_frontend_onnx.node import Node, cast
 from dlc_frontend_onnx.rules import onnx
 

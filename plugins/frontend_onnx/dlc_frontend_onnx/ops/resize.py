@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Where
@@ -16,7 +17,6 @@ from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
-from dlc.types import bool_, i64
 from dlc_frontend_onnx.node import Array, Node, constant, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dlc.graph import Graph, Input, Op, Splat
 from dlc.graph.gradient import gradients
 from dlc.ops.elementwise import Add, Div, Greater, Mul, Sqrt, Sub, Where
-from dlc.training.adam import one_minus_power
+from dlc.training.step.adam import one_minus_power
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.order import TRAINING
 from dlc_frontend_onnx.rules import onnx

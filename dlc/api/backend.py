@@ -1,0 +1,207 @@
+"""The class that a plugin extends to write programs for a target."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dlc.api.artifact import Artifact, Description, Workshop
+from dlc.api.program import Program
+from dlc.api.source import Source
+from dlc.base.diagnostics import ExitCode, error
+from dlc.base.level import Level
+from dlc.spec import Configurable
+
+if TYPE_CHECKING:
+    from dlc.api.plan import Plan
+    from dlc.api.training import Bundle
+    from dlc.base.report import Report
+    from dlc.graph import Op
+    from dlc.kernel.nest import Kernel
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a backend refuses an op; becomes a diagnostic at the op."""
+
+    text: str
+    """What is not supported, with the numbers."""
+    help: str = ""
+    """What would make it legal."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A kind of memory that a program uses."""
+
+    align: int = 64
+    """Bytes that every buffer's offset is a multiple of."""
+    limit: int | None = None
+    """Bytes available, or None."""
+
+
+class Backend(Configurable, ABC):
+    """A writer of programs: what the pipeline leaves → Artifact. The least backend is `name` and `emit`."""
+
+    consumes: ClassVar[Level] = "plan"
+    """What the pipeline must leave behind, and `emit` gets: a Graph of ops, a Graph of kernel calls, or a Plan."""
+    pipeline: ClassVar[str] = "infer"
+    """Default pipeline: a name or spec text."""
+    training: ClassVar[str] = ""
+    """Options of the pass autodiff that training programs for the target begin with: those of --train come on top."""
+
+    offloads: ClassVar[str] = ""
+    """The pass that leaves to a host what the target has no operation for; "" for a target that computes everything.
+
+    It has the options `min-ops` and `min-macs`, the least percentages of the model that stay on the target, which
+    --min-offload sets, and refuses with exit code 4 (LIMIT) what is below them.
+    """
+
+    tolerance: ClassVar[tuple[float, float] | None] = None
+    """How far `dlc verify` lets outputs of its programs be from a reference, unless the user says so.
+
+    (relative, absolute as a part of an output's largest element); None: what suits 32-bit floats.
+    """
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Types of files, as (".bin",), each a whole program that the backend reads back.
+
+    `dlc show`, `run`, `verify`, `train` and `dlc.load` take such a file: `describe`, `check` and `load_file` are then
+    all to be there.
+    """
+
+    def accepts(self, op: "Op") -> bool | Reason:
+        """Whether the target runs `op`; a Reason says why not and what would help.
+
+        Asked about every op that depends on an input, just before ops become kernels, or before `emit` when the backend
+        consumes ops. All refused ops are reported at once. True by default: what has a kernel can be built.
+        """
+        return True
+
+    def own_pipeline(self) -> str:
+        """The default pipeline with these options: `pipeline`, unless one of them wants another."""
+        return self.pipeline
+
+    def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
+        """Bytes that each kernel works in on this target while it runs, beside its arguments and results.
+
+        They are stated before steps are ordered, and placed like values: `Plan.workspaces` says where. None by default.
+        """
+        return (0,) * len(kernels)
+
+    def processor(self) -> str:
+        """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
+        return ""
+
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Options of passes that suit the target, {"layout": {"panel": "1"}}, where the user says nothing of them."""
+        return {}
+
+    def regions(self) -> Mapping[str, Region]:
+        """Memory by name: a plan that does not fit into a region, or is not aligned as it asks, is refused."""
+        return {"arena": Region()}
+
+    def for_model(self, title: str) -> "Backend":
+        """The backend with options that it derives from a model's title, such as a prefix of names."""
+        return self
+
+    def with_workshop(self, workshop: Workshop) -> "Backend":
+        """The backend with cached sub-steps for `workspaces`, `emit`, `emit_training`; itself when it needs none.
+
+        For text that takes long and depends on little, such as a kernel's, while the program around it changes.
+        """
+        del workshop
+        return self
+
+    def toolchain(self) -> str:
+        """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
+        return ""
+
+    def planned(self, plans: "Mapping[str, Plan]") -> Mapping[str, int | str]:
+        """Facts of plans by function (of a program without functions by ""), for `dlc plan`; `summary` says them."""
+        del plans
+        return {}
+
+    @abstractmethod
+    def emit(self, state: Any, /, report: "Report") -> Artifact:
+        """The program as text and data; `state` is a Graph or a Plan, as `consumes` says. Must not touch the disk."""
+
+    def emit_training(self, bundle: "Bundle", report: "Report") -> Artifact:
+        """The functions of a training program as one program; must not touch the disk.
+
+        Raises:
+            DlcError: (USAGE) by default: the target has no training programs.
+        """
+        del bundle, report
+        raise error(
+            "no-training",
+            f"{self.name} does not build training programs",
+            help="build for another target, or leave --train out",
+            exit_code=ExitCode.USAGE,
+        )
+
+    def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
+        """`artifact` with what the toolchain makes of it; raises DlcError (TOOL)."""
+        return artifact
+
+    def load(self, directory: Path) -> Program:
+        """The program installed in `directory`, ready to be called here; raises DlcError when it cannot run here.
+
+        `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
+        """
+        raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
+
+    def load_file(self, source: Source) -> Program:
+        """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
+        raise self._no_file(source)
+
+    def limited(self, memory: int) -> "Backend":
+        """The backend that loads and checks programs of up to `memory` bytes, where it bounds what a file may take.
+
+        Raises:
+            DlcError: (USAGE) by default: nothing bounds the programs of this target.
+        """
+        del memory
+        message = f"--max-memory: programs of {self.name} run in memory that their caller gives them"
+        raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
+
+    def describe(self, source: Source) -> Description:
+        """What such a file holds. Raises DlcError with the place in the file when it is none."""
+        raise self._no_file(source)
+
+    def check(self, source: Source) -> str:
+        """What was found right with such a file without running it, in a line.
+
+        Raises:
+            DlcError: everything that is wrong with it, with places in the file.
+        """
+        raise self._no_file(source)
+
+    def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
+        """Lines that `dlc build` prints at its end, from the facts of an artifact; beside those on its memory."""
+        del facts
+        return ()
+
+    def stats(self, artifact: Artifact) -> tuple[str, Mapping[str, Any]] | None:
+        """What `dlc build --stats` tells of a program, as text and as a JSON object.
+
+        None, the default: how often the loops of its kernels run.
+        """
+        del artifact
+        return None
+
+    def pages(self, artifact: Artifact) -> Mapping[str, str]:
+        """Further pages of the report of `dlc build --html`, by name, as {"timeline.html": …}: each a whole page.
+
+        They are written beside the program, no part of it, and report.html refers to them.
+        """
+        del artifact
+        return {}
+
+    def _no_file(self, source: Source) -> Exception:
+        return error(
+            "not-an-artifact",
+            f"{source.name}: {self.name} reads no program from a single file",
+            help="give the directory that it was built into",
+            exit_code=ExitCode.USAGE,
+        )

@@ -1,0 +1,111 @@
+"""`Pass`: a pure function from one program to the next, configured by its fields; and the check of a pipeline's chain.
+
+A pass is a frozen dataclass in a file of its own name. Its fields are its options, its docstring opens with the rewrite
+it performs, and `run` depends on nothing but the fields and the state:
+
+    @dataclass(frozen=True)
+    class Fuse(Pass["Graph", "Graph"]):
+        \"""Merge neighbouring kernels: b = f(a); c = g(b)  →  c = (g∘f)(a).\"""
+
+        name = "fuse"
+        level_in = "kernels"
+        level_out = "kernels"
+        max_nests: int = option(8, "largest group", low=1)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from dlc.base.level import Level
+from dlc.spec import Configurable, Spec, fault
+
+if TYPE_CHECKING:
+    from dlc.base.report import Report
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Pass(Configurable, ABC, Generic[S, T]):
+    """A step of a pipeline. Subclasses are frozen dataclasses whose fields are options."""
+
+    level_in: ClassVar[Level] = "ops"
+    """What `run` takes."""
+    level_out: ClassVar[Level] = "ops"
+    """What `run` returns."""
+    idempotent: ClassVar[bool] = False
+    """Whether a second run right after the first changes nothing; tests hold it to that."""
+
+    computes_other: ClassVar[bool] = False
+    """Whether what leaves computes something else than what came, as gradients do: a reference has to follow."""
+
+    @abstractmethod
+    def run(self, state: S, report: Report) -> T:
+        """The rewritten state: a pure function of the fields and `state`. `report` only collects what happened."""
+
+    def with_rules(self, rules: Iterable[object]) -> AnyPass:
+        """The pass with the rules that plugins add; itself when it applies none."""
+        del rules
+        return self
+
+
+AnyPass = Pass[Any, Any]
+
+
+def check_chain(
+    passes: Sequence[AnyPass], specs: Sequence[Spec] = (), start: Level = "ops", end: Level | None = None
+) -> Level:
+    """The level that a pipeline leads to.
+
+    Args:
+        passes: The configured passes, in order.
+        specs: The specs they were made from, where they are known: errors point into their text.
+        start: The level of what the first pass gets.
+        end: The level that the pipeline has to reach, or None for any.
+
+    Raises:
+        DlcError: (USAGE) a pass takes another level than the one before it leaves, or the pipeline ends too early.
+    """
+    level, before = start, "the pipeline's input"
+    placed = tuple(specs) if len(specs) == len(passes) else tuple(p.to_spec() for p in passes)
+    for stage, spec in zip(passes, placed, strict=True):
+        if stage.level_in != level:
+            help = _route(level, stage.level_in)
+            raise fault(
+                "pipeline-level",
+                f"{stage.name} works on {_words(stage.level_in)}, but {before} gives {_words(level)}",
+                spec.span,
+                help,
+            )
+        level, before = stage.level_out, stage.name
+    if end is not None and level != end:
+        span = placed[-1].span if placed else None
+        message = f"the pipeline ends with {_words(level)}, but {_words(end)} is needed"
+        raise fault("pipeline-level", message, span, _route(level, end, "at the end"))
+    return level
+
+
+def run_passes(passes: Iterable[AnyPass], state: Any, report: Report) -> Any:
+    """The state after all passes, with nothing cached, timed or verified: for tests; builds use the driver."""
+    for stage in passes:
+        state = stage.run(state, report)
+    return state
+
+
+_ORDER: tuple[Level, ...] = ("ops", "kernels", "plan")
+_STEPS: dict[Level, str] = {"kernels": "lower", "plan": "schedule"}
+
+
+def _words(level: Level) -> str:
+    return {"ops": "a graph of ops", "kernels": "a graph of kernels", "plan": "a plan"}[level]
+
+
+def _route(have: Level, want: Level, where: str = "before it") -> str:
+    """What to write between two levels."""
+    at, to = _ORDER.index(have), _ORDER.index(want)
+    if at < to:
+        return "put " + ",".join(_STEPS[level] for level in _ORDER[at + 1 : to + 1]) + f" {where}"
+    return f"move it before {_STEPS[_ORDER[to + 1]]}"

@@ -1,0 +1,48 @@
+"""Programs as they are called: ports, signature, and what a loaded program is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dlc.base.allowed import Allowed
+    from dlc.base.types import Type
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a program."""
+
+    name: str
+    """Name in the model, as its author wrote it."""
+    type: "Type"
+    """Element type and shape."""
+    allowed: "Allowed | None" = None
+    """What its integers may be, because they choose rows or classes; None: anything. Programs refuse all else."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a program is called."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+    """(i, j): output i may be written over input j, as the same buffer; if both have one name, they are one tensor."""
+
+
+class Program(Protocol):
+    """A loaded artifact, callable with arrays by input name."""
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs."""
+        ...
+
+    def __call__(
+        self, *, out: "Mapping[str, np.ndarray] | None" = None, **inputs: "np.ndarray"
+    ) -> "dict[str, np.ndarray]":
+        """Output name → array; `out` supplies buffers to write into. Refuses wrong names, shapes and dtypes."""
+        ...

@@ -1,0 +1,80 @@
+"""`Source`: a model as the user gave it."""
+
+import hashlib
+import mmap
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from dlc.base.diagnostics import Location, error
+from dlc.files.hashing import file_sha256
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as the user gave it: a file, or bytes with a name."""
+
+    path: Path | None = None
+    """The file; None when `data` holds the content."""
+    data: bytes = b""
+    """The content, when there is no file."""
+    label: str = ""
+    """How messages call it; the path by default."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return self.label or (str(self.path) if self.path else "<bytes>")
+
+    @property
+    def title(self) -> str:
+        """What generated names start from: the file's name without its extension."""
+        return (self.path or Path(self.name)).stem
+
+    @property
+    def suffix(self) -> str:
+        """Lower-case file extension with its dot, or ""."""
+        return (self.path or Path(self.label)).suffix.lower()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content in hexadecimal, read in blocks; a file is read once per process while it is unchanged.
+
+        Raises DlcError when the file cannot be read.
+        """
+        if self.path is None:
+            return hashlib.sha256(self.data).hexdigest()
+        try:
+            found = self.path.stat()
+            return _digest_of_file(self.path, found.st_size, found.st_mtime_ns)
+        except OSError as problem:
+            raise _unreadable(self, problem) from None
+
+    def view(self) -> memoryview:
+        """The content, memory-mapped when it is a file: read-only, kept alive by the view. Raises DlcError."""
+        if self.path is None:
+            return memoryview(self.data)
+        try:
+            with self.path.open("rb") as file:
+                if not file.seek(0, 2):
+                    return memoryview(b"")  # an empty file cannot be mapped
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as problem:
+            raise _unreadable(self, problem) from None
+
+
+@lru_cache(maxsize=256)
+def _digest_of_file(path: Path, size: int, mtime_ns: int) -> str:
+    """Size and time are part of the memo's key: a changed file is read again."""
+    del size, mtime_ns
+    return file_sha256(path)
+
+
+def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    return error(
+        "unreadable-file",
+        f"{source.name} cannot be read: {reason}",
+        location=Location(source.name),
+        help="check the path and its permissions",
+    )

@@ -1,0 +1,271 @@
+"""`dlc build`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.cli import flags
+from dlc.cli.commands.verify_steps import StepVerification
+from dlc.cli.complete import complete_steps
+from dlc.cli.functions import by_function, headed, plan_of
+from dlc.cli.quick import default_output
+from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
+from dlc.cli.stats import check_stats, told_stats
+from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.workspace import Workspace, configuration, opened_cache
+
+if TYPE_CHECKING:
+    from dlc.api.artifact import Artifact
+    from dlc.cache import Cache
+    from dlc.cli.workspace import Prepared
+    from dlc.config.config import Config
+    from dlc.driver.build import Build
+    from dlc.driver.session import StepResult
+
+_TOLD = "What to tell"
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Where to write. By default build/NAME for NAME.onnx."),
+]
+StopAfter = Annotated[
+    str,
+    typer.Option(
+        metavar="STEP",
+        help="Stop behind a step (parse, a pass, emit) and print what it gave; nothing is installed.",
+        autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
+    ),
+]
+DumpIr = Annotated[
+    str,
+    typer.Option(
+        "--dump-ir",
+        metavar="all|changed|STEP",
+        help="Write the graph behind every step, every step that changed it, or one, to DIR/ir/NNN-STEP.dlc.",
+        autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
+    ),
+]
+PrintPipeline = Annotated[
+    bool,
+    typer.Option(
+        "--print-pipeline",
+        help="Print every step with its options and where they come from, and stop.",
+        rich_help_panel=_TOLD,
+    ),
+]
+Explain = Annotated[
+    str,
+    typer.Option(
+        metavar="STEP",
+        help="Print what a step did, and what it left alone and why.",
+        autocompletion=complete_steps,
+        rich_help_panel=_TOLD,
+    ),
+]
+Html = Annotated[
+    bool,
+    typer.Option(
+        "--html",
+        help="Write DIR/report.html: steps, the graph, memory over time, kernels; and pages that the target adds.",
+        rich_help_panel=_TOLD,
+    ),
+]
+
+
+Stats = Annotated[
+    bool,
+    typer.Option(
+        "--stats", help="Print for every kernel how often the bodies of its loops run.", rich_help_panel=_TOLD
+    ),
+]
+
+
+VerifySteps = Annotated[
+    bool,
+    typer.Option(
+        "--verify-steps",
+        help="Evaluate the graph before and after every step on random inputs; exit code 3 at the first step that "
+        "changes an output.",
+        rich_help_panel=_TOLD,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to do beside building."""
+
+    directory: Path
+    stop_after: str = ""
+    dump_ir: str = ""
+    explain: str = ""
+    html: bool = False
+    stats: bool = False
+    verify_steps: bool = False
+    jobs: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but the program is asked for."""
+        return not (self.stop_after or self.dump_ir or self.explain or self.html or self.stats or self.verify_steps)
+
+
+def build(
+    ctx: typer.Context,
+    model: flags.Model,
+    target: flags.Target = "",
+    output: Output = None,
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
+    train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
+    stop_after: StopAfter = "",
+    dump_ir: DumpIr = "",
+    print_pipeline: PrintPipeline = False,
+    explain: Explain = "",
+    html: Html = False,
+    stats: Stats = False,
+    verify_steps: VerifySteps = False,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
+    jobs: flags.Jobs = 0,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Compile a model: sources, header, weights and library, written to one directory."""
+    del json  # the frame reads it before anything can fail
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
+    directory = output or default_output(model)
+    _check_wishes(directory, stop_after, html)
+    wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, verify_steps, jobs)
+    config = configuration(flags.CacheFlags(cache, cache_dir, trust_config))
+    if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
+        return found
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
+    prepared = space.prepare(chosen)
+    if print_pipeline:
+        return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
+    with space.cache() as opened:
+        done, build = _build(space, prepared, opened, wishes)
+        if wishes.plain:
+            remember_build(space, prepared, chosen, opened, build, directory)
+        return done
+
+
+def _built_before(terminal: Terminal, config: Config, chosen: flags.Choice, directory: Path) -> Outcome | None:
+    if config.cache_mode in ("off", "refresh"):
+        return None
+    with opened_cache(terminal, config) as cache:
+        return rebuild(terminal, config, cache, chosen, directory)
+
+
+def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
+    """What would fail at the end is told at the start."""
+    if html and stop_after not in ("", "build"):
+        raise error(
+            "no-effect",
+            f"--html: a build that stops after {stop_after} has no report",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    there = next((p for p in (directory, *directory.parents) if p.exists()), Path())
+    reason = "" if there.is_dir() else "is not a directory"
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+        reason = "may not be written to"
+    if reason and (html or not stop_after):
+        raise error(
+            "cannot-write",
+            f"{directory} cannot be written: {there} {reason}",
+            location=Location(str(directory)),
+            help="choose another directory with -o",
+        )
+
+
+def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> tuple[Outcome, Build]:
+    from dlc.runtime.install import install
+
+    start = time.perf_counter()
+    steps: list[StepResult[Any]] = []
+    dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
+    explained = explanation(wishes.explain, prepared.recipe, prepared.frontend.runs)
+    if wishes.stats:
+        check_stats(prepared.recipe, wishes.stop_after)
+
+    verified: StepVerification | None = None
+
+    def on_step(step: StepResult[Any]) -> None:
+        steps.append(step)
+        dump.last(steps)
+        if verified:
+            verified.see(step)
+
+    try:
+        with space.terminal.progress() as line:
+            verified = StepVerification(prepared.recipe, line.at) if wishes.verify_steps else None
+            where = wishes.stop_after
+            build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=where, on_step=on_step, progress=line)
+    finally:
+        if steps and not space.terminal.quiet:
+            space.terminal.log(step_table(steps))
+    target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
+    texts, extra = [*explained(steps)], dict[str, Any]()
+    if wishes.stats:
+        counted, extra["stats"] = told_stats(prepared.recipe.backend, steps)
+        texts.append(counted)
+    if verified:
+        texts += verified.lines()
+        extra["verify_steps"] = verified.json()
+    if build.last.kind != "artifact" or wishes.stop_after == "emit":
+        common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
+        return _stopped(steps, texts, common), build
+    artifact: Artifact = build.last.value
+    if wishes.html:
+        _add_report(artifact, steps, prepared, wishes.directory)
+    written = install(artifact, wishes.directory)
+    memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
+    told = Told(target, pipeline, steps, artifact.entry, memory, lines)
+    done = outcome(cache, wishes.directory, written, told, start)
+    return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
+
+
+def _stopped(steps: Steps, texts: Sequence[str], common: dict[str, Any]) -> Outcome:
+    from dlc.driver.state_text import print_state
+
+    last = by_function(steps) if steps[-1].function else {"": steps}
+    text = headed({name: print_state(own[-1].handle.value) for name, own in last.items()}, "# ")
+    return Outcome("\n".join([*texts, text]), {**common, "text": text})
+
+
+def _memory(artifact: Artifact, steps: Steps) -> dict[str, int | str]:
+    """What the planner said; the plan is loaded only if the artifact does not repeat it."""
+    plan = None if {"bound", "peak_bytes"} & artifact.facts.keys() else plan_of(steps)
+    return {**artifact.facts, **(plan.facts if plan else {})}
+
+
+def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory: Path) -> None:
+    from dlc.files.writing import write_whole
+    from dlc.html.build import report_html
+
+    pages = prepared.recipe.backend.pages(artifact)
+    page = report_html(prepared.source.name, prepared.recipe, steps, plan_of(steps), artifact, tuple(pages))
+    for name, text in {"report.html": page, **pages}.items():
+        write_whole(directory / name, text.encode("utf-8"), make_directory=True)

@@ -1,0 +1,168 @@
+"""`dlc opt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.cli import flags
+from dlc.cli.complete import complete_passes
+from dlc.cli.progress import BuildProgress
+from dlc.cli.steps import no_step, step_json, step_table
+from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.workspace import Workspace
+from dlc.spec import Spec
+
+if TYPE_CHECKING:
+    from dlc.api.backend import Backend
+    from dlc.api.plan import Plan
+    from dlc.config.config import Pipeline as Pipelined
+    from dlc.driver.pipeline import Step
+    from dlc.driver.session import Handle, Session, StepResult
+    from dlc.graph.graph import Graph
+
+File = Annotated[Path, typer.Argument(metavar="FILE.dlc", help="A graph or plan in dlc's own text.")]
+PrintAfter = Annotated[
+    str,
+    typer.Option(metavar="all|STEP", help="Also print what a step gave.", autocompletion=complete_passes),
+]
+Pipeline = Annotated[
+    str | None,
+    typer.Option("--pipeline", "-p", metavar="SPEC", help="What to run; the `# RUN:` line of the file by default."),
+]
+_RUN = "# RUN:"
+_BACKEND = ("accept", "emit", "build")
+"""Steps of a backend, which crash files have in place of a pipeline; all but the first write the program."""
+_REMEDY = "read the file; then --trust-config lets its options run what they name"
+_EXPECTED = "\n----\n"
+"""What separates input and expected output in a test's file."""
+
+
+@dataclass(frozen=True)
+class _Last:
+    """A step of a backend behind the pipeline."""
+
+    word: str
+    """One of `_BACKEND`."""
+    backend: Backend
+    package: str
+
+
+def opt(
+    ctx: typer.Context,
+    file: File,
+    pipeline: Pipeline = None,
+    print_after: PrintAfter = "",
+    set: flags.Set = None,
+    without: flags.Without = None,
+    trust_config: flags.TrustConfig = False,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Run a pipeline on a graph or plan in dlc's own text and print the result. Nothing is cached."""
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    space = Workspace.open(terminal, flags.CacheFlags(trust_config=trust_config))
+    text = _read(file)
+    wanted, origin, last = _wanted(text, pipeline, file)
+    foreign = "" if trust_config or pipeline is not None else _REMEDY
+    state = _parse(space, text, file)
+    steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), set or [], without or [])
+    backend = _backend(space, last, origin, foreign) if last else None
+    names = [step.name for step in steps]
+    if print_after not in ("", "all", *names):
+        raise no_step("--print-after", print_after, ["all", *names])
+    return _run(space, file, state, steps, backend, print_after)
+
+
+def _run(
+    space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], last: _Last | None, print_after: str
+) -> Outcome:
+    from dlc.cache import Cache, MemoryStore
+    from dlc.driver.build import accept, apply, emit
+    from dlc.driver.session import Handle
+    from dlc.driver.state_text import print_state
+
+    done: list[StepResult[Any]] = []
+    shown: list[str] = []
+    with space.terminal.progress() as progress:
+        # Constants may be stand-ins under the digests of the real ones, so no result may be kept.
+        session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, BuildProgress(progress).at)
+        handle: Handle[Any] = Handle(state.kind, state.digest, lambda: state)
+        for step in steps:
+            done.append(apply(step, handle, session))
+            handle = done[-1].handle
+            if print_after in ("all", step.name):
+                shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
+        if last:
+            if last.word == "accept":
+                done.append(accept(last.backend, last.package, handle, session))
+            else:
+                done.append(emit(last.backend, last.package, handle, session, file.stem))
+            handle = done[-1].handle
+    if done and not space.terminal.quiet:
+        space.terminal.log(step_table(done))
+    text = print_state(handle.value)
+    data = {"steps": [step_json(step) for step in done], "kind": handle.kind, "text": text}
+    is_shown = bool(shown) and (print_after == "all" or bool(steps and steps[-1].name == print_after))
+    return Outcome("\n".join(shown if is_shown and not last else [*shown, text]), data)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = (problem.strerror if isinstance(problem, OSError) else None) or "it is not UTF-8 text"
+        raise error(
+            "unreadable-file",
+            f"{file} cannot be read: {reason}",
+            location=Location(str(file)),
+            help="give a file in dlc's own text; dlc show MODEL --text prints one",
+            exit_code=ExitCode.USAGE,
+        ) from None
+
+
+def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, str]:
+    """(pipeline, where it comes from, step of a backend that comes last or "").
+
+    A crash file of a backend has `accept c{…}`, `emit c{…}` or `build c{…}` in place of a pipeline.
+    """
+    if pipeline is not None:
+        return pipeline, "--pipeline", ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(_RUN):
+            found = line.removeprefix(_RUN).strip()
+            if found.startswith(tuple(f"{word} " for word in _BACKEND)):
+                return "", f"{file}:{number}", found
+            return found, f"{file}:{number}", ""
+    raise error(
+        "no-pipeline",
+        f"{file} has no `{_RUN}` line",
+        help="say what to run with -p",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
+    from dlc.driver.state_text import op_classes, parse_state, stand_in
+
+    return parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), stand_in, str(file))
+
+
+def _steps(space: Workspace, wanted: Pipelined, settings: list[str], without: list[str]) -> tuple[Step, ...]:
+    from dlc.driver.pipeline import expand_pipeline, named_pipelines, resolve_steps
+
+    specs = expand_pipeline(wanted, named_pipelines(space.registry, space.config))
+    return resolve_steps(space.registry, specs, settings=settings, without=without)
+
+
+def _backend(space: Workspace, last: str, origin: str, foreign: str) -> _Last:
+    """What a step of a backend, as `emit c{…}`, asks for."""
+    word, _, target = last.partition(" ")
+    spec = Spec.parse(target, origin, foreign)
+    return _Last(word, space.registry.backend(spec), space.registry.find("backends", spec).package)

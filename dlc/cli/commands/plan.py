@@ -1,0 +1,110 @@
+"""`dlc plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.cli import flags
+from dlc.cli.functions import by_function
+from dlc.cli.steps import step_table
+from dlc.cli.terminal import Outcome, Terminal, columns
+from dlc.cli.train_files import check_outputs
+from dlc.cli.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dlc.api.plan import Plan
+    from dlc.driver.pipeline import Recipe
+    from dlc.driver.session import StepResult
+
+_PASS = "plan-memory"
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE.html", help="Draw time by address with the bytes alive and the lower bound."),
+]
+
+
+def plan(
+    ctx: typer.Context,
+    model: flags.Model,
+    html: Html = None,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
+    train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Plan the memory that a program works in, and tell peak, lower bound and gap; nothing is built.
+
+    A training program (--train) has a plan for each of its functions. The lower bound is the
+    most bytes that are alive at once in this order of the steps: no places take less.
+    """
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    check_outputs({"--html": html}, (model,))
+    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
+    prepared = space.prepare(chosen)
+    _check(prepared.recipe)
+    steps: list[StepResult[Any]] = []
+    try:
+        with space.cache() as opened:
+            space.compile(prepared, opened, stop_after=_PASS, on_step=steps.append)
+            plans: dict[str, Plan] = {name: own[-1].handle.value for name, own in by_function(steps).items()}
+    finally:
+        if steps and not terminal.quiet:
+            terminal.log(step_table(steps))
+    backend = str(prepared.recipe.backend)
+    if html:
+        from dlc.files.writing import write_whole
+        from dlc.html.memory import plan_html
+
+        write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
+    return _outcome(prepared.recipe, plans, html)
+
+
+def _check(recipe: Recipe) -> None:
+    if _PASS not in [step.name for step in recipe.whole]:
+        raise error(
+            "no-plan",
+            f"the pipeline plans no memory: {recipe.text}",
+            help=f"end it with {_PASS}, or leave --pipeline out",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
+    from dlc.html.memory import figures
+
+    told = recipe.backend.planned(plans)
+
+    found = {name: figures(plan) for name, plan in plans.items()}
+    keys = ("peak_bytes", "bound_bytes", "unshared_bytes")
+    rows: list[tuple[str, ...]] = [("function", "steps", "peak", "lower bound", "without sharing", "gap", "method")]
+    for name, f in found.items():
+        sizes = [f"{f[key]:,} B" for key in keys]
+        rows.append((name, f"{f['steps']:,}", *sizes, f"{f['gap_percent']} %", str(f["method"])))
+    right = (1, 2, 3, 4, 5)
+    if list(found) == [""]:
+        rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
+    more = "".join(f"\n{escape(line)}" for line in recipe.backend.summary(told)) if told else ""
+    text = columns(rows, right) + more + (f"\npicture: {escape(str(html))}" if html else "")
+    functions = [{"function": name, **f} for name, f in found.items()]
+    known = {"target": str(recipe.backend), "pipeline": recipe.text, "functions": functions}
+    return Outcome(text, {**known, "facts": dict(told), "html": str(html) if html else None})

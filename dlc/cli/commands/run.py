@@ -1,0 +1,164 @@
+"""`dlc run`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.cli import flags
+from dlc.cli.terminal import Outcome, Terminal, columns, json_number
+
+if TYPE_CHECKING:
+    from dlc.api.program import Program
+    from dlc.base.types import Array
+
+Subject = Annotated[
+    str,
+    typer.Argument(metavar="DIR|FILE|MODEL", help="A built program, its directory or file, or a model to build first."),
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[INPUT]...", help="FILE.npy, FILE.npz, FILE.pb or NAME=FILE; inputs without are random."),
+]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs. [default: 0]")]
+Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
+Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
+Calls = Annotated[
+    int | None, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes. [default: 50]")
+]
+_CALLS = 50
+"""That --time makes by default."""
+
+
+def run(
+    ctx: typer.Context,
+    subject: Subject,
+    inputs: Files = None,
+    seed: Seed = 0,
+    output: Outputs = None,
+    timed: Time = False,
+    calls: Calls = None,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
+    min_offload: flags.MinOffload = None,
+    max_memory: flags.MaxMemory = None,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Run a program, or a model that is built first, on files or random inputs."""
+    del json
+    from dlc.cli.programs import call, gather_feeds, open_program, tell_random
+    from dlc.runtime.feeds import write_arrays
+
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    _check(output, timed, calls)
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, min_offload=min_offload)
+    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened:
+        feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        tell_random(terminal, random, seed)
+        found = call(opened.program, feeds)
+        if output:
+            write_arrays(output, found)
+        rows = [_Row(name, array) for name, array in found.items()]
+        text = columns([("output", "type", "min", "mean", "max", "first"), *(row.cells for row in rows)])
+        data: dict[str, Any] = {
+            "inputs": [{"name": name, "source": "random" if name in random else "file"} for name in feeds],
+            "seed": seed,
+            "outputs": [row.json() for row in rows],
+        }
+        if timed:
+            times = _times(opened.program, feeds, found, calls or _CALLS)
+            text += f"\n\n{times}"
+            data["time"] = times.json()
+        return Outcome(text, data)
+
+
+def _check(output: Path | None, timed: bool, calls: int | None) -> None:
+    """What would fail at the end, or would have no effect, is told at the start."""
+    if output and output.suffix != ".npz":
+        raise error(
+            "unknown-format",
+            f"--output {output}: outputs are written to an .npz",
+            help=f"--output {output.with_suffix('.npz')}",
+            exit_code=ExitCode.USAGE,
+        )
+    if calls and not timed:
+        raise error("no-effect", "--calls has no effect here", help="add --time", exit_code=ExitCode.USAGE)
+
+
+class _Row:
+    """Figures of one output."""
+
+    def __init__(self, name: str, array: Array) -> None:
+        import numpy as np
+
+        self.name = name
+        self.type = f"{array.dtype}{list(array.shape)}".replace(" ", "")
+        self.first = [v.item() for v in array.reshape(-1)[:4]]
+        self.figures: tuple[float, float, float] | None = None
+        if array.size:
+            values = array.astype(np.float64)
+            self.figures = float(values.min()), float(values.mean()), float(values.max())
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        shown = [f"{x:.6g}" for x in self.figures] if self.figures else ["", "", ""]
+        first = ", ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in self.first)
+        return escape(self.name), self.type, *shown, first
+
+    def json(self) -> dict[str, Any]:
+        figures = dict(zip(("min", "mean", "max"), map(json_number, self.figures or ()), strict=False))
+        return {"name": self.name, "type": self.type, **figures, "first": [json_number(v) for v in self.first]}
+
+
+class _Times:
+    """Percentiles of repeated calls, in milliseconds."""
+
+    def __init__(self, milliseconds: list[float]) -> None:
+        ordered = sorted(milliseconds)
+
+        def percentile(p: float) -> float:
+            return ordered[min(len(ordered) - 1, round(p * (len(ordered) - 1)))]
+
+        self.calls = len(ordered)
+        self.p10, self.median, self.p90 = percentile(0.1), percentile(0.5), percentile(0.9)
+
+    def __str__(self) -> str:
+        return (
+            f"median {self.median:.3f} ms, 10th percentile {self.p10:.3f} ms, 90th percentile {self.p90:.3f} ms "
+            f"({self.calls} calls)"
+        )
+
+    def json(self) -> dict[str, float]:
+        return {"calls": self.calls, "median_ms": self.median, "p10_ms": self.p10, "p90_ms": self.p90}
+
+
+def _times(program: Program, feeds: dict[str, Array], out: dict[str, Array], calls: int) -> _Times:
+    """Time calls into the same buffers, after a tenth of them (and one at least) to warm up."""
+    import numpy as np
+
+    from dlc.cli.programs import call
+
+    buffers = {name: np.empty_like(array) for name, array in out.items()}
+    for _ in range(max(1, calls // 10)):
+        call(program, feeds, buffers)
+    found: list[float] = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        call(program, feeds, buffers)
+        found.append((time.perf_counter() - start) * 1000)
+    return _Times(found)

@@ -1,0 +1,78 @@
+"""`dlc trust`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.cli import flags
+from dlc.cli.terminal import Outcome, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dlc.config.config import Config
+
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="dlc.toml or pyproject.toml. By default the one that counts here."),
+]
+Revoke = Annotated[bool, typer.Option("--revoke", help="Trust no version of the file any longer.")]
+
+
+def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: flags.Json = False) -> Outcome:
+    """Let a directory's configuration say what dlc runs, as the file is now; after an edit dlc asks again.
+
+    Only options that run something need that: a compiler, its flags. Flags of the command line never do.
+    """
+    del json
+    from dlc.config.file import find_file, load_config
+    from dlc.config.trust import distrust
+    from dlc.config.trust import trust as remember
+
+    found = file or find_file(Path.cwd())
+    if found is None or not found.is_file():
+        raise error(
+            "no-such-file",
+            f"{file} is no file" if file else "no configuration file counts in this directory",
+            help="give the path of a dlc.toml",
+            exit_code=ExitCode.USAGE,
+        )
+    name = escape(str(found))
+    if revoke:
+        ending = " any longer" if distrust(found) else ""
+        return Outcome(f"{name} is not trusted{ending}", {"file": str(found), "trusted": False})
+    config = load_config(Path.cwd(), found)
+    runs = list(_runs(ctx.obj, config))
+    remember(found, config.text)
+    head = f"{name} is trusted as it is now; " + ("it says what to run:" if runs else "nothing in it runs anything")
+    return Outcome(
+        "\n".join([head, *(f"  {escape(text)}  ({origin})" for text, origin in runs)]),
+        {"file": str(found), "trusted": True, "runs": [{"option": text, "origin": origin} for text, origin in runs]},
+    )
+
+
+def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
+    """(option, where it stands) of all that targets and pipelines run."""
+    from dlc.plugins.discovery import load_registry
+    from dlc.plugins.registry import Kind
+    from dlc.spec import Spec
+
+    registry = load_registry(config.disabled)
+    terminal.tell(*registry.problems)
+    groups: tuple[tuple[Kind, str, str], ...] = (
+        ("backends", "target", "backend"),
+        ("passes", "target", "pipeline"),
+        ("passes", "pipeline", ""),
+    )
+    for kind, prefix, suffix in groups:
+        for setting in config.named(prefix, suffix).values():
+            for spec in (setting.value,) if isinstance(setting.value, Spec) else setting.value:
+                entry = registry.tables[kind].get(spec.name)
+                runs = {o.key for o in entry.declaration().options if o.runs} if entry else set[str]()
+                chosen = Spec(spec.name, tuple(o for o in spec.options if o[0] in runs))
+                if chosen.options:
+                    yield str(chosen), setting.origin

@@ -1,0 +1,320 @@
+"""`dlc verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
+from dlc.cli import flags
+from dlc.cli.commands.run import Files, Seed, Subject
+from dlc.cli.terminal import Outcome, Terminal, columns, json_number
+
+if TYPE_CHECKING:
+    from dlc.api.backend import Backend
+    from dlc.cli.programs import Opened
+    from dlc.graph import Graph
+    from dlc.verify.compare import Comparison
+    from dlc.verify.reference import Array, Kind, Reference
+
+Expected = Annotated[
+    list[str] | None,
+    typer.Option("--expected", "-e", metavar="FILE", help="Expected output: .pb, .npy, .npz or name=file; may repeat."),
+]
+Ref = Annotated[
+    str,
+    typer.Option(
+        "--reference",
+        metavar="auto|onnxruntime|numpy|torch",
+        help="What computes the reference; auto takes onnxruntime for .onnx files where it is installed, and for "
+        "--gradients torch besides differences.",
+    ),
+]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR or FILE, for the reference.")
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0.0,
+        help="Relative tolerance: |a - b| <= ATOL + RTOL |b|. [default: 1e-3, or the target's; for --gradients 1e-6]",
+    ),
+]
+Atol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0.0,
+        help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element; or the "
+        "target's; for --gradients a part of the value or its largest derivative, 1e-8]",
+    ),
+]
+Gradients = Annotated[
+    bool,
+    typer.Option(
+        "--gradients",
+        help="Compare the gradients that dlc derives, by weights or --grad, with differences in double precision and "
+        "with PyTorch: of the outputs, or of the loss of --train.",
+    ),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        "--samples",
+        metavar="N",
+        min=1,
+        help="For --gradients: random directions for each weight, and single elements. [default: 2]",
+    ),
+]
+
+
+def verify(
+    ctx: typer.Context,
+    subject: Subject,
+    inputs: Files = None,
+    expected: Expected = None,
+    reference: Ref = "auto",
+    model: ModelFile = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    gradients: Gradients = False,
+    samples: Samples = None,
+    seed: Seed = 0,
+    target: flags.Target = "",
+    pipeline: flags.Pipeline = None,
+    dim: flags.Dim = None,
+    input: flags.Input = None,
+    set: flags.Set = None,
+    without: flags.Without = None,
+    frontend: flags.Frontend = "",
+    grad: flags.Grad = None,
+    train: flags.Train = None,
+    min_offload: flags.MinOffload = None,
+    max_memory: flags.MaxMemory = None,
+    cache: flags.Cache = None,
+    cache_dir: flags.CacheDir = None,
+    trust_config: flags.TrustConfig = False,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
+
+    A file that is a whole program is checked without running it; with inputs or something to compare with it runs too.
+    Of a directory that holds such a file that is checked as well.
+
+    A program built with --train holds the model that it is compared with; for others in directories --model names it.
+    Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
+    the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
+    """
+    del json
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
+    if gradients:
+        from dlc.cli.commands.verify_gradients import Asked, verify_gradients
+
+        _refuse({"--expected": expected, "--model": model}, "gradients are compared with differences")
+        asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
+        return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), asked)
+    _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
+    from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
+    from dlc.cli.workspace import Workspace
+
+    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
+    file = built_file(space, subject, max_memory)
+    checked = file[0].check(file[1]) if file else ""
+    built = Path(subject).is_dir() or file is not None
+    unasked = {"--rtol": rtol is not None, "--atol": atol is not None, "--seed": seed}
+    alone = bool(checked) and not (inputs or expected or model)
+    if alone and not Path(subject).is_dir():
+        return _only(chosen, checked, unasked)
+    behind = model or (None if built else Path(subject))
+    if expected and (reference != "auto" or model):
+        raise error(
+            "no-effect",
+            f"{'--model' if model else '--reference'} has no effect here: outputs are compared with --expected files",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
+    with (
+        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened,
+        nullcontext(behind) if kind else own_model(opened.program) as behind,
+    ):
+        if alone and behind is None:
+            return _only(chosen, checked, unasked)
+        kind = kind or _checked(reference, behind, chosen)
+        feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        graph = None if expected or built else _differentiated(opened, chosen)
+        if graph is not None:
+            from dlc.training.step.step import initial_values
+
+            starts = {name: array for name, array in initial_values(graph).items() if name in random}
+            feeds, random = feeds | starts, tuple(name for name in random if name not in starts)
+            kind = "numpy" if reference == "auto" else kind
+        tell_random(terminal, random, seed)
+        if expected:
+            from dlc.runtime.feeds import read_feeds
+
+            want = read_feeds(expected, opened.program.signature.outputs, "output")
+        else:
+            with terminal.progress() as progress:
+                progress.at(f"reference: {kind}")
+                kind, want = _wanted(_reference(kind, reference == "auto", opened, behind, chosen, graph), feeds)
+        found = call(opened.program, feeds)
+    judged = _judge(kind, found, want, rtol, atol, opened.backend)
+    if checked:
+        told = f"{escape(subject)}: {checked}\n{judged.text}"
+        return replace(judged, text=told, data={"checked": checked, **judged.data})
+    return judged
+
+
+def _only(chosen: flags.Choice, checked: str, unasked: Mapping[str, object]) -> Outcome:
+    """What was found without running a program."""
+    from dlc.cli.programs import refuse_flags
+
+    refuse_flags(chosen)
+    _refuse(unasked, "no outputs are compared")
+    return Outcome(f"{escape(chosen.model)}: {checked}", {"checked": checked})
+
+
+def _refuse(given: Mapping[str, object], reason: str) -> None:
+    """Raises DlcError (USAGE): a flag says nothing here."""
+    for flag, value in given.items():
+        if value:
+            raise error("no-effect", f"{flag}: {reason}", help="leave it out", exit_code=ExitCode.USAGE)
+
+
+def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
+    """Which reference, if everything it needs is there: asked before the model is built."""
+    from dlc.verify.reference import choose
+
+    kinds: dict[str, Kind] = {"auto": "auto", "onnxruntime": "onnxruntime", "numpy": "numpy"}
+    if reference not in kinds:
+        raise error(
+            "bad-option",
+            f"--reference {reference}: there is no such reference",
+            help="auto, onnxruntime or numpy; files are given with --expected",
+            exit_code=ExitCode.USAGE,
+        )
+    if model is None:
+        raise error(
+            "no-reference",
+            "the program does not hold the model to compare it with",
+            help="add --model MODEL or --expected FILE",
+            exit_code=ExitCode.USAGE,
+        )
+    if chosen.by and reference == "onnxruntime":
+        raise error(
+            "no-effect",
+            "--reference onnxruntime computes no gradients",
+            help="use --reference numpy",
+            exit_code=ExitCode.USAGE,
+        )
+    return choose("numpy" if chosen.by else kinds[reference], model)
+
+
+def _differentiated(opened: Opened, chosen: flags.Choice) -> Graph | None:
+    """What the pipeline makes of the model, where it is something else, as a training step; None where it is not."""
+    steps = opened.space.prepare(chosen).recipe.steps
+    return opened.space.meaning(chosen) if any(step.stage.computes_other for step in steps) else None
+
+
+def _reference(
+    kind: str, auto: bool, opened: Opened, model: Path | None, chosen: flags.Choice, graph: Graph | None
+) -> Reference:
+    """What computes the reference; of itself (`auto`) numpy where onnxruntime does not know the model's operators."""
+    from dlc.verify.reference import Reference, onnxruntime
+
+    assert model is not None
+    if kind == "onnxruntime":
+        try:
+            return onnxruntime(model)
+        except DlcError:
+            if not auto:
+                raise
+    from dlc.cli.programs import bound
+    from dlc.graph.evaluate import evaluate
+
+    if graph is None:
+        own = opened.space.graph(bound(opened, chosen, model))
+        return Reference("numpy", lambda feeds: evaluate(own, feeds))
+    from dlc.training.step.step import initial_values
+
+    # A device that keeps weights and states takes no inputs for them.
+    held = initial_values(graph)
+    return Reference("numpy", lambda feeds: evaluate(graph, {**held, **feeds}))
+
+
+def _wanted(reference: Reference, feeds: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+    return reference.name, reference.evaluate(feeds)
+
+
+def _judge(
+    kind: str,
+    found: dict[str, Array],
+    want: dict[str, Array],
+    rtol: float | None,
+    atol: float | None,
+    backend: Backend,
+) -> Outcome:
+    from dlc.runtime.feeds import type_text
+    from dlc.verify.compare import compare
+    from dlc.verify.reference import missing, tolerance_for
+
+    absent = missing(list(found), want)
+    if absent and kind != "expected":
+        raise error(
+            "no-reference",
+            f"{kind} gives no value for {', '.join(map(quote, absent))}",
+            help="is --model the model that the program was built of?",
+            exit_code=ExitCode.MISMATCH,
+        )
+    results: list[Comparison] = []
+    for name, array in found.items():
+        if name not in want:
+            continue
+        if want[name].shape != array.shape or want[name].dtype != array.dtype:
+            raise error(
+                "shape-mismatch",
+                f"output {quote(name)} is {type_text(array)}, but {kind} gives {type_text(want[name])}",
+                help="is --model the model that the program was built of, with the same --dim and --input?",
+                exit_code=ExitCode.MISMATCH,
+            )
+        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol, backend.tolerance)))
+    ok = all(r.ok for r in results)
+    rows = [("output", "max abs", "max rel", "max ulp", "cosine", "tolerance", "")]
+    rows += [_row(r) for r in results]
+    text = f"reference: {kind}\n" + columns(rows)
+    if absent:
+        text += f"\nnot compared: {', '.join(map(escape, absent))}"
+    data = {"reference": kind, "outputs": [_json(r) for r in results], "not_compared": absent}
+    return Outcome(text, data, ExitCode.OK if ok else ExitCode.MISMATCH)
+
+
+def _row(r: Comparison) -> tuple[str, ...]:
+    verdict = "ok" if r.ok else f"MISMATCH: {r.wrong} of {r.size} elements, worst at {list(r.worst)}"
+    figures = f"{r.max_abs:.3g}", f"{r.max_rel:.3g}", f"{r.max_ulp}", f"{r.cosine:.9f}"
+    return escape(r.name), *figures, str(r.tolerance), verdict
+
+
+def _json(r: Comparison) -> dict[str, Any]:
+    return {
+        "name": r.name,
+        "ok": r.ok,
+        "max_abs": json_number(r.max_abs),
+        "max_rel": json_number(r.max_rel),
+        "max_ulp": r.max_ulp,
+        "cosine": json_number(r.cosine),
+        "wrong": r.wrong,
+        "size": r.size,
+        "worst": list(r.worst),
+        "rtol": r.tolerance.relative,
+        "atol": r.tolerance.absolute,
+    }

@@ -1,0 +1,105 @@
+"""`dlc build --verify-steps`: what it tells of the steps, and the error of the first that changes a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
+from dlc.cli.functions import spec_of
+from dlc.cli.steps import step_name
+from dlc.cli.terminal import json_number
+
+if TYPE_CHECKING:
+    from dlc.driver.pipeline import Recipe
+    from dlc.driver.session import StepResult
+    from dlc.verify.steps import Checked
+
+
+class StepVerification:
+    """Is told every step of a build, and compares its state with the one before on random inputs."""
+
+    def __init__(self, recipe: Recipe, tell: Callable[[str], object]) -> None:
+        """Of this recipe's steps; `tell` is told what is evaluated."""
+        from dlc.verify.steps import StepChecker
+
+        self._checker = StepChecker(tell=tell)
+        self._steps = {step.name: step for step in recipe.whole}
+        self.checked: list[Checked] = []
+
+    def see(self, step: StepResult[Any]) -> None:
+        """Compare what a step gave.
+
+        Raises:
+            DlcError: (MISMATCH) an output is no longer what it was.
+        """
+        if step.handle.kind == "artifact":
+            return
+        known = self._steps.get(step_name(step))
+        other = known is not None and known.stage.computes_other
+        found = self._checker.see(spec_of(step), step.function, step.handle.value, other)
+        if found is None:
+            return
+        self.checked.append(found)
+        if found.verdict == "changed":
+            raise self._changed(found, step_name(step))
+
+    def lines(self) -> list[str]:
+        """What became of the steps, for people."""
+        skipped = [c for c in self.checked if c.verdict == "skipped"]
+        same = len(self.checked) - len(skipped)
+        lines = [f"verify-steps: {same} steps keep what is computed, {len(skipped)} not compared"]
+        why: dict[tuple[str, str], list[str]] = {}
+        for c in self.checked:
+            if c.reason:
+                why.setdefault((_name(c), c.reason), []).append(c.function)
+        for (name, reason), functions in why.items():
+            of = f" of {', '.join(functions)}" if any(functions) else ""
+            lines.append(f"  {name}{of}: {escape(reason)}")
+        return lines
+
+    def json(self) -> list[dict[str, Any]]:
+        """The same for programs."""
+        return [
+            {
+                "step": c.step,
+                **({"function": c.function} if c.function else {}),
+                "verdict": c.verdict,
+                "reason": c.reason,
+                "outputs": [
+                    {"name": o.name, "ok": o.ok, "max_abs": json_number(o.max_abs), "max_rel": json_number(o.max_rel)}
+                    for o in c.outputs
+                ],
+            }
+            for c in self.checked
+        ]
+
+    def _changed(self, found: Checked, name: str) -> DlcError:
+        step = self._steps.get(name)
+        notes = [] if step is None or step.package == "dlc" else [f"{name} is a pass of plugin {step.plugin}"]
+        wrong = [o for o in found.outputs if not o.ok]
+        if not wrong:
+            message = f"{_title(found)} leaves what cannot be evaluated: {found.reason}"
+        else:
+            first, (before, after) = wrong[0], found.worst
+            place = f"[{','.join(map(str, first.worst))}]"
+            message = (
+                f"{_title(found)} changes output {quote(first.name)}: {before} at {place} becomes {after}, "
+                f"{first.wrong:,} of {first.size:,} elements are beyond {first.tolerance}"
+            )
+            notes += [f"output {quote(o.name)}: {o.wrong:,} of {o.size:,}, at most {o.max_abs:.3g}" for o in wrong[1:]]
+        return error(
+            "step-changed-values",
+            message,
+            notes=notes,
+            help=f"--dump-ir {name} writes what it gave, --without {name} builds without it where that can be",
+            exit_code=ExitCode.MISMATCH,
+        )
+
+
+def _name(found: Checked) -> str:
+    return escape(found.step.partition("{")[0])
+
+
+def _title(found: Checked) -> str:
+    return f"{_name(found)} of {found.function}" if found.function else _name(found)

@@ -1,0 +1,146 @@
+"""What `dlc list` shows, from the declarations: the classes themselves are imported only where nothing else tells."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dlc.base.diagnostics import Diagnostic, ExitCode, did_you_mean, error
+from dlc.plugins.discovery import load_registry
+
+if TYPE_CHECKING:
+    from dlc.config.config import Config
+    from dlc.plugins.registry import Entry, Kind, Registry
+
+KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
+    "passes": ("passes",),
+    "ops": ("ops",),
+    "frontends": ("frontends",),
+    "backends": ("backends",),
+    "pipelines": ("passes", "pipelines"),
+}
+"""What can be listed → the tables needed for it."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One listing, for people and for programs."""
+
+    text: str
+    items: tuple[Mapping[str, Any], ...]
+    problems: tuple[Diagnostic, ...]
+    """Plugins that could not be asked."""
+
+
+def listing(kind: str, config: Config) -> Listing:
+    """Everything of one kind; or, for the name of a frontend, the operators of its format that it reads.
+
+    Raises DlcError (USAGE) for anything else.
+    """
+    if kind in KINDS:
+        registry = load_registry(config.disabled, kinds=KINDS[kind])
+        match kind:
+            case "pipelines":
+                text, items = _pipelines(registry, config)
+            case "ops":
+                text, items = _ops(registry)
+            case _:
+                text, items = _configurables(registry.tables[KINDS[kind][0]])
+        return Listing(text, items, registry.problems)
+    registry = load_registry(config.disabled, kinds=("frontends",))
+    if kind not in registry.frontends:
+        raise error(
+            "unknown-listing",
+            f"there is nothing to list under {kind}",
+            help=did_you_mean(kind, [*KINDS, *registry.frontends], "listings"),
+            exit_code=ExitCode.USAGE,
+        )
+    rows = sorted(registry.frontends[kind].load().supported())
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"{name:{width}}  {versions}".rstrip() for name, versions in rows]
+    items = tuple({"name": name, "versions": versions} for name, versions in rows)
+    return Listing("\n".join(lines) or f"{kind} does not say what it reads", items, registry.problems)
+
+
+def overview(config: Config, width: int) -> Listing:
+    """What can be listed: names of all that is installed, but for ops, which are many and take long to import."""
+    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines"))
+    names = {
+        "frontends": sorted(registry.frontends),
+        "backends": sorted(registry.backends),
+        "pipelines": sorted({*registry.pipelines, *config.named("pipeline")}),
+        "passes": list(registry.passes),
+    }
+    rows = {**{kind: ", ".join(found) for kind, found in names.items()}, "ops": "what graphs are made of"}
+    wide = max(map(len, rows)) + 2
+    lines: list[str] = []
+    for kind, text in rows.items():
+        wrapped = textwrap.wrap(text, max(width - wide, 20), break_on_hyphens=False) or [""]
+        lines += [f"{head:{wide}}{line}" for head, line in zip((kind, *[""] * len(wrapped)), wrapped, strict=False)]
+    reader = "onnx" if "onnx" in registry.frontends else "FRONTEND"
+    lines += ["", f"dlc list KIND shows each with its options, dlc list {reader} what that reads."]
+    items = tuple({"kind": kind, "names": found} for kind, found in {**names, "ops": None}.items())
+    return Listing("\n".join(lines), items, registry.problems)
+
+
+def _configurables(table: Mapping[str, Entry]) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    """Name and summary, and below them every option with its default."""
+    lines: list[str] = []
+    items: list[Mapping[str, Any]] = []
+    width = max((len(name) for name in table), default=0)
+    for name, entry in table.items():
+        found = entry.declaration()
+        lines.append(f"{name:{width}}  {found.summary}".rstrip())
+        shown = [(f"{o.key}={o.default}", f"{o.doc}  ({o.type})") for o in found.options]
+        wide = max((len(text) for text, _ in shown), default=0)
+        lines += [f"{'':{width}}    {text:{wide}}  {doc}" for text, doc in shown]
+        items.append(
+            {
+                "name": name,
+                "summary": found.summary,
+                "doc": found.doc,
+                "options": [asdict(option) for option in found.options],
+                "plugin": entry.plugin,
+            }
+        )
+    return "\n".join(lines), tuple(items)
+
+
+def _ops(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    lines: list[str] = []
+    items: list[Mapping[str, Any]] = []
+    for name, entry in sorted(registry.ops.items()):
+        op = entry.load()
+        call = f"{name}({', '.join(op.operand_names)})" + "".join(f" {key}=" for key in op.attr_names)
+        summary = (op.__doc__ or "").strip().partition("\n")[0]
+        lines.append(f"{call}\n    {summary}".rstrip())
+        items.append(
+            {
+                "name": name,
+                "operands": list(op.operand_names),
+                "attributes": list(op.attr_names),
+                "summary": summary,
+                "plugin": entry.plugin,
+            }
+        )
+    return "\n".join(lines), tuple(items)
+
+
+def _pipelines(registry: Registry, config: Config) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    from dlc.driver.pipeline import named_pipelines
+    from dlc.spec import Spec
+
+    configured = config.named("pipeline")
+    rows = [
+        (
+            name,
+            Spec.print_pipeline(specs),
+            configured[name].origin if name in configured else f"plugin {registry.pipelines[name].plugin}",
+        )
+        for name, specs in named_pipelines(registry, config).items()
+    ]
+    width = max((len(name) for name, _, _ in rows), default=0)
+    lines = [f"{name:{width}}  {text}  ({origin})" for name, text, origin in rows]
+    return "\n".join(lines), tuple({"name": n, "pipeline": text, "origin": o} for n, text, o in rows)

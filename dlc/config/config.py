@@ -1,0 +1,167 @@
+"""Configuration: defaults < plugins < dlc.toml or [tool.dlc] < flags. Every value remembers where it came from.
+
+A Config is a flat map from dotted key to Setting. `KEYS` is the one table of what may be written; reading,
+documentation and messages derive from it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal, cast
+
+from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.spec import Bytes, Spec
+from dlc.spec.convert import Problem, read, write
+
+CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
+Pipeline = tuple[Spec, ...]
+
+
+@dataclass(frozen=True)
+class KeyDoc:
+    """One key of the configuration; `NAME` in it stands for a name of the user's choice."""
+
+    key: str
+    kind: Any
+    """An option type of `dlc.spec`, Path, or Pipeline."""
+    default: object
+    """None for keys with a NAME, and for what is found at run time."""
+    doc: str
+
+
+KEYS: Final = (
+    KeyDoc("pipeline.NAME", Pipeline, None, "a named pipeline: spec text, or a list of specs and names"),
+    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options: c{cpu=generic lib=static}"),
+    KeyDoc("target.NAME.pipeline", Pipeline, None, "what to run for this target; the backend's own by default"),
+    KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
+    KeyDoc("cache.size", Bytes, 4 << 30, "size that `dlc cache trim` and the store itself keep to"),
+    KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, off, fail on a miss, or write only"),
+    KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and where it came from."""
+
+    value: Any
+    origin: str
+    """ "default", "plugin core", "dlc.toml:9", "--cache"."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings; a later layer replaces a key of an earlier one."""
+
+    settings: Mapping[str, Setting]
+    """By dotted key, for example "target.host.backend"."""
+    file: Path | None = None
+    """The file that was read."""
+    text: str = ""
+    """What it held."""
+
+    def __getitem__(self, key: str) -> Setting:
+        """The setting of a key that has a default or was given."""
+        return self.settings[key]
+
+    @property
+    def cache_dir(self) -> Path | None:
+        """Directory of the cache, or None for the user's."""
+        found = self.settings.get("cache.dir")
+        return found.value if found else None
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes."""
+        return self["cache.size"].value
+
+    @property
+    def cache_mode(self) -> CacheMode:
+        """How the cache is used."""
+        return self["cache.mode"].value
+
+    @property
+    def disabled(self) -> tuple[str, ...]:
+        """Names of plugins that are not loaded."""
+        return self["plugins.disable"].value
+
+    def named(self, prefix: str, suffix: str = "") -> Mapping[str, Setting]:
+        """Settings `prefix.NAME` or `prefix.NAME.suffix`, by NAME."""
+        tail = f".{suffix}" if suffix else ""
+        return {
+            key[len(prefix) + 1 : len(key) - len(tail)]: setting
+            for key, setting in self.settings.items()
+            if key.startswith(prefix + ".") and key.endswith(tail)
+        }
+
+    def with_settings(self, settings: Mapping[str, Setting]) -> "Config":
+        """This configuration with a layer on top."""
+        return replace(self, settings=MappingProxyType({**self.settings, **settings}))
+
+    def with_pipelines(self, pipelines: Mapping[str, tuple[str, str]]) -> "Config":
+        """With named pipelines of plugins, name → (text, plugin), below everything that a file or flag says."""
+        layer = {
+            f"pipeline.{name}": Setting(
+                Spec.parse_pipeline(text, f"pipeline {name} of plugin {plugin}"), f"plugin {plugin}"
+            )
+            for name, (text, plugin) in pipelines.items()
+        }
+        return replace(self, settings=MappingProxyType({**layer, **self.settings}))
+
+    def with_flag(self, key: str, text: str, flag: str) -> "Config":
+        """With one key set on the command line; raises DlcError (USAGE)."""
+        doc = doc_of(key.split("."))
+        assert doc, key
+        try:
+            value = _from_text(doc, text, flag)
+        except Problem as problem:
+            raise error("bad-option", f"{flag}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
+        return self.with_settings({key: Setting(value, flag)})
+
+    def show(self) -> tuple[tuple[str, str, str], ...]:
+        """(key, value as text, origin) of everything set, sorted by key."""
+        return tuple((key, _to_text(key, s.value), s.origin) for key, s in sorted(self.settings.items()))
+
+
+def default_config() -> Config:
+    """What holds when nothing is said."""
+    values = {doc.key: Setting(doc.default, "default") for doc in KEYS if doc.default is not None}
+    return Config(MappingProxyType(values))
+
+
+def doc_of(path: Sequence[str]) -> KeyDoc | None:
+    """The row of KEYS for a complete key."""
+    return next((doc for doc in KEYS if len(doc.key.split(".")) == len(path) and matches(doc, path)), None)
+
+
+def is_known_prefix(path: Sequence[str]) -> bool:
+    """Whether some key starts with `path`."""
+    return any(matches(doc, path) for doc in KEYS)
+
+
+def matches(doc: KeyDoc, path: Sequence[str]) -> bool:
+    """Whether `path` is a key of `doc` or the start of one."""
+    parts = doc.key.split(".")
+    return len(path) <= len(parts) and all(p in ("NAME", name) for p, name in zip(parts, path, strict=False))
+
+
+def _from_text(doc: KeyDoc, text: str, source: str) -> object:
+    if doc.kind is Pipeline:
+        return Spec.parse_pipeline(text, source)
+    if doc.kind is Spec:
+        return Spec.parse(text, source)
+    if doc.kind is Path:
+        return Path(text)
+    return read(doc.kind, tuple(text.split(",")) if "," in text else text)
+
+
+def _to_text(key: str, value: object) -> str:
+    doc = doc_of(key.split("."))
+    assert doc
+    if doc.kind is Pipeline:
+        return Spec.print_pipeline(cast("Pipeline", value))
+    if doc.kind is Path:
+        return escape(str(value))
+    shown = write(doc.kind, value)
+    return ",".join(str(item) for item in shown) if isinstance(shown, tuple) else str(shown)

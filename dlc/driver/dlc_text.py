@@ -1,0 +1,76 @@
+"""`Dlc`: the compiler's own text as a model format, so that any graph it prints is an input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from dlc.api.frontend import Frontend
+from dlc.api.source import Source
+from dlc.base.diagnostics import Location, error
+from dlc.base.report import Report
+from dlc.spec import option
+
+if TYPE_CHECKING:
+    from dlc.base.types import Type
+    from dlc.graph import Graph, Tensor
+
+_SNIFFED = 4096
+"""Bytes that `sniff` looks at."""
+
+
+@dataclass(frozen=True)
+class Dlc(Frontend):
+    """Graphs in dlc's own text."""
+
+    name: ClassVar[str] = "dlc"
+    suffixes: ClassVar[tuple[str, ...]] = (".dlc",)
+    weights: Literal["random", "refuse"] = option(
+        "random", "what stands for large constants, whose values are not in the text: random values, or an error"
+    )
+
+    def sniff(self, source: Source) -> bool:
+        """Whether the first line that is no comment opens a graph or a kernel."""
+        lines = bytes(source.view()[:_SNIFFED]).decode("utf-8", "replace").splitlines()
+        first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+        return first.startswith(("graph(", "kernel "))
+
+    def parse(self, source: Source, report: Report) -> Graph:
+        """The graph that the text holds; raises DlcError with line and column."""
+        from dlc.driver.state_text import fresh_stand_in, op_classes, parse_state
+        from dlc.graph.graph import Graph
+        from dlc.plugins.discovery import load_registry
+        from dlc.training.loop.checkpoint import SUFFIX, is_checkpoint
+
+        if is_checkpoint(source.view()):
+            raise error(
+                "not-a-graph",
+                f"{source.name} is a checkpoint of dlc train, which is no graph in text",
+                location=Location(source.name),
+                help=f"dlc show {source.name} tells what it holds; checkpoints are called {SUFFIX}",
+            )
+        try:
+            text = bytes(source.view()).decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise error(
+                "not-text",
+                f"{source.name} is not UTF-8 text",
+                location=Location(source.name, byte=problem.start),
+            ) from None
+
+        def constant(type: Type, digest: str) -> Tensor | None:
+            if self.weights == "refuse":
+                return None
+            report.count("random constants")
+            return fresh_stand_in(type, digest)
+
+        state = parse_state(text, op_classes(load_registry(kinds=("ops",))), constant, source.name)
+        if report.counts.get("random constants"):
+            report.note("constants whose values are not in the text are random")
+        if not isinstance(state, Graph):
+            raise error(
+                "not-a-graph",
+                f"{source.name} holds a plan, which is no model any more",
+                help=f"continue it with: dlc opt {source.name} -p …",
+            )
+        return state

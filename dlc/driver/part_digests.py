@@ -1,0 +1,35 @@
+"""What of a graph changed: digests of its weights and of its names, beside the one of everything that is computed.
+
+They are lines of the keys of the steps that work on it. Names of nodes are in no other digest, yet they end in comments
+of generated code; and `dlc cache why` can say that only the weights differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from dlc.api.artifact import Artifact
+from dlc.api.plan import Plan
+from dlc.cache.step_record import Aspects
+from dlc.graph.graph import Graph
+
+
+def aspects_of(state: Graph | Plan | Artifact) -> Aspects:
+    """(label, digest) of a state's weights and names, in the order of its ops; nothing for files."""
+    if isinstance(state, Artifact):
+        return ()
+    graph = state.graph if isinstance(state, Plan) else state
+    weights = (tensor.digest for tensor in graph.tensors)
+    names = (name for op in graph.ops for name in ("", *graph.origin(op)))
+    ports = (*(i.name for i in graph.inputs), "", *graph.names)
+    return ("weights", _digest(weights)), ("names", _digest((*ports, *names)))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    h = blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        h.update(f"{len(data)} ".encode())
+        h.update(data)
+    return h.hexdigest()

@@ -1,0 +1,315 @@
+"""What a build will run, resolved: target and pipeline text plus configuration → configured stages with origins.
+
+`--print-pipeline` prints exactly this, and the text is stored in the artifact.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlc.api.backend import Backend
+from dlc.api.function_names import FUNCTIONS, LEARNING, FunctionName
+from dlc.api.passes import AnyPass, check_chain
+from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.config.config import Config, Pipeline
+from dlc.driver.offload import FLAG as MIN_OFFLOAD
+from dlc.driver.offload import offload_options
+from dlc.plugins.registry import Registry
+from dlc.spec import Spec, fault, parse_setting
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of the pipeline."""
+
+    stage: AnyPass
+    """The configured pass."""
+    plugin: str
+    """Name of the plugin it comes from."""
+    package: str
+    """Package whose code acts, for the cache key."""
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Option key → where its value came from, for options set outside the pipeline's own text."""
+    spec: Spec | None = field(default=None, compare=False)
+    """What the stage was made from: messages point into its text."""
+
+    @property
+    def name(self) -> str:
+        """Spec name."""
+        return self.stage.name
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A target and the steps that lead to it."""
+
+    backend: Backend
+    backend_package: str
+    pipeline: str
+    """The pipeline as it was asked for: a name or spec text."""
+    origin: str
+    """Who chose it: "dlc.toml:9", "--pipeline", "backend c"."""
+    steps: tuple[Step, ...]
+    specs: Pipeline = ()
+    """What the steps were made from: messages point into their text."""
+    training: Step | None = None
+    """The step in front of the others that makes each function of a training program, when one is asked for."""
+
+    @property
+    def whole(self) -> tuple[Step, ...]:
+        """All steps, that of a training program among them."""
+        return (self.training, *self.steps) if self.training else self.steps
+
+    @property
+    def functions(self) -> tuple[FunctionName, ...]:
+        """Those of a training program; none of other builds."""
+        if self.training is None:
+            return ()
+        updates = self.training.stage.to_spec().get("updates")
+        return FUNCTIONS["immediate" if updates == "immediate" else "final"]
+
+    @property
+    def order(self) -> tuple[FunctionName, ...]:
+        """`functions` as they are compiled: what may be refused, the one that differentiates, comes first."""
+        return tuple(sorted(self.functions, key=lambda name: name not in LEARNING))
+
+    def check_end(self) -> None:
+        """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
+        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.consumes)
+
+    @property
+    def text(self) -> str:
+        """The whole pipeline in canonical spec text, every option written out."""
+        return Spec.print_pipeline([step.stage.to_spec() for step in self.whole])
+
+    def __str__(self) -> str:
+        """What `--print-pipeline` shows."""
+        texts = [str(step.stage) for step in self.whole]
+        width = max(map(len, texts), default=0)
+        lines = [f"pipeline {self.pipeline}  ({self.origin})"]
+        if self.training:
+            lines.append(f"functions {', '.join(self.functions)}: the pipeline of each has give=FUNCTION")
+        for number, (text, step) in enumerate(zip(texts, self.whole, strict=True), 1):
+            origins = ", ".join(f"{key} from {origin}" for key, origin in step.origins.items())
+            lines.append(f"{number:3} {text:{width}}  {origins}".rstrip())
+        return "\n".join([*lines, f"target {self.backend}"])
+
+
+def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spec, str]:
+    """Spec of the backend that `target` names or spells, and the target's name in the configuration or "".
+
+    Raises DlcError (USAGE).
+    """
+    named = config.named("target", "backend")
+    if target in named:
+        return named[target].value, target
+    spec = Spec.parse(target, "--target")
+    if spec.name in registry.backends or not named:
+        return spec, ""
+    help = did_you_mean(spec.name, [*named, *registry.backends], "targets and backends")
+    raise fault("unknown-target", f"there is no target or backend {spec.name}", spec.span, help)
+
+
+def resolve(
+    registry: Registry,
+    config: Config,
+    target: str,
+    *,
+    pipeline: str | None = None,
+    settings: Sequence[str] = (),
+    without: Sequence[str] = (),
+    grad: Sequence[str] = (),
+    train: str | None = None,
+    min_offload: str | None = None,
+) -> Recipe:
+    """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
+
+    `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
+    pass autodiff: the recipe is then that of a training program. `min_offload` is the text of --min-offload, see
+    `dlc.driver.offload`.
+
+    Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
+    error too.
+    """
+    backend_spec, target_name = resolve_target(registry, config, target)
+    backend = registry.backend(backend_spec)
+    package = registry.find("backends", backend_spec).package
+    text, origin, specs = _chosen(config, pipeline, target_name, backend)
+    specs = expand_pipeline(specs, named_pipelines(registry, config))
+    demands = None if min_offload is None else offload_options(min_offload, backend, specs)
+    if demands:
+        specs = tuple(demands.applied(spec) for spec in specs)
+    if grad:
+        specs = (gradient_spec(grad), *specs)
+    if train is not None:
+        specs = (training_spec(train, specs, backend.training, grad=grad, without=without), *specs)
+    steps = resolve_steps(registry, specs, settings=settings, without=without, backend=backend)
+    if grad and steps and steps[0].name == "gradient":
+        steps = (_told(steps[0], ("wrt",), "--grad"), *steps[1:])
+    if demands:
+        steps = tuple(_told(s, demands.options, MIN_OFFLOAD) if s.name == demands.step else s for s in steps)
+    specs = tuple(spec for spec in specs if spec.name not in without)
+    check_chain([step.stage for step in steps], specs)
+    if train is None:
+        return Recipe(backend, package, text, origin, steps, specs)
+    first = _told(steps[0], (key for key, _ in specs[0].options), "--train")
+    check_training(first, backend)
+    return Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
+
+
+def _told(step: Step, keys: Iterable[str], flag: str) -> Step:
+    """The step with the flag that these options come from, unless --set changed them."""
+    return replace(step, origins={**dict.fromkeys(keys, flag), **step.origins})
+
+
+def gradient_spec(wrt: Sequence[str]) -> Spec:
+    """The pass that `--grad` puts in front."""
+    return Spec("gradient").with_option("wrt", tuple(wrt))
+
+
+def training_spec(
+    text: str, pipeline: Pipeline, before: str = "", *, grad: Sequence[str], without: Sequence[str]
+) -> Spec:
+    """The pass that `--train` puts in front, with the options `before` where the text has none of that name.
+
+    Raises:
+        DlcError: (USAGE) with a caret, or for what contradicts it.
+    """
+    twice = next((spec for spec in pipeline if spec.name in ("autodiff", "gradient", "jvp")), None)
+    if grad:
+        raise error(
+            "conflict",
+            "--grad and --train: a training program has its own gradients",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    if twice is not None:
+        help = f"leave {twice.name} out of the pipeline, or --train"
+        raise fault("conflict", f"--train puts autodiff in front of a pipeline that has {twice.name}", twice.span, help)
+    if "autodiff" in without:
+        raise error(
+            "conflict",
+            "--without autodiff contradicts --train",
+            help="leave one of the two out",
+            exit_code=ExitCode.USAGE,
+        )
+    given = Spec.parse_options("autodiff", text, "--train") if text or not before else Spec("autodiff")
+    if not before:
+        return given
+    own = Spec.parse_options("autodiff", before, "the target's training")
+    names = {key for key, _ in given.options}
+    return replace(given, options=(*(o for o in own.options if o[0] not in names), *given.options))
+
+
+def check_training(step: Step, backend: Backend) -> None:
+    """Raises DlcError (USAGE): an option would have no effect, or the backend has no training programs."""
+    given = step.stage.to_spec()
+    for key, word in (("give", "step"), ("outputs", "no")):
+        if given.get(key) != word:
+            why = "a training program has all functions" if key == "give" else "evaluate and predict give outputs"
+            raise error("no-effect", f"--train: {key}: {why}", help="leave it out", exit_code=ExitCode.USAGE)
+    if type(backend).emit_training is Backend.emit_training or backend.consumes != "plan":
+        raise error(
+            "no-training",
+            f"--train: the backend {backend.name} builds no training programs",
+            help="build for another target, as --target c",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def resolve_steps(
+    registry: Registry,
+    specs: Pipeline,
+    *,
+    settings: Sequence[str] = (),
+    without: Sequence[str] = (),
+    backend: Backend | None = None,
+) -> tuple[Step, ...]:
+    """The configured stages of an expanded pipeline, after `--without` and `--set`. Raises DlcError (USAGE).
+
+    What neither the pipeline nor `--set` says is as the backend wants it, if there is one.
+    """
+    present = {spec.name for spec in specs}
+    for name in without:
+        if name not in present:
+            raise _no_effect("--without", name, present)
+    specs = tuple(spec for spec in specs if spec.name not in without)
+    origins: list[dict[str, str]] = [{} for _ in specs]
+    for text in settings:
+        name, key, value, span = parse_setting(text)
+        at = [i for i, spec in enumerate(specs) if spec.name == name]
+        if not at:
+            raise _no_effect("--set", name, present)
+        for i in at:
+            specs = (*specs[:i], specs[i].with_option(key, value, span), *specs[i + 1 :])
+            origins[i][key] = "--set"
+    if backend is not None:
+        specs = tuple(_suited(spec, backend, origin) for spec, origin in zip(specs, origins, strict=True))
+    entries = [registry.find("passes", spec) for spec in specs]
+    return tuple(
+        Step(registry.stage(spec), entry.plugin, entry.package, origin, spec)
+        for spec, entry, origin in zip(specs, entries, origins, strict=True)
+    )
+
+
+def _suited(spec: Spec, backend: Backend, origins: dict[str, str]) -> Spec:
+    """The spec with the options that suit a backend, where the user said nothing of them."""
+    for key, value in backend.settings().get(spec.name, {}).items():
+        if spec.get(key) is None:
+            spec, origins[key] = spec.with_option(key, value), _own(backend)
+    return spec
+
+
+def named_pipelines(registry: Registry, config: Config) -> Mapping[str, Pipeline]:
+    """Pipelines by name: those of plugins, overridden by the configuration's. Raises DlcError (USAGE)."""
+    offered = {name: (str(entry.target), entry.plugin) for name, entry in registry.pipelines.items()}
+    named = {name: setting.value for name, setting in config.with_pipelines(offered).named("pipeline").items()}
+    for name in named:
+        if name in registry.passes:
+            raise error(
+                "name-clash",
+                f"pipeline {name} has the name of a pass",
+                help="rename the pipeline",
+                exit_code=ExitCode.USAGE,
+            )
+    return named
+
+
+def expand_pipeline(specs: Pipeline, named: Mapping[str, Pipeline], inside: tuple[str, ...] = ()) -> Pipeline:
+    """`specs` with every name of a pipeline replaced by its steps. Raises DlcError (USAGE) for a cycle."""
+    result: list[Spec] = []
+    for spec in specs:
+        if spec.name not in named:
+            result.append(spec)
+            continue
+        if spec.options:
+            raise fault("bad-option", f"pipeline {spec.name} takes no options", spec.span, "use --set STEP.KEY=VALUE")
+        if spec.name in inside:
+            cycle = " → ".join([*inside[inside.index(spec.name) :], spec.name])
+            raise fault("pipeline-cycle", f"pipeline {spec.name} contains itself: {cycle}", spec.span)
+        result += expand_pipeline(named[spec.name], named, (*inside, spec.name))
+    return tuple(result)
+
+
+def _chosen(config: Config, pipeline: str | None, target_name: str, backend: Backend) -> tuple[str, str, Pipeline]:
+    """(text, origin, specs) of the pipeline: the flag's, the target's, or the backend's own."""
+    if pipeline is not None:
+        return pipeline, "--pipeline", Spec.parse_pipeline(pipeline, "--pipeline")
+    if setting := config.settings.get(f"target.{target_name}.pipeline"):
+        return Spec.print_pipeline(setting.value), setting.origin, setting.value
+    origin = _own(backend)
+    text = backend.own_pipeline()
+    return text, origin, Spec.parse_pipeline(text, origin)
+
+
+def _own(backend: Backend) -> str:
+    """Who chose a pipeline that is the backend's own."""
+    return f"backend {backend.name}"
+
+
+def _no_effect(flag: str, name: str, present: set[str]) -> DlcError:
+    return error(
+        "no-effect",
+        f"{flag}: the pipeline has no step {name}",
+        help=did_you_mean(name, present, "steps"),
+        exit_code=ExitCode.USAGE,
+    )

@@ -1,0 +1,145 @@
+"""A build that was done before, found by what was asked for.
+
+The same request on the same bytes with the same code leads to the same steps. So the keys of a build's steps are kept
+under the request's own key, and a repeated build reads their records without importing a pass or opening the model.
+This is only a shorter way to the records: whatever does not fit, the build goes the long way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dlc.base.code_digest import code_digest
+from dlc.base.diagnostics import DlcError
+from dlc.base.libraries import fingerprint
+from dlc.cache import Cache, Key, Record
+from dlc.cache.step_record import Damaged, Story
+from dlc.driver.session import Handle, StepResult
+
+if TYPE_CHECKING:
+    from dlc.plugins.discovery import Plugin
+
+_FILE = "file/"
+_HEAD = "artifact"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What decides about a build beside the request: things that a backend looks at, files that a model refers to."""
+
+    target: str
+    """Spec text of the backend."""
+    pipeline: str
+    """Spec text of all steps."""
+    toolchain: str
+    """What the backend said of its tools."""
+    companions: tuple[tuple[str, str], ...] = ()
+    """(path relative to the model, SHA-256) of files that the model refers to."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A build as its records tell it."""
+
+    circumstances: Circumstances
+    steps: tuple[StepResult[Any], ...]
+    files: Mapping[str, str]
+    """Name of an artifact's file → digest of its content in the cache."""
+    entry: str
+    facts: Mapping[str, int | str]
+
+
+def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plugins: Iterable[Plugin]) -> Key:
+    """The key of a request.
+
+    Args:
+        model: Its file name is what generated names start from.
+        model_digest: SHA-256 of the file.
+        asked: Everything in flags and configuration that may change the steps, as JSON.
+        plugins: All that are installed; the code of every one counts, because any could act.
+    """
+    packages = {p.module.partition(".")[0]: p for p in plugins if p.state != "blocked"}
+    lines = [("step", "request"), ("subject", model.name), ("input", model_digest)]
+    lines += [("asked", f"{name} {json.dumps(value, sort_keys=True)}") for name, value in sorted(asked.items())]
+    lines += [("code", f"{package} {code_digest(package)}") for package in sorted({"dlc", *packages})]
+    lines += [("plugin", f"{p.name} {p.module} {p.distribution} {p.version}") for p in packages.values()]
+    lines.append(("libraries", fingerprint()))
+    return Key(tuple(lines))
+
+
+def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Sequence[StepResult[Any]]) -> None:
+    """Keep the keys of a build's steps under the request's."""
+    told = {
+        "target": circumstances.target,
+        "pipeline": circumstances.pipeline,
+        "toolchain": circumstances.toolchain,
+        "companions": circumstances.companions,
+        "steps": [step.key.digest for step in steps],
+        "functions": [step.function for step in steps],
+    }
+    cache.save(request, {}, {"build": json.dumps(told)})
+
+
+def steps_of(request: Record) -> frozenset[str]:
+    """Digests of the keys of the steps that a request led to; none for the record of another version."""
+    try:
+        return frozenset(json.loads(dict(request.meta)["build"])["steps"])
+    except (KeyError, ValueError, TypeError):
+        return frozenset()
+
+
+def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], str]) -> Replay | None:
+    """The build that a request led to, if nothing has changed since and the cache still has all of it.
+
+    Args:
+        root: Directory of the model.
+        toolchain: What a backend, by spec text, says of its tools now.
+    """
+    record = cache.peek(request.digest)
+    try:
+        told = json.loads(dict(record.meta)["build"]) if record else None
+        if told is None:
+            return None
+        found = Circumstances(
+            told["target"], told["pipeline"], told["toolchain"], tuple(map(tuple, told["companions"]))
+        )
+        if not _holds(cache, found, root, toolchain):
+            return None
+        records = cache.recall(told["steps"])
+        return None if records is None else _replay(cache, found, records, told["functions"])
+    # A request of another version, a file or a compiler that is gone: the long way tells what there is to tell.
+    except (KeyError, ValueError, TypeError, OSError, Damaged, DlcError):
+        return None
+
+
+def _holds(cache: Cache, found: Circumstances, root: Path, toolchain: Callable[[str], str]) -> bool:
+    same = all(cache.file_digest(root / name) == digest for name, digest in found.companions)
+    return same and toolchain(found.target) == found.toolchain
+
+
+def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], functions: Sequence[str]) -> Replay | None:
+    outputs = dict(records[-1].outputs)
+    files = {name.removeprefix(_FILE): digest for name, digest in outputs.items() if name.startswith(_FILE)}
+    head = cache.read(outputs[_HEAD])
+    if head is None or not files:
+        return None
+    told = cast("dict[str, Any]", json.loads(head))
+    return Replay(found, tuple(map(_step, records, functions)), files, told["entry"], told["facts"])
+
+
+def _step(record: Record, function: str) -> StepResult[Any]:
+    story = Story.of(record)
+    report = story.report
+
+    def load() -> Any:
+        raise AssertionError("a replayed build has no states")
+
+    handle = Handle[Any](story.kind, story.digest, load)
+    counts, misses, notes = report.counts, tuple(report.misses), tuple(report.notes)
+    return StepResult(
+        record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key, story.title, function
+    )

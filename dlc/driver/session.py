@@ -1,0 +1,372 @@
+"""`Session.step`: the one combinator around every stage — look up, run, time, store, tell observers.
+
+A step's result is found by its key (what ran, with which code, on which input), so a build whose steps all hit follows
+a chain of digests and loads nothing but the artifact at its end.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from dlc.api.artifact import Artifact, Job
+from dlc.api.step_done import StepDone
+from dlc.base.code_digest import code_digest
+from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.libraries import versions
+from dlc.base.report import Report
+from dlc.cache.step_record import Damaged, Story
+from dlc.files.hashing import content_sha256
+from dlc.version import __version__
+
+if TYPE_CHECKING:
+    from dlc.cache import Cache, Key, Record
+    from dlc.cache.step_record import Aspects
+    from dlc.driver.codec import Context, Payload, State
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+Lines = tuple[tuple[str, str], ...]
+"""(label, value) pairs of a key."""
+
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+
+
+@dataclass
+class Handle(Generic[T]):
+    """A state by digest; its value is loaded when somebody asks."""
+
+    kind: str
+    digest: str
+    load: Callable[[], T]
+    aspects: Aspects = ()
+    """Digests of parts of it, which are lines of the keys of the steps that work on it."""
+    _value: list[T] = field(default_factory=list["T"])
+
+    @property
+    def value(self) -> T:
+        """The state itself."""
+        if not self._value:
+            self._value.append(self.load())
+        return self._value[0]
+
+
+@dataclass(frozen=True)
+class Stage(Generic[S, T]):
+    """A function with everything its result depends on."""
+
+    spec: str
+    """Canonical spec text: the step's name and options."""
+    package: str
+    """Package whose code runs, beside dlc itself."""
+    run: Callable[[S, Report], T]
+    extra: tuple[tuple[str, str], ...] = ()
+    """Further key lines: ("toolchain", …)."""
+    title: str = ""
+    """What people call it: its spec text without options that have their defaults."""
+
+
+@dataclass(frozen=True)
+class StepResult(Generic[T]):
+    """What a step gave and how it went."""
+
+    spec: str
+    handle: Handle[T]
+    cached: bool
+    milliseconds: float
+    counts: Mapping[str, int]
+    misses: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    key: Key
+    title: str = ""
+    """What people call the step."""
+    function: str = ""
+    """Which function of a training program the step belongs to; "" where it serves all, and in other builds."""
+
+
+@dataclass(frozen=True)
+class _Made(Generic[T]):
+    """What running a stage gave."""
+
+    value: T
+    kind: str
+    digest: str
+    aspects: Aspects
+    outputs: Mapping[str, Payload]
+    report: Report
+    milliseconds: float
+
+
+class StepFailed(Exception):
+    """A stage broke with something that is not a DlcError: a bug in dlc or a plugin, not in the model."""
+
+    def __init__(self, spec: str, input_text: str, package: str = "dlc", nodes: tuple[str, ...] = ()) -> None:
+        """What ran on which input, the package whose code it is, and the model's nodes it was at, where known."""
+        super().__init__(f"internal error in {spec}")
+        self.spec, self.input_text, self.package, self.nodes = spec, input_text, package, nodes
+
+
+@dataclass(frozen=True)
+class Running:
+    """What is about to run: a step, or one of the sub-steps of one."""
+
+    step: str
+    """The step's title; of a sub-step, its kind: "compile"."""
+    subject: str = ""
+    """What a sub-step works on."""
+    number: int = 0
+    """Of a sub-step, from 1."""
+    total: int = 0
+    """How many sub-steps there are; 0 for a step."""
+
+
+def _ignore(running: Running) -> None:
+    del running
+
+
+@dataclass
+class Session:
+    """Everything that steps share. Threads may share one."""
+
+    cache: Cache
+    context: Context
+    observers: Sequence[Callable[[StepDone], None]] = ()
+    on_start: Callable[[Running], None] = _ignore
+    """Told every step and sub-step that is about to run; by any thread."""
+    jobs: int = 2
+    """Sub-steps that run at once."""
+    acting: tuple[str, ...] = ()
+    """Packages of plugins whose ops and rules may occur in any step: their code is part of every key."""
+
+    def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
+        """The key of a step on an input `kind digest`."""
+        from dlc.cache import Key
+
+        return Key((("step", spec), *code_lines(package, *self.acting), *extra, ("input", given)))
+
+    def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
+        """The stage's result on an input, from the cache if its key is known there."""
+        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.aspects))
+        start = time.perf_counter()
+        with self.cache.flight(key):
+            record = self.cache.lookup(key)
+            if record is not None:
+                try:
+                    return self._found(stage, given, key, record, start)
+                except Damaged:
+                    pass
+            made = self._made(stage, given, key)
+        handle = Handle(made.kind, made.digest, lambda: made.value, made.aspects)
+        return self._done(key, stage, given.digest, handle, False, made.milliseconds, made.report)
+
+    def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
+        """The result of running the stage, saved under its key."""
+        self.on_start(Running(stage.title or stage.spec))
+        value_in = given.value  # loading it may run an earlier step again; that is not this step's time
+        made = self._run(stage, value_in)
+        story = Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects, stage.title)
+        self.cache.save(key, made.outputs, story.to_meta())
+        return made
+
+    def _run(self, stage: Stage[S, T], value: S) -> _Made[T]:
+        """Run the stage and encode what it gave, which is no state when a plugin does not keep to its interface."""
+        from dlc.plugins.owner import origin_of, owner_of
+
+        try:
+            return _make(stage, value)
+        except DlcError as problem:
+            if problem.exit_code is not ExitCode.BUG or owner_of(problem, stage.package) is None:
+                raise
+            broken: BaseException = problem
+        # Anything else is a bug, and so is a step that ends the process: it is re-raised with the input that reproduces
+        # it, for the reporter of bugs.
+        except (Exception, SystemExit) as bug:  # noqa: BLE001
+            if isinstance(bug, OSError) and bug.errno in _FULL:
+                raise _no_space(stage.spec, bug) from None
+            broken = bug
+        raise StepFailed(stage.spec, _readable(value), stage.package, origin_of(broken, value)) from broken
+
+    def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
+        story = Story.of(record)
+        objects = dict(record.outputs)
+        remade: list[_Made[T]] = []
+        lock = threading.Lock()
+
+        def again() -> _Made[T]:
+            # What the record promised is lost or unreadable. Nothing but time depends on it: the step runs again.
+            with lock:
+                if not remade:
+                    remade.append(self._made(stage, given, key))
+            return remade[0]
+
+        def read(name: str) -> memoryview | None:
+            if name not in objects:
+                return None
+            found = self.cache.view(objects[name])
+            return _view(again().outputs[name]) if found is None else found
+
+        def load() -> T:
+            from dlc.driver.codec import decode
+
+            try:
+                return cast("T", decode(story.kind, read, tuple(objects), self.context))
+            except Damaged:
+                return again().value
+
+        elapsed = (time.perf_counter() - start) * 1000
+        handle = Handle(story.kind, story.digest, load, story.aspects)
+        return self._done(key, stage, given.digest, handle, True, elapsed, story.report)
+
+    def _done(
+        self,
+        key: Key,
+        stage: Stage[S, T],
+        given: str,
+        handle: Handle[T],
+        cached: bool,
+        ms: float,
+        report: Report,
+    ) -> StepResult[T]:
+        event = StepDone(stage.spec, given, handle.digest, ms, cached, dict(report.counts))
+        for observer in self.observers:
+            observer(event)
+        told = tuple(report.misses), tuple(report.notes)
+        return StepResult(stage.spec, handle, cached, ms, report.counts, *told, key, stage.title)
+
+    # ---- sub-steps: what backends build in parallel ----
+    def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:
+        """The results of jobs, from the cache or made, in the order given; `code` as in `job_key`.
+
+        Jobs that call tools run several at once; those that depend on code are computed in this thread, because Python
+        would only take turns.
+        """
+        running = [Running(job.step, job.subject, k, len(jobs)) for k, job in enumerate(jobs, 1)]
+        work = [(job, job_key(job, code), each) for job, each in zip(jobs, running, strict=True)]
+        found = [self._job(*each) for each in work] if code else self._at_once(work)
+        for _, cached in found:
+            report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
+        return [content for content, _ in found]
+
+    def _at_once(self, work: Sequence[tuple[Job, Key, Running]]) -> list[tuple[bytes, bool]]:
+        from concurrent.futures import CancelledError, ThreadPoolExecutor
+        from threading import Event
+
+        failed = Event()
+
+        def attempt(job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
+            # An interruption ends the tools that run; their threads must not start the next ones meanwhile. Jobs start
+            # in order, so the result that is asked for first is never one that was left out here.
+            if failed.is_set():
+                raise CancelledError
+            try:
+                return self._job(job, key, running)
+            except BaseException:
+                failed.set()
+                raise
+
+        with ThreadPoolExecutor(max(1, self.jobs)) as pool:
+            futures = [pool.submit(attempt, *each) for each in work]
+            try:
+                return [f.result() for f in futures]
+            except BaseException:
+                for f in futures:
+                    f.cancel()
+                raise
+
+    def _job(self, job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
+        with self.cache.flight(key):
+            record = self.cache.lookup(key)
+            for _, digest in record.outputs if record is not None else ():
+                content = self.cache.read(digest)
+                if content is not None:
+                    return content, True
+            self.on_start(running)
+            start = time.perf_counter()
+            made = job.make()
+            ms = (time.perf_counter() - start) * 1000
+            self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
+            return made, False
+
+
+def _make(stage: Stage[S, T], given: S) -> _Made[T]:
+    """What a stage gives, as value and as bytes."""
+    from dlc.driver.codec import encode, kind_of
+    from dlc.driver.part_digests import aspects_of
+
+    report = Report()
+    start = time.perf_counter()
+    value = stage.run(given, report)
+    elapsed = (time.perf_counter() - start) * 1000
+    state = cast("State", value)
+    outputs = encode(state)
+    return _Made(value, kind_of(state), _digest(state, outputs), aspects_of(state), outputs, report, elapsed)
+
+
+def code_lines(*packages: str) -> Lines:
+    """Key lines for what depends on the code of dlc and of these packages."""
+    others = [p for p in dict.fromkeys(packages) if p != "dlc"]
+    lines = [("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
+    lines += [("code", f"{p} {code_digest(p)[:32]}") for p in others]
+    return (*lines, ("library", versions(("numpy",))))
+
+
+def job_key(job: Job, code: Lines = ()) -> Key:
+    """The key of a sub-step.
+
+    Compiling has no lines of code: the text that it works on is part of the key, so an unrelated change to the compiler
+    leaves every compiled kernel valid. What makes that text has those of dlc and the backend.
+    """
+    from dlc.cache import Key
+
+    return Key((("step", job.step), *code, *job.key))
+
+
+@dataclass(frozen=True)
+class SessionWorkshop:
+    """The `Workshop` that a session lends to a backend."""
+
+    session: Session
+    report: Report
+    code: Lines = ()
+    """Key lines for the code that the results depend on; none where they depend on text and tools only."""
+
+    def cached(self, jobs: Sequence[Job]) -> list[bytes]:
+        """See `Workshop.cached`."""
+        return self.session.run_jobs(jobs, self.report, self.code) if jobs else []
+
+
+def _no_space(spec: str, problem: OSError) -> DlcError:
+    return error(
+        "no-space",
+        f"{spec.partition('{')[0]}: its files cannot be written: {problem.strerror}",
+        help="make room where temporary files are (TMPDIR) and where the cache is (--cache-dir), or move them",
+    )
+
+
+def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
+    if not isinstance(state, Artifact):
+        return state.digest
+    h = sha256()
+    for name, content in sorted(outputs.items(), key=itemgetter(0)):
+        # Digests of equal length keep what belongs to one file apart from the next one's name.
+        h.update(f"{name}\0{content_sha256(content)}\0".encode())
+    return h.hexdigest()[:32]
+
+
+def _view(payload: Payload) -> memoryview:
+    return memoryview(payload.read_bytes() if isinstance(payload, Path) else payload)
+
+
+def _readable(value: object) -> str:
+    """What reproduces a step, where text can: an artifact's files are no input of `dlc opt`."""
+    from dlc.driver.state_text import print_state
+
+    return "" if isinstance(value, Artifact) else print_state(value)

@@ -1,0 +1,1 @@
+"""HTML pages of builds and of plans of memory."""

@@ -1,0 +1,255 @@
+"""Memory, drawn: time by address, with the bytes alive at every step, and the bound of all plans.
+
+It knows steps, values and places, whatever the steps are: calls of kernels, or instructions of a target. Plugins draw
+the memory of their own programs with it, `storages_html(title, drawn(…))`. Everything that comes from the model
+passes through the templates' escaping; drawings are computed here as numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+
+from dlc.api.plan import Plan, results_of
+from dlc.base.diagnostics import escape
+from dlc.graph.op import Op
+
+WIDTH, HEIGHT = 1000, 420
+"""Of the drawing, in its own units; the page scales it."""
+WORKSPACE = "workspace"
+"""Kind of what a step's kernel works in, beside the types of values."""
+_LISTED = 12
+"""Values at most that are listed as alive at the peak."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of a memory that hold something for a while; names may be anything, they are escaped."""
+
+    name: str
+    kind: str
+    """What it is: its type, or the class of memory that it lies in."""
+    begin: int
+    """First step that uses it."""
+    end: int
+    """The one behind the last."""
+    offset: int
+    size: int
+    """In bytes."""
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """One value or storage: its lifetime to the right, its addresses upwards."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    hue: int
+    title: str
+    """Shown on hover."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory over time, drawn."""
+
+    rectangles: tuple[Rectangle, ...]
+    curve: str
+    """Points of the line of bytes alive at every step."""
+    arena: int
+    """Bytes of the memory."""
+    bound: int
+    """Bytes that every plan needs."""
+    bound_y: float
+    peak_x: float
+    """A step at which most bytes are alive."""
+    peak: tuple[tuple[str, int, str], ...]
+    """What is alive there, the largest first: (name, bytes, kind)."""
+    unit: str
+    """What steps are called, one of them."""
+    begin: int
+    """First step that is drawn."""
+    end: int
+    """The one behind the last."""
+    base: int
+    """Lowest address."""
+    marks: tuple[tuple[float, str], ...]
+    """(x, name) where a part of the program begins."""
+    key: tuple[tuple[str, int], ...]
+    """(kind, hue), where hues tell kinds."""
+
+    @property
+    def gap(self) -> str:
+        """What the memory has beyond the bound."""
+        return f"{100 * (self.arena - self.bound) / self.bound:.2f} %" if self.bound else "0.00 %"
+
+
+def drawn(
+    held: Sequence[Held],
+    *,
+    span: tuple[int, int] | None = None,
+    memory: tuple[int, int] | None = None,
+    bound: int | None = None,
+    unit: str = "step",
+    marks: Sequence[tuple[int, str]] = (),
+    key: Mapping[str, int] | None = None,
+) -> Memory:
+    """Time by address: a rectangle for each that lives, the line of bytes alive, the bound.
+
+    Args:
+        held: What lies in the memory. Of bytes that several share at a step, such as views, each counts once.
+        span: First step and the one behind the last; by default, those of what is held.
+        memory: Lowest address and bytes; by default, from the lowest that is held to behind the highest.
+        bound: Bytes that every plan needs; by default, the most that are alive at a step.
+        unit: What a step is called.
+        marks: Steps at which a part of the program begins, with its name.
+        key: Kind → hue in degrees; by default, neighbours have different hues.
+    """
+    held = [h for h in held if h.end > h.begin]
+    begin, end = span or (min((h.begin for h in held), default=0), max((h.end for h in held), default=1))
+    base = min((h.offset for h in held), default=0) if memory is None else memory[0]
+    arena = max((h.offset + h.size for h in held), default=base) - base if memory is None else memory[1]
+    levels = list(_levels(held, begin, end))
+    at, most = max(levels, key=lambda level: level[2])[::2]
+    bound = most if bound is None else bound
+    across, up = WIDTH / max(end - begin, 1), HEIGHT / max(arena, bound, 1)
+    alive = sorted((h for h in held if h.begin <= at < h.end), key=lambda h: -h.size)
+    points = [(x, n) for first, behind, n in levels for x in (first, behind)]
+    return Memory(
+        tuple(
+            Rectangle(
+                (h.begin - begin) * across,
+                HEIGHT - (h.offset - base + h.size) * up,
+                (h.end - h.begin) * across,
+                h.size * up,
+                number * 47 % 360 if key is None else key[h.kind],
+                f"{escape(h.name)}: {escape(h.kind)}, {h.size:,} B at {h.offset:,}, {unit}s {h.begin} to {h.end - 1}",
+            )
+            for number, h in enumerate(held)
+        ),
+        " ".join(f"{(x - begin) * across:.1f},{HEIGHT - n * up:.1f}" for x, n in points),
+        arena,
+        bound,
+        HEIGHT - bound * up,
+        (at + 0.5 - begin) * across,
+        tuple((escape(h.name), h.size, escape(h.kind)) for h in alive[:_LISTED]),
+        unit,
+        begin,
+        end,
+        base,
+        tuple(((step - begin) * across, escape(name)) for step, name in marks if begin <= step < end),
+        tuple((key or {}).items()),
+    )
+
+
+def _levels(held: Sequence[Held], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(first step, the one behind the last, bytes alive) of the parts of a span in which the same is alive."""
+    changes = sorted({begin, *(h.begin for h in held), *(h.end for h in held), end})
+    pending = sorted(held, key=lambda h: -h.begin)
+    alive: list[Held] = []
+    for first, behind in pairwise(changes):
+        while pending and pending[-1].begin <= first:
+            alive.append(pending.pop())
+        alive = [h for h in alive if h.end > first]
+        yield first, behind, _covered([(h.offset, h.size) for h in alive])
+
+
+def storages_html(title: str, picture: Memory) -> str:
+    """A page with the picture of a memory: no scripts, no network, one file."""
+    return render("storages.html.j2", title=escape(title), memory=picture)
+
+
+def memory(plan: Plan) -> Memory:
+    """The arena of a plan over time: a rectangle per placed value or workspace; steps may be instructions."""
+    # An input that is kept is copied to its place before the first step.
+    values = {i.digest: (0, i.type) for i in plan.kept}
+    values |= {digest: (born, type) for digest, (born, type) in plan.values.items() if digest in plan.slots}
+    last, owners, slots = plan.last_uses, _owners(plan), plan.slots
+    held = [
+        Held(owners[d], str(type), born, max(last.get(d, born), born) + 1, slots[d].offset, slots[d].size)
+        for d, (born, type) in values.items()
+    ]
+    held += [
+        Held(origin_of(plan, step) or f"step {k}", WORKSPACE, k, k + 1, slot.offset, slot.size)
+        for k, step in enumerate(plan.steps)
+        if (slot := plan.workspaces.get(step.digest))
+    ]
+    arena, count = plan.regions.get("arena", 0), max(len(plan.steps), 1)
+    return drawn(held, span=(0, count), memory=(0, arena), bound=int(plan.facts.get("bound", 0)))
+
+
+def plan_html(model: str, target: str, plans: Mapping[str, Plan]) -> str:
+    """A page with a picture for every function of a program; an ordinary one has a single function, named ""."""
+    functions = [(name, figures(plan), memory(plan) if plan.slots else None) for name, plan in plans.items()]
+    return render("plan.html.j2", model=escape(model), target=target, functions=functions)
+
+
+def figures(plan: Plan) -> dict[str, int | str]:
+    """What the planner came to; sizes in bytes.
+
+    `peak_bytes` has room for the values and for what kernels work in: `scratch_bytes` of it for the neediest kernel.
+    `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
+    the bytes of the lower bound are alive.
+    """
+    facts = plan.facts
+    return {
+        "steps": len(plan.steps),
+        "peak_bytes": plan.regions.get("arena", 0),
+        "bound_bytes": facts.get("bound", 0),
+        "bound_step": facts.get("bound_step", 0),
+        "gap_percent": facts.get("gap_percent", "0.00"),
+        "scratch_bytes": plan.scratch,
+        "unshared_bytes": facts.get("unshared", 0),
+        "method": facts.get("method", ""),
+    }
+
+
+def render(template: str, **values: object) -> str:
+    """A page from one of dlc's templates; values are escaped for HTML there."""
+    return render_text(f'{{% include "{template}" %}}', **values)
+
+
+def render_text(text: str, **values: object) -> str:
+    """A page from the text of a template, which may include dlc's own, such as style.css; values are escaped there."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    def included(name: str) -> str:
+        return (files("dlc") / "html" / "templates" / name).read_text(encoding="utf-8")
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(included),
+    )
+    environment.filters["grouped"] = lambda n: f"{n:,}"
+    return environment.from_string(text).render({"width": WIDTH, "height": HEIGHT, **values})
+
+
+def origin_of(plan: Plan, step: Op) -> str:
+    """The nodes of the model that a step comes from, for people."""
+    return ", ".join(escape(name) for name in plan.graph.origin(step))
+
+
+def _owners(plan: Plan) -> Mapping[str, str]:
+    """Digest of a value → what it came from, for people."""
+    found = {
+        v.digest: origin_of(plan, step) or f"step {number}"
+        for number, step in enumerate(plan.steps)
+        for v in results_of(step)
+    }
+    return {**{i.digest: f"input {i.name}" for i in plan.kept}, **found}
+
+
+def _covered(spans: Sequence[tuple[int, int]]) -> int:
+    """Bytes that (offset, size) spans cover together: views and results in place share theirs."""
+    total = end = 0
+    for offset, size in sorted(spans):
+        total += max(0, offset + size - max(end, offset))
+        end = max(end, offset + size)
+    return total

@@ -1,0 +1,1 @@
+"""Derivatives of kernels: the adjoint nests, and scatters turned into gathers."""

@@ -1,0 +1,90 @@
+"""Loops as text, for people: one statement a line, what is inside a loop indented.
+
+for i0 in 0..8:
+  for i1 in 0..8:
+    r0[8*i0+i1] = (p0[8*i0+i1]+p0[8*i0+i1+8]+p0[8*i0+i1+16])/3.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlc.kernel.expr import Apply, Axis, Expr, Load
+from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Stmt, Store
+from dlc.kernel.nest import Param
+from dlc.kernel.text import print_expr
+
+_INDENT = "  "
+
+
+def print_loops(program: Program) -> str:
+    """Parameters, results, working memory, then the statements. Tensors are flat: a subscript counts elements."""
+    head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}) {{"
+    buffers = [
+        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] {'on the stack' if b.stack else 'in scratch memory'}"
+        for b in program.buffers
+    ]
+    return "\n".join([head, *buffers, *_lines(program.body, 1), "}"])
+
+
+def _tensors(params: tuple[Param, ...]) -> str:
+    return ", ".join(f"{p.name}: {p.type}" for p in params)
+
+
+def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+    for stmt in body:
+        yield _INDENT * depth + _head(stmt)
+        match stmt:
+            case For(_, _, _, inner, _) | Block(inner):
+                yield from _lines(inner, depth + 1)
+            case If(_, then, otherwise):
+                yield from _lines(then, depth + 1)
+                if otherwise:
+                    yield f"{_INDENT * depth}else:"
+                    yield from _lines(otherwise, depth + 1)
+            case _:
+                pass
+
+
+def _head(stmt: Stmt) -> str:
+    """A statement without those inside it."""
+    match stmt:
+        case For(axis, start, stop, _, step):
+            return f"for {axis.name} in {_text(start)}..{_text(stop)}{f' step {step}' if step > 1 else ''}:"
+        case If(condition, _, _):
+            return f"if {_text(condition)}:"
+        case Let(local, value):
+            return f"{local.name}: {local.dtype}{f'x{local.lanes}' if local.lanes > 1 else ''} = {_text(value)}"
+        case Set(local, value):
+            return f"{local.name} = {_text(value)}"
+        case Store(out, at, value, lanes):
+            return f"{_element(out, at, lanes)} = {_text(value)}"
+        case Prefetch(tensor, at, write):
+            return f"prefetch {_element(tensor, at, 1)} to {'write' if write else 'read'}"
+        case Block():
+            return "block:"
+
+
+def _element(tensor: str, at: Expr, lanes: int) -> str:
+    return f"{tensor}[{_text(at)}{f' .. +{lanes}' if lanes > 1 else ''}]"
+
+
+def _text(e: Expr) -> str:
+    return print_expr(_spelled(e))
+
+
+def _spelled(e: Expr) -> Expr:
+    """The expression with variables and vectors as axes of their spelling: both print as atoms."""
+    match e:
+        case Local(name, _, _):
+            return Axis(name, 0)
+        case Lanes(Load(param, (at,)), lanes):
+            return Axis(_element(param, at, lanes), 0)
+        case Fold(fn, vector):
+            return Axis(f"{fn} of {vector.name}", 0)
+        case Load(param, index):
+            return Load(param, tuple(_spelled(i) for i in index))
+        case Apply(fn, args):
+            return Apply(fn, tuple(_spelled(a) for a in args))
+        case _:
+            return e

@@ -1,0 +1,278 @@
+"""Loops: the scheduled form of a kernel, ordered and explicit, ready to be spelled in a language.
+
+    Program := parameters, results, buffers, Stmt*
+    Stmt    := For | If | Let | Set | Store | Prefetch | Block
+    Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold
+
+A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
+elements. Vectors are values of named locals: `Lanes` reads one, arithmetic works lane by lane (a scalar operand is
+repeated), `Fold` combines the lanes into a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dlc.base.types import DType, i64
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
+from dlc.kernel.nest import Param
+from dlc.kernel.scalar import result_dtype
+
+
+@dataclass(frozen=True)
+class Local(Expr):
+    """A named variable of the program; `lanes` > 1 makes it a vector."""
+
+    name: str
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Lanes(Expr):
+    """The vector of `lanes` consecutive elements of which `first` is the first; all of them must exist."""
+
+    first: Load
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Fold(Expr):
+    """All lanes of a vector combined by `fn` (add, mul, min, max) into a scalar, in tree order."""
+
+    fn: str
+    vector: Local
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Working memory of a program. Its content is undefined at the start.
+
+    Attributes:
+        stack: Small enough for the stack; otherwise it lies in the scratch memory that the caller provides.
+    """
+
+    name: str
+    dtype: DType
+    size: int
+    stack: bool = False
+
+
+@dataclass(frozen=True)
+class For:
+    """for axis = start; axis < stop; axis += step."""
+
+    axis: Axis
+    start: Expr
+    stop: Expr
+    body: tuple[Stmt, ...]
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class If:
+    """if condition: then, else otherwise."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Let:
+    """Declare a variable with its first value."""
+
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Set:
+    """Assign to a declared variable."""
+
+    local: Local
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Store:
+    """out[at] = value; with `lanes` > 1 the value fills that many elements from `at` on."""
+
+    out: str
+    at: Expr
+    value: Expr
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read."""
+
+    tensor: str
+    at: Expr
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements whose variables end with it."""
+
+    body: tuple[Stmt, ...]
+
+
+Stmt: TypeAlias = For | If | Let | Set | Store | Prefetch | Block
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel as loops.
+
+    Attributes:
+        aligned: Buffers on the stack are read and written as vectors.
+    """
+
+    params: tuple[Param, ...]
+    results: tuple[Param, ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+    aligned: bool = False
+
+
+def loop(axis: Axis, *body: Stmt) -> For:
+    """The whole range of an axis."""
+    return For(axis, Const(0), Const(axis.extent), body)
+
+
+def wrap(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The body inside the loops of all axes, outermost first."""
+    for axis in reversed(axes):
+        body = (loop(axis, *body),)
+    return body
+
+
+def parts(e: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions, those of vectors included."""
+    match e:
+        case Apply(_, args):
+            return args
+        case Load(_, index):
+            return index
+        case Lanes(first, _):
+            return (first,)
+        case Fold(_, vector):
+            return (vector,)
+        case _:
+            return ()
+
+
+def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | None]) -> DType | None:
+    """Type of an expression over tensors of these types; None for literals. `known` remembers what was found."""
+    if e not in known:
+        match e:
+            case Const():
+                found = None
+            case Axis():
+                found = i64
+            case Load(name, _) | Lanes(Load(name, _), _):
+                found = tensors[name]
+            case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
+                found = dtype
+            case Apply(fn, args):
+                found = result_dtype(fn, tuple([dtype_of(a, tensors, known) for a in args]))
+            case _:
+                raise AssertionError(e)
+        known[e] = found
+    return known[e]
+
+
+def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions a statement evaluates itself (not those of the statements inside it)."""
+    match stmt:
+        case For(_, start, stop, _, _):
+            return start, stop
+        case If(condition, _, _):
+            return (condition,)
+        case Let(_, value) | Set(_, value):
+            return (value,)
+        case Store(_, at, value, _):
+            return at, value
+        case Prefetch(_, at, _):
+            return (at,)
+        case Block():
+            return ()
+
+
+def walk_stmts(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, outer ones first."""
+    for stmt in body:
+        yield stmt
+        match stmt:
+            case For(_, _, _, inner, _) | Block(inner):
+                yield from walk_stmts(inner)
+            case If(_, then, otherwise):
+                yield from walk_stmts(then)
+                yield from walk_stmts(otherwise)
+            case _:
+                pass
+
+
+def axes_of(body: tuple[Stmt, ...]) -> set[Axis]:
+    """The axes that occur in expressions."""
+    return {a for s in walk_stmts(body) for e in exprs_of(s) for a in axes_in(e)}
+
+
+def reads(body: tuple[Stmt, ...]) -> set[str]:
+    """Names of the tensors and buffers that are read."""
+    found: set[str] = set()
+    stack = [e for s in walk_stmts(body) for e in exprs_of(s)]
+    seen: set[Expr] = set()
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Load):
+            found.add(e.param)
+        stack.extend(parts(e))
+    return found
+
+
+def writes(body: tuple[Stmt, ...]) -> set[str]:
+    """Names of the tensors and buffers that are written."""
+    return {s.out for s in walk_stmts(body) if isinstance(s, Store)}
+
+
+def rename(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
+    """Statements with tensors and buffers under other names."""
+
+    def expr(e: Expr) -> Expr:
+        match e:
+            case Load(param, index):
+                return Load(names.get(param, param), tuple(expr(i) for i in index))
+            case Lanes(Load(param, index), n):
+                return Lanes(Load(names.get(param, param), tuple(expr(i) for i in index)), n)
+            case Apply(fn, args):
+                return Apply(fn, tuple(expr(a) for a in args))
+            case _:
+                return e
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case For(axis, start, stop, inner, step):
+                return For(axis, expr(start), expr(stop), rename(inner, names), step)
+            case If(condition, then, otherwise):
+                return If(expr(condition), rename(then, names), rename(otherwise, names))
+            case Let(local, value):
+                return Let(local, expr(value))
+            case Set(local, value):
+                return Set(local, expr(value))
+            case Store(out, at, value, lanes):
+                return Store(names.get(out, out), expr(at), expr(value), lanes)
+            case Prefetch(tensor, at, write):
+                return Prefetch(names.get(tensor, tensor), expr(at), write)
+            case Block(inner):
+                return Block(rename(inner, names))
+
+    return tuple(stmt(s) for s in body)

@@ -1,0 +1,126 @@
+"""Products whose subscripts depend on the remainder of an output axis become one product per remainder.
+
+    t[j] += a[(j+1)//2 + n - 1]·b[(j+1)%2 - 2n + 1]      →      u₀[i] += a[i + n - 1]·b[1 - 2n + …];  t[2i] = u₀[i]
+                                                                 u₁[i] += a[i + n]·b[…];               t[2i+1] = u₁[i]
+
+The gradient of a convolution with a stride has this form: per remainder it is a convolution without one (the polyphase
+decomposition of filter banks). Conditions that are certain for a remainder disappear, and those on a reduction axis
+alone become its extent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from dlc.base.types import Type
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, walk
+from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.schedules.clip import bound
+from dlc.kernel.schedules.groups import is_product, plain_write
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.simplify import conjuncts, simplify_nest
+
+# Strides of convolutions are small; larger divisors are the panels and blocks that tensors are stored in.
+LARGEST, MOST = 4, 16
+
+
+def split_phases(kernel: Kernel, machine: Machine) -> Kernel:
+    """An equal kernel with one nest per remainder (see the module's equation) where vectors can then be used."""
+    if machine.strict or machine.vector_bytes < 16:
+        return kernel
+    nests: list[Nest] = []
+    locals_ = list(kernel.locals)
+    for nest in kernel.nests:
+        found = _phases(nest, kernel)
+        # Copies come behind all products: fused into one, they would tear its rows of columns apart.
+        copies: list[Nest] = []
+        for number, (single, mapping) in enumerate(found or ()):
+            name = f"{nest.out}{nest.axes[0].name}_{len(locals_)}_{number}"
+            shape = tuple(i.extent if isinstance(i, Axis) else 1 for i in single.index)
+            locals_.append(Param(name, Type(kernel.tensors[nest.out].dtype, shape)))
+            index = tuple(mapping.get(i, i) for i in nest.index)
+            copy = simplify_nest(Nest(nest.out, index, axes_in(*index), Load(name, single.index)))
+            nests.append(replace(single, out=name))
+            copies.append(copy)
+        nests += copies if found else [nest]
+    if len(nests) == len(kernel.nests):
+        return kernel
+    return replace(kernel, locals=tuple(locals_), nests=tuple(nests))
+
+
+def _phases(nest: Nest, kernel: Kernel) -> list[tuple[Nest, dict[Expr, Expr]]] | None:
+    """One nest per combination of remainders, over fewer points, and what replaces the axes of the output."""
+    writers = sum(n.out == nest.out for n in kernel.nests)
+    if not is_product(nest) or writers != 1 or not plain_write(nest, kernel.tensors[nest.out].shape):
+        return None
+    kept = [a for a in nest.axes if a not in nest.reduction_axes]
+    steps = {a: s for a in kept if (s := _step(nest, a))}
+    if not steps or math.prod(steps.values()) > MOST or any(a.extent < s for a, s in steps.items()):
+        return None
+    out: list[tuple[Nest, dict[Expr, Expr]]] = []
+    for remainders in product(*(range(s) for s in steps.values())):
+        mapping: dict[Expr, Expr] = {}
+        for (a, s), e in zip(steps.items(), remainders, strict=True):
+            mapping[a] = Axis(a.name, -(-(a.extent - e) // s)) * s + e
+        single = _single(nest, mapping)
+        if single is None or any(_step(single, a) for a in single.axes):
+            return None
+        out.append((single, mapping))
+    return out
+
+
+def _single(nest: Nest, mapping: dict[Expr, Expr]) -> Nest | None:
+    """The nest for one combination of remainders; None when a reduction axis has none or several that fit."""
+    fresh = {a: next(iter(axes_in(e)), None) for a, e in mapping.items()}
+    index = tuple(Const(0) if i in fresh and fresh[i] is None else fresh.get(i) or i for i in nest.index)
+    axes = tuple(x for a in nest.axes if (x := fresh.get(a, a)) is not None)
+    single = replace(nest.substitute(mapping, axes), index=index)
+    single = replace(simplify_nest(replace(single, index=index)), out=nest.out)
+    for k in single.reduction_axes:
+        if s := _step(single, k):
+            fitting = [f for e in range(min(s, k.extent)) if (f := _with_remainder(single, k, s, e)) is not None]
+            if len(fitting) != 1:
+                return None
+            single = fitting[0]
+    return _tightened(single)
+
+
+def _with_remainder(nest: Nest, k: Axis, step: int, e: int) -> Nest | None:
+    """The nest over `k = step·k' + e`; None when its guard never holds."""
+    inner = Axis(k.name, -(-(k.extent - e) // step))
+    changed = nest.substitute({k: inner * step + e}, tuple(inner if a == k else a for a in nest.axes))
+    changed = simplify_nest(changed)
+    return None if Const(False) in conjuncts(changed.where) else changed
+
+
+def _tightened(nest: Nest) -> Nest:
+    """Conditions on a reduction axis alone as its range."""
+    for k in nest.reduction_axes:
+        mine = [g for g in conjuncts(nest.where) if axes_in(g) == (k,)]
+        lows: list[Expr] = [Const(0)]
+        highs: list[Expr] = [Const(k.extent)]
+        if not mine or not all(bound(g, k, lows, highs) for g in mine):
+            continue
+        low = max(int(e.value) for e in lows if isinstance(e, Const))
+        high = min(int(e.value) for e in highs if isinstance(e, Const))
+        inner = Axis(k.name, max(high - low, 0))
+        nest = simplify_nest(nest.substitute({k: inner + low}, tuple(inner if a == k else a for a in nest.axes)))
+    return nest
+
+
+def _step(nest: Nest, axis: Axis) -> int:
+    """The divisor that quotients and remainders of an axis have in common; 0 without any, or with several."""
+    found = {int(s) for e in nest.exprs() for s in _divisors(e, axis)}
+    return found.pop() if len(found) == 1 and max(found) <= LARGEST else 0
+
+
+def _divisors(e: Expr, axis: Axis) -> Iterator[int]:
+    for x in walk(e):
+        match x:
+            case Apply("floordiv" | "mod", (inner, Const(int() as s))) if axis in axes_in(inner):
+                yield s
+            case _:
+                pass

@@ -1,0 +1,57 @@
+"""The core's own ops, passes and text format, as a plugin like any other.
+
+Nothing is listed twice: a pass is found by its file's name (`plan_memory.py` holds `PlanMemory`, spelled
+`plan-memory`), an op by being an `Op` class in a module of `dlc.ops`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlc.base.lazy import Lazy
+from dlc.plugins.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from dlc.graph import Op
+
+_CORE = Path(__file__).parent.parent
+
+
+@hookimpl
+def dlc_frontends() -> Iterable[Lazy]:
+    """The compiler's own text."""
+    return [Lazy("dlc", "dlc.driver.dlc_text:Dlc")]
+
+
+@hookimpl
+def dlc_passes() -> Iterable[Lazy]:
+    """Every file of `dlc/passes` that holds the class its name promises."""
+    for path in sorted((_CORE / "passes").glob("*.py")):
+        class_name = "".join(word.capitalize() for word in path.stem.split("_"))
+        if re.search(rf"^class {class_name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield Lazy(path.stem.replace("_", "-"), f"dlc.passes.{path.stem}:{class_name}")
+
+
+@hookimpl
+def dlc_pipelines() -> Mapping[str, str]:
+    """The presets of the core."""
+    from dlc.passes.presets import PIPELINES
+
+    return PIPELINES
+
+
+@hookimpl
+def dlc_ops() -> "Iterable[type[Op]]":
+    """Every op that a module of `dlc.ops` declares."""
+    from dlc.graph import Op
+
+    for path in sorted((_CORE / "ops").rglob("*.py")):
+        parts = path.relative_to(_CORE).with_suffix("").parts
+        module = import_module(".".join(("dlc", *parts)).removesuffix(".__init__"))
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__:
+                op: type[Op] = value
+                if not op.is_abstract:
+                    yield op

@@ -1,0 +1,252 @@
+"""Find plugins, keep them apart, and turn what they offer into one immutable Registry.
+
+Discovery reads metadata only. Each plugin gets a hook manager of its own, so that a broken one leaves no trace in the
+others: it is quarantined, named, and everything else works. Names must be unique; a clash names both plugins.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.base.lazy import Lazy
+from dlc.plugins import hookspecs
+from dlc.plugins.entry_points import EntryPoint, entry_points
+from dlc.plugins.guard import attempt
+from dlc.plugins.owner import RELEASED_WITH_CORE
+from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
+
+if TYPE_CHECKING:
+    from pluggy import HookImpl, PluginManager
+
+GROUP = "dlc"
+State = Literal["ok", "broken", "incompatible", "blocked"]
+
+KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
+_STRUCTURE = frozenset({"input", "constant", "splat", "call", "item"})
+"""Text names of the ops in `dlc.graph.structure`, which no plugin offers."""
+_HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point of the group "dlc", and what became of it."""
+
+    name: str
+    """Name of the entry point; unique."""
+    module: str
+    """Module that holds the hooks."""
+    distribution: str
+    """What pip calls it."""
+    version: str
+    state: State = "ok"
+    reason: str = ""
+    """Why it is not ok."""
+    changes: tuple[str, ...] = ()
+    """What it changed of the interpreter when it was imported; it was set back."""
+
+    @property
+    def title(self) -> str:
+        """How messages call it: "timer (dlc-timer 1.2)"."""
+        return f"{self.name} ({self.distribution} {self.version})"
+
+    @property
+    def package(self) -> str:
+        """Top-level package of its code."""
+        return self.module.partition(".")[0]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is released together with dlc."""
+        return self.distribution in RELEASED_WITH_CORE
+
+    def problem(self) -> Diagnostic | None:
+        """The warning for a plugin that does not work, or does what it should not."""
+        if self.state == "ok" and self.changes:
+            message = f"plugin {self.title} changes {' and '.join(self.changes)} when it is imported; that was set back"
+            help = "tell its authors: a plugin changes nothing that others use"
+            return Diagnostic("plugin-side-effect", message, severity="warning", help=help)
+        if self.state not in ("broken", "incompatible"):
+            return None
+        return Diagnostic(
+            "broken-plugin" if self.state == "broken" else "incompatible-plugin",
+            f"plugin {self.title} is skipped: {self.reason}",
+            severity="warning",
+            help=f"update it, or remove it with: pip uninstall {self.distribution}",
+        )
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A plugin whose module is imported and whose hooks are known to fit."""
+
+    plugin: Plugin
+    manager: "PluginManager"
+    entries: tuple[Entry, ...]
+
+
+def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
+    """Installed plugins by name, from metadata alone: no third-party code runs.
+
+    Raises DlcError (PLUGIN) when two distributions use one name.
+    """
+    blocked = set(disable)
+    found: dict[str, Plugin] = {}
+    for point in sorted(entry_points(GROUP), key=lambda p: (p.name, p.module)):
+        plugin = _plugin(point)
+        other = found.get(point.name)
+        if other and (other.distribution, other.module) != (plugin.distribution, plugin.module):
+            raise _clash("plugins", point.name, other, plugin)
+        found[point.name] = replace(plugin, state="blocked", reason="disabled") if plugin.name in blocked else plugin
+    return tuple(found.values())
+
+
+def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS) -> Registry:
+    """Import every plugin that is not disabled and collect the tables named by `kinds`.
+
+    A plugin that cannot be imported, has an unknown hook or fails in one is left out and stands in `problems`.
+    Raises DlcError (PLUGIN) when two plugins offer the same name.
+    """
+    kinds = tuple(kinds)
+    plugins: list[Plugin] = []
+    loaded: list[_Loaded] = []
+    for plugin in (_core(), *list_plugins(disable)):
+        if plugin.state == "blocked":
+            plugins.append(plugin)
+            continue
+        outcome = _load(plugin, kinds)
+        if isinstance(outcome, Plugin):
+            plugins.append(outcome)
+        else:
+            plugins.append(outcome.plugin)
+            loaded.append(outcome)
+    return _registry(tuple(plugins), loaded, kinds)
+
+
+def _core() -> Plugin:
+    from dlc.version import __version__
+
+    return Plugin("core", "dlc.plugins.builtin", "dlc", __version__)
+
+
+def _plugin(point: EntryPoint) -> Plugin:
+    return Plugin(point.name, point.module, point.distribution, point.version)
+
+
+def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
+    """The plugin's hooks and entries, or the plugin with the reason why there are none."""
+
+    def load() -> Plugin | _Loaded:
+        module = import_module(plugin.module)
+        if reason := _incompatible(module):
+            return replace(plugin, state="incompatible", reason=reason)
+        manager = _manager(module)
+        return _Loaded(plugin, manager, tuple(e for kind in kinds for e in _entries(plugin, kind, manager)))
+
+    if plugin.module == "dlc.plugins.builtin":
+        return load()  # what it raises is our own bug, not a plugin's
+    # Third-party code may raise anything; the reason is shown, and nothing else depends on this plugin.
+    outcome = attempt(load, plugin.title, ours=plugin.is_own)
+    if outcome.value is None:
+        return replace(plugin, state="broken", reason=reason_of(outcome.problem))
+    if isinstance(outcome.value, Plugin):
+        return replace(outcome.value, changes=outcome.changes)
+    return replace(outcome.value, plugin=replace(plugin, changes=outcome.changes))
+
+
+def _manager(module: ModuleType) -> "PluginManager":
+    """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called."""
+    from pluggy import PluginManager
+
+    manager = PluginManager("dlc")
+    manager.add_hookspecs(hookspecs)
+    manager.register(module)
+    manager.check_pending()
+    return manager
+
+
+def _incompatible(module: ModuleType) -> str:
+    """Why the plugin's `dlc_api = ">=0.1"` excludes this version, or ""."""
+    wanted: object = getattr(module, "dlc_api", "")
+    if not isinstance(wanted, str) or not wanted:
+        return ""
+    from packaging.specifiers import SpecifierSet
+
+    from dlc.version import __version__
+
+    return "" if SpecifierSet(wanted).contains(__version__, prereleases=True) else f"it needs dlc {wanted}"
+
+
+def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[Entry]:
+    for hook in _implementations(manager, _HOOKS[kind]):
+        offered = hook()
+        if kind == "pipelines":
+            for name, text in cast("Mapping[object, object]", offered).items():
+                if not isinstance(name, str) or not isinstance(text, str):
+                    raise TypeError(f"{_HOOKS[kind]} must map names to spec text, not {name!r} to {text!r}")
+                yield Entry(kind, name, plugin.name, plugin.module, text, plugin.is_own)
+        elif kind == "rules":
+            for rule in cast("Iterable[Any]", offered):
+                if not isinstance(rule, Lazy) and not callable(getattr(rule, "apply", rule)):
+                    raise TypeError(f"{_HOOKS[kind]} must return rules or dlc.Lazy, not {rule!r}")
+                name = getattr(rule, "name", None) or getattr(rule, "__name__", type(rule).__name__)
+                yield Entry(kind, str(name), plugin.name, plugin.module, rule, plugin.is_own)
+        else:
+            for item in cast("Iterable[object]", offered):
+                target = cast("type[Any]", item)
+                yield Entry(kind, _class_name(kind, item), plugin.name, plugin.module, target, plugin.is_own)
+
+
+def _class_name(kind: Kind, item: object) -> str:
+    if not isinstance(item, type | Lazy):
+        raise TypeError(f"{_HOOKS[kind]} must return classes or dlc.Lazy, not {item!r}")
+    attribute = "text_name" if kind == "ops" and not isinstance(item, Lazy) else "name"
+    name: object = getattr(item, attribute, None)
+    if not isinstance(name, str):
+        raise TypeError(f"{_HOOKS[kind]}: {getattr(item, '__name__', item)} has no name")
+    if kind == "ops" and name in _STRUCTURE:
+        raise TypeError(f"{_HOOKS[kind]}: {name} is an op of graphs themselves; choose another name")
+    return name
+
+
+def _implementations(manager: "PluginManager", hook: str) -> Iterable[Callable[..., object]]:
+    implementations: list[HookImpl] = getattr(manager.hook, hook).get_hookimpls()
+    return [i.function for i in implementations]
+
+
+def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[Kind, ...]) -> Registry:
+    tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
+    by_name = {plugin.name: plugin for plugin in plugins}
+    for entry in (e for one in loaded for e in one.entries):
+        other = tables[entry.kind].setdefault(entry.name, entry)
+        if other is not entry:
+            raise _clash(entry.kind, entry.name, by_name[other.plugin], by_name[entry.plugin])
+    return Registry(
+        plugins=plugins,
+        tables=tables,
+        problems=tuple(found for p in plugins if (found := p.problem())),
+        observers=_observers(loaded, "dlc_step_done"),
+        commands=_observers(loaded, "dlc_commands"),
+    )
+
+
+def _observers(loaded: list[_Loaded], hook: str) -> tuple[Observer, ...]:
+    return tuple(Observer(one.plugin.title, h) for one in loaded for h in _implementations(one.manager, hook))
+
+
+def _clash(kind: str, name: str, first: Plugin, second: Plugin) -> DlcError:
+    """What can go is the plugin of a third party; of two, the later one."""
+    which = first if second.is_own else second
+    them = which.title if first.is_own or second.is_own else "one of them"
+    if kind == "plugins":
+        help = f"remove {them}: pip uninstall {which.distribution}"
+    else:
+        help = f'disable {them} in dlc.toml: [plugins] disable = ["{which.name}"]'
+    return error(
+        "name-clash",
+        f"two plugins offer {name} among the {kind}: {first.title} and {second.title}",
+        help=help,
+        exit_code=ExitCode.PLUGIN,
+    )

@@ -1,0 +1,71 @@
+"""Every way to extend dlc. A hook returns values; it never mutates the compiler.
+
+A plugin is a pip package with an entry point in the group "dlc" that names a module; the module's functions marked with
+`dlc.hookimpl` are its hooks. The module should import nothing heavy: return `Lazy(name, "module:Class")` instead of a
+class where importing the class takes time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pluggy import HookimplMarker, HookspecMarker
+
+if TYPE_CHECKING:
+    import typer
+
+    from dlc.api.backend import Backend
+    from dlc.api.frontend import Frontend
+    from dlc.api.passes import AnyPass
+    from dlc.api.rules import Rule
+    from dlc.api.step_done import StepDone
+    from dlc.base.lazy import Lazy
+    from dlc.graph import Op
+
+hookspec = HookspecMarker("dlc")
+hookimpl = HookimplMarker("dlc")
+
+
+@hookspec
+def dlc_frontends() -> "Iterable[type[Frontend] | Lazy]":
+    """Readers of model formats: bytes → Graph."""
+    ...
+
+
+@hookspec
+def dlc_backends() -> "Iterable[type[Backend] | Lazy]":
+    """Writers of programs: Graph or Plan → Artifact."""
+    ...
+
+
+@hookspec
+def dlc_ops() -> "Iterable[type[Op] | Lazy]":
+    """Ops in addition to the core's. Their code, like that of rules, is part of every step's cache key."""
+    ...
+
+
+@hookspec
+def dlc_passes() -> "Iterable[type[AnyPass] | Lazy]":
+    """Passes that pipelines may name."""
+    ...
+
+
+@hookspec
+def dlc_pipelines() -> Mapping[str, str]:
+    """Named pipelines, in spec text: {"quick": "expand,lower,schedule"}."""
+    ...
+
+
+@hookspec
+def dlc_rules() -> "Iterable[Rule | Lazy]":
+    """Equations that the pass `simplify` applies after its own: made by `dlc.equation` or `dlc.rule`."""
+    ...
+
+
+@hookspec
+def dlc_step_done(event: "StepDone") -> None:
+    """Observe a finished step: timers, dumpers and viewers live here."""
+
+
+@hookspec
+def dlc_commands(app: "typer.Typer") -> None:
+    """Add subcommands. For tools around the compiler, never for steps of it."""

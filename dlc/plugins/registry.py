@@ -1,0 +1,291 @@
+"""What is installed, by kind and name. Immutable: built once by `plugins.load_registry` and handed down."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
+from dlc.base.lazy import Lazy
+from dlc.plugins.guard import attempt
+
+if TYPE_CHECKING:
+    from dlc.api.backend import Backend
+    from dlc.api.frontend import Frontend
+    from dlc.api.passes import AnyPass
+    from dlc.api.source import Source
+    from dlc.api.step_done import StepDone
+    from dlc.plugins.declared import Declaration
+    from dlc.plugins.discovery import Plugin
+    from dlc.spec import Configurable, Spec
+
+Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing a plugin offers."""
+
+    kind: Kind
+    name: str
+    """How a spec selects it."""
+    plugin: str
+    """Name of the plugin."""
+    module: str
+    """The plugin's module."""
+    target: Any
+    """A class or Lazy; the text of a pipeline; a rule."""
+    is_own: bool = False
+    """Whether the plugin is released together with dlc."""
+
+    @property
+    def package(self) -> str:
+        """Top-level package whose code acts: what `code_digest` takes."""
+        return self.module.partition(".")[0]
+
+    def load(self) -> Any:
+        """The class (imported now if it was lazy), the text or the rule.
+
+        Raises DlcError (PLUGIN), naming the plugin, when it cannot be imported or is not what its hook promised.
+        """
+        if not isinstance(self.target, Lazy):
+            return self.target
+        if self.package == "dlc":
+            found = self.target.load()  # what it raises is our own bug, not a plugin's
+        else:
+            # Third-party code may raise anything; the reason is shown, and what else is installed still works.
+            outcome = attempt(self.target.load, self.plugin, ours=self.is_own or self.target.is_loaded)
+            found = outcome.value
+            if outcome.problem:
+                raise self._unusable(f"cannot be loaded: {reason_of(outcome.problem)}") from outcome.problem
+        own: object = getattr(found, "text_name" if self.kind == "ops" else "name", self.name)
+        if own != self.name:
+            raise self._unusable(f"calls itself {own}; its hook and its class must agree")
+        return found
+
+    def declaration(self) -> "Declaration":
+        """Docstring and options, mostly without importing; of what cannot be loaded, the reason."""
+        from dlc.plugins.declared import Declaration, declaration
+
+        try:
+            return declaration(self.target)
+        except (Exception, SystemExit) as problem:
+            if self.package == "dlc":
+                raise
+            # A listing shows what works, and says of the rest why it does not.
+            return Declaration(f"plugin {self.plugin}: cannot be loaded: {reason_of(problem)}", ())
+
+    def _unusable(self, reason: str) -> DlcError:
+        return error(
+            "plugin",
+            f"plugin {self.plugin}: {self.name} {reason}",
+            help=f'update the plugin, or disable it in dlc.toml: [plugins] disable = ["{self.plugin}"]',
+            exit_code=ExitCode.PLUGIN,
+        )
+
+
+@dataclass(frozen=True)
+class Observer:
+    """A plugin's `dlc_step_done`."""
+
+    plugin: str
+    """The plugin, for messages: "timer (dlc-timer 1.2)"."""
+    call: Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Tables of what all working plugins offer."""
+
+    plugins: "tuple[Plugin, ...]"
+    """Every plugin found, with its state; the core first."""
+    tables: Mapping[Kind, Mapping[str, Entry]]
+    """Only the kinds that were asked for."""
+    problems: tuple[Diagnostic, ...] = ()
+    """One warning per plugin that does not work."""
+    observers: tuple[Observer, ...] = field(default=(), repr=False)
+    commands: tuple[Observer, ...] = field(default=(), repr=False)
+    """Every plugin's `dlc_commands`."""
+
+    @property
+    def frontends(self) -> Mapping[str, Entry]:
+        """Readers of model formats."""
+        return self.tables["frontends"]
+
+    @property
+    def backends(self) -> Mapping[str, Entry]:
+        """Writers of programs."""
+        return self.tables["backends"]
+
+    @property
+    def ops(self) -> Mapping[str, Entry]:
+        """Ops, the core's among them."""
+        return self.tables["ops"]
+
+    @property
+    def passes(self) -> Mapping[str, Entry]:
+        """Passes, the core's among them."""
+        return self.tables["passes"]
+
+    @property
+    def pipelines(self) -> Mapping[str, Entry]:
+        """Named pipelines; `target` is spec text."""
+        return self.tables["pipelines"]
+
+    @property
+    def rules(self) -> Mapping[str, Entry]:
+        """Rules added to simplify."""
+        return self.tables["rules"]
+
+    def find(self, kind: Kind, spec: "Spec") -> Entry:
+        """The entry that `spec` names; raises DlcError (USAGE, or PLUGIN if the plugin of that name does not work)."""
+        table = self.tables[kind]
+        if entry := table.get(spec.name):
+            return entry
+        for plugin in self.plugins:
+            if plugin.name == spec.name and plugin.state != "ok":
+                broken = error("plugin", f"plugin {plugin.name} is {plugin.state}: {plugin.reason}")
+                raise DlcError(*broken.diagnostics, exit_code=ExitCode.PLUGIN)
+        from dlc.spec import fault
+
+        help = did_you_mean(spec.name, table, kind)
+        raise fault(f"unknown-{_SINGULAR[kind]}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
+
+    def frontend(self, spec: "Spec") -> "Frontend":
+        """The configured frontend; raises DlcError."""
+        from dlc.api.frontend import Frontend
+
+        found: Frontend = self._create("frontends", spec, Frontend)
+        return found.with_frontends(self.frontend)
+
+    def backend(self, spec: "Spec") -> "Backend":
+        """The configured backend; raises DlcError."""
+        from dlc.api.backend import Backend
+
+        return self._create("backends", spec, Backend)
+
+    def backend_for(self, source: "Source") -> "Backend | None":
+        """The backend, with default options, whose programs are files of this type; None: it is no program's.
+
+        Raises DlcError (USAGE): several backends read this type.
+        """
+        found: list[type[Backend]] = []
+        for entry in self.backends.values() if source.suffix else ():
+            try:
+                kind: type[Backend] = entry.load()
+            except DlcError:
+                continue  # a broken plugin must not keep others from reading the file
+            if source.suffix in getattr(kind, "suffixes", ()):
+                found.append(kind)
+        if len(found) > 1:
+            message = f"{source.name}: several backends read this format: {', '.join(sorted(k.name for k in found))}"
+            help = "give the directory that it was built into: its manifest says which one made it"
+            raise error("ambiguous-format", message, help=help, exit_code=ExitCode.USAGE)
+        return found[0]() if found else None
+
+    def stage(self, spec: "Spec") -> "AnyPass":
+        """The configured pass, with the plugins' rules if it takes any; raises DlcError."""
+        from dlc.api.passes import Pass
+
+        stage = self._create("passes", spec, Pass)
+        rules = self.tables.get("rules")
+        return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
+
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """Packages of plugins whose code may act in any step, because their ops or rules may occur there."""
+        found = {e.package for kind in ("ops", "rules") if kind in self.tables for e in self.tables[kind].values()}
+        return tuple(sorted(found - {"dlc"}))
+
+    def frontend_for(self, source: "Source") -> Entry:
+        """The reader of `source`, by its suffix, else by its content; raises DlcError when there is none."""
+        broken: list[str] = []
+        classes: dict[str, type[Frontend]] = {}
+        for name, entry in self.frontends.items():
+            try:
+                classes[name] = entry.load()
+            except DlcError as problem:
+                broken += [d.message for d in problem.diagnostics]
+        by_suffix = [name for name, kind in classes.items() if source.suffix in kind.suffixes]
+        if not by_suffix and "backends" in self.tables and (backend := self.backend_for(source)):
+            raise error(
+                "built-already",
+                f"{source.name} is no model, but a program for {backend.name}",
+                help="dlc run, train, verify and show take it; dlc build takes the model that it was made of",
+                exit_code=ExitCode.USAGE,
+            )
+        candidates = by_suffix or [name for name, kind in classes.items() if _sniffs(name, kind, source, broken)]
+        if len(candidates) == 1:
+            return self.frontends[candidates[0]]
+        if candidates:
+            message = f"{source.name}: several frontends read this format: {', '.join(sorted(candidates))}"
+            raise error("ambiguous-format", message, help="choose one with --frontend", exit_code=ExitCode.USAGE)
+        suffixes = sorted({suffix for kind in classes.values() for suffix in kind.suffixes})
+        help = (
+            f"known formats: {' '.join(suffixes)}" if suffixes else "install a frontend: pip install dlc-frontend-onnx"
+        )
+        message = f"{source.name}: no installed frontend reads this file"
+        raise error("unknown-format", message, notes=tuple(broken), help=help)
+
+    def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepDone"], None]:
+        """A function that tells every observer of a step; one that raises is told to the user and not asked again."""
+        working = list(self.observers)
+
+        def step_done(event: "StepDone") -> None:
+            for observer in tuple(working):
+                try:
+                    observer.call(event=event)
+                # A viewer's failure must not cost the build.
+                except (Exception, SystemExit) as problem:  # noqa: BLE001
+                    working.remove(observer)
+                    tell(failed_hook(observer.plugin, "dlc_step_done", problem))
+
+        return step_done
+
+    def _create(self, kind: Kind, spec: "Spec", base: type[Any]) -> Any:
+        entry = self.find(kind, spec)
+        found: object = entry.load()
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise error(
+                "plugin",
+                f"plugin {entry.plugin}: {entry.name} is not a {base.__name__}",
+                exit_code=ExitCode.PLUGIN,
+            )
+        return cast("type[Configurable]", found).from_spec(spec)
+
+
+def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[str]) -> bool:
+    try:
+        return kind().sniff(source)
+    except DlcError:
+        raise  # the file cannot be read
+    # One frontend's mistake must not keep others from reading the file.
+    except (Exception, SystemExit) as problem:  # noqa: BLE001
+        broken.append(f"frontend {name} cannot tell: {reason_of(problem)}")
+        return False
+
+
+def failed_hook(plugin: str, hook: str, problem: BaseException) -> Diagnostic:
+    """The warning for a hook that raised and is not called again."""
+    message = f"plugin {plugin}: {hook} failed and is not called again: {reason_of(problem)}"
+    return Diagnostic("broken-plugin", message, severity="warning")
+
+
+def reason_of(problem: BaseException | None) -> str:
+    """Type, message and the last place in the code."""
+    import traceback
+
+    if problem is None:
+        return "it gave nothing"
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {problem}{place}"
+
+
+_SINGULAR: Mapping[Kind, str] = {
+    "frontends": "frontend",
+    "backends": "backend",
+    "ops": "op",
+    "passes": "pass",
+    "pipelines": "pipeline",
+    "rules": "rule",
+}

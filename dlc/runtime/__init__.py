@@ -1,0 +1,1 @@
+"""Programs that were built: loaded, fed with arrays, called, and the manifest that comes with them."""

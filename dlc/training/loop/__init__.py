@@ -1,0 +1,1 @@
+"""The loop around a training program: data, epochs, metrics, checkpoints and curves."""

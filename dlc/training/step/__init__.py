@@ -1,0 +1,1 @@
+"""Graphs of training: losses, optimizers and schedules as ops, and the functions made of them."""

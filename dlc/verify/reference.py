@@ -1,0 +1,119 @@
+"""What a model should compute: expected files, onnxruntime, or the numpy interpreter of the graph as it was parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.types import Array
+from dlc.verify.compare import Tolerance
+
+Kind = Literal["auto", "onnxruntime", "numpy"]
+Evaluate = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+SUITE = Tolerance(1e-3, 1e-7)
+"""What ONNX's own test suite allows for expected files."""
+_SCALE = 1e-4
+"""Absolute error allowed, relative to the largest element of a reference computed elsewhere."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A way to compute outputs."""
+
+    name: str
+    evaluate: Evaluate
+
+
+def choose(kind: Kind, model: Path | None) -> Literal["onnxruntime", "numpy"]:
+    """Which reference will be used; checked before any work starts.
+
+    Raises DlcError (USAGE): onnxruntime is asked for but not installed, or there is no ONNX model for it.
+    """
+    is_onnx = model is not None and model.suffix.lower() == ".onnx"
+    if kind == "auto":
+        return "onnxruntime" if is_onnx and find_spec("onnxruntime") else "numpy"
+    if kind == "onnxruntime" and not find_spec("onnxruntime"):
+        raise error(
+            "missing-package",
+            "--reference onnxruntime: onnxruntime is not installed",
+            help="pip install onnxruntime, or use --reference numpy",
+            exit_code=ExitCode.USAGE,
+        )
+    if kind == "onnxruntime" and not is_onnx:
+        raise error(
+            "no-effect",
+            f"--reference onnxruntime reads .onnx files, not {model}",
+            help="use --reference numpy",
+            exit_code=ExitCode.USAGE,
+        )
+    return kind
+
+
+def onnxruntime(model: Path) -> Reference:
+    """The model in onnxruntime, on one thread and without optimisation, so that it is judged as it is written."""
+    import onnxruntime as ort  # pyright: ignore
+
+    runtime: Any = ort
+    options: Any = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session: Any = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    # onnxruntime raises classes of its own, RuntimeError among them, for a model that it does not accept.
+    except Exception as problem:  # noqa: BLE001
+        raise _refused(model, problem) from None
+    names: list[str] = [o.name for o in session.get_outputs()]
+    wanted: set[str] = {i.name for i in session.get_inputs()}
+
+    def evaluate(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            values: list[Array] = session.run(names, {n: v for n, v in feeds.items() if n in wanted})
+        except Exception as problem:  # noqa: BLE001
+            raise _refused(model, problem) from None
+        return dict(zip(names, values, strict=True))
+
+    return Reference("onnxruntime", evaluate)
+
+
+def tolerance_for(
+    name: str,
+    want: Array,
+    relative: float | None,
+    absolute: float | None,
+    backend: tuple[float, float] | None = None,
+) -> Tolerance:
+    """What the user asked for; else the backend's; else the suite's for expected files, and one scaled to the output.
+
+    Integers and booleans have to be equal.
+    """
+    if want.dtype.kind in "iub":
+        return Tolerance(0.0, 0.0)
+    scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=0.0)) if want.size else 0.0
+    near, part = backend or (1e-3, _SCALE)
+    suite = name == "expected" and backend is None
+    default = SUITE if suite else Tolerance(near, part * (scale if np.isfinite(scale) else 1.0))
+    return Tolerance(
+        default.relative if relative is None else relative, default.absolute if absolute is None else absolute
+    )
+
+
+def missing(expected: Sequence[str], found: Mapping[str, Array]) -> list[str]:
+    """Outputs for which the reference has no value."""
+    return [name for name in expected if name not in found]
+
+
+def _refused(model: Path, problem: Exception) -> DlcError:
+    return error(
+        "reference-failed",
+        f"onnxruntime does not run {model}: {problem}",
+        location=Location(str(model)),
+        help="use --reference numpy",
+        exit_code=ExitCode.TOOL,
+    )
