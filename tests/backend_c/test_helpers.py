@@ -43,7 +43,7 @@ def everything(target: CTarget) -> str:
         # A number as the second argument has a shorter form; rounded division of floats is no function of the table.
         texts = (f"dlc_minc_{t}(a, 1)", f"dlc_maxc_{t}(a, 1)", spell("floordiv", t, ("a", "2")))
         found += [f"{VALUE[t]} h{n}_{t}({VALUE[t]} a) {{ return {text}; }}" for n, text in enumerate(texts)]
-    found.append(f"{in_order.MACRO} {masks.MACRO} void marked(void) {{ }}")
+    found.append(f"{in_order.MACRO} void marked(void) {{ {masks.MACRO}; }}")
     for t in (f32, f64) if target.vector_bytes else ():
         size = target.vector_bytes
         while size >= 16:

@@ -81,7 +81,8 @@ class Writer:
             case For(axis, start, stop, body, step):
                 name = axis.name
                 advance = f"++{name}" if step == 1 else f"{name} += {step}"
-                self.block(f"for (ptrdiff_t {name} = {index(start)}; {name} < {index(stop)}; {advance})", body)
+                head = f"for (ptrdiff_t {name} = {index(start)}; {name} < {index(stop)}; {advance})"
+                self.block(head, body, first=[f"{masks.MACRO};"] * masks.keeps_branches(s))
             case If(condition, then, otherwise):
                 self.block(f"if ({self.value(condition, bool_)})", then)
                 if otherwise:
@@ -97,10 +98,12 @@ class Writer:
             case Block(body):
                 self.block("", body)
 
-    def block(self, head: str, body: Sequence[Stmt]) -> None:
-        """A braced block behind a head."""
+    def block(self, head: str, body: Sequence[Stmt], first: Sequence[str] = ()) -> None:
+        """A braced block behind a head, with lines in front of its statements."""
         self.line(f"{head} {{".lstrip())
         self.depth += 1
+        for text in first:
+            self.line(text)
         self.stmts(body)
         self.depth -= 1
         self.line("}")
@@ -288,5 +291,5 @@ def function_text(program: Program, name: str, *, disjoint: bool = True) -> tupl
     arguments += [f"{spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.results]
     if scratch:
         arguments.append(f"unsigned char {pointer}scratch")
-    head = f"{in_order.mark(program)}{masks.mark(program)}void {name}({', '.join(arguments) or 'void'})"
+    head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"
     return "\n".join([head, "{", *writer.lines, "}", ""]), scratch

@@ -1,4 +1,4 @@
-"""Which functions some gcc must not turn conditions into masks of.
+"""In which loops some gcc must not turn conditions into masks.
 
     for i < 6: for j < 2: r[2·i + j] = i >= 2 ? p[2·i + j - 4] : 0      →      zeros in rows 2 and 3 as well
 
@@ -6,8 +6,9 @@ gcc 12.2 takes the stores or sums that one iteration makes of one array as a gro
 under a mask, and gives elements of the group the masks of other elements (it drops permutations of masked loads: GCC
 PR tree-optimization/114375, mended in 12.4, 13.3 and 14). Groups arise where an iteration stores several elements, also
 after an inner loop of at most 16 iterations was unrolled. A load that happens anyway has no mask, and loops that keep
-their branches have none at all, so that only these functions carry an attribute, and only versions that may be mistaken
-see it.
+their branches have none at all, which an empty assembler statement achieves: it cannot be made conditional by a mask.
+Only these loops have it, and only versions that may be mistaken see it; an attribute of the function would cost all its
+other loops speed.
 """
 
 from __future__ import annotations
@@ -17,32 +18,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from dlc.kernel.expr import Apply, Const, Expr, Load
-from dlc.kernel.loops.program import Block, For, If, Lanes, Let, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops.program import Block, For, If, Lanes, Let, Set, Stmt, Store, exprs_of, parts
 
 MACRO: Final = "DLC_BRANCHES"
 DEFINITION: Final = f"""
 /* gcc before 14 may give elements of a group of conditional loads the masks of others (GCC PR 114375). */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14
-#define {MACRO} __attribute__((optimize("no-tree-loop-if-convert")))
+#define {MACRO} __asm__ volatile("")
 #else
-#define {MACRO}
+#define {MACRO} ((void)0)
 #endif
 """
 UNROLLED: Final = 16
 """Iterations up to which gcc unrolls a loop completely (max-completely-peel-times)."""
 
 
-def mark(program: Program) -> str:
-    """What stands in front of a function's definition: the macro and a blank, or nothing."""
-    return f"{MACRO} " if loads_groups(program) else ""
-
-
-def loads_groups(program: Program) -> bool:
+def keeps_branches(loop: For) -> bool:
     """Whether a loop writes one tensor or variable several times per iteration and loads something on a condition."""
-    return any(_at_risk(s) for s in walk_stmts(program.body) if isinstance(s, For))
-
-
-def _at_risk(loop: For) -> bool:
     counts = _written(loop.body)
     if counts is None or max(counts.values(), default=0) < 2:
         return False
