@@ -27,7 +27,9 @@ from dlc.kernel.nest import Nest
 
 Interval = tuple[int, int]
 _INDEX_FUNCTIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "min", "max"})
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+"""Comparison → the one that says the same with its operands exchanged."""
+_COMPARISONS = frozenset(MIRRORED)
 
 
 def is_index(e: Expr) -> bool:
@@ -261,7 +263,7 @@ def _compare(fn: str, x: Expr, y: Expr) -> Expr:
     if yes or no:
         return Const(yes)
     if all(c < 0 for _, c in difference.terms):  # -j == 0 is j == 0, -i >= -9 is i <= 9
-        flipped = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(fn, fn)
+        flipped = MIRRORED[fn]
         return apply(flipped, Linear(tuple((a, -c) for a, c in difference.terms), 0).expr(), difference.constant)
     return apply(fn, Linear(difference.terms, 0).expr(), -difference.constant)
 

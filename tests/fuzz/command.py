@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,18 +18,11 @@ from dlc.runtime.loading import load
 from tests.fuzz.build import Program
 from tests.fuzz.case import Case
 from tests.fuzz.model import Array
-from tests.fuzz.rounding import Spread
+from tests.fuzz.rounding import Spread, differing
 
 
-def commanded(
-    program: Program,
-    wanted: Mapping[str, Spread],
-    compare: Callable[[Mapping[str, Array]], tuple[list[str], object]],
-) -> str:
-    """What differs when the commands do what the case says; "" where nothing does.
-
-    `compare` gives the names of the outputs that differ from the reference's, first.
-    """
+def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
+    """What differs when the commands do what the case says; "" where nothing does."""
     with TemporaryDirectory(prefix="fuzz-") as folder:
         place = Path(folder)
         (place / "model.onnx").write_bytes(program.case.model.bytes)
@@ -45,7 +38,7 @@ def commanded(
         except DlcError as problem:
             finite = all(np.isfinite(s.value).all() for s in wanted.values() if s.value.dtype.kind == "f")
             return "" if program.case.kind == "train" and not finite else f"the program refuses: {problem}"
-        bad, _ = compare(got)
+        bad, _ = differing(program.graph, program.feeds, got)
         return f"{', '.join(bad)} differ" if bad else ""
 
 

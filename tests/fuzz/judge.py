@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Literal
@@ -23,13 +22,12 @@ from tests.fuzz.build import Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.command import commanded
 from tests.fuzz.model import Array
-from tests.fuzz.oracle import Opinion, opinion
-from tests.fuzz.rounding import Spread, leaves_range, spreads, wrong
+from tests.fuzz.oracle import PRODUCTS, Opinion, opinion
+from tests.fuzz.rounding import Spread, differing, leaves_range, wrong
 
 FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
 """Exit codes that no valid model may end in."""
 PADDING: Final = "0 of a padding times NaN or infinity, which docs/c-interface.md tells of"
-PRODUCTS: Final = "products of many numbers that leave the range of their type in one order and not in another"
 GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
 """Files whose functions say nothing about who made a mistake."""
 COMMANDED: Final = 50
@@ -111,7 +109,7 @@ def compared(program: Program, ran: Ran, *, oracle: bool = True) -> Verdict:
         return Verdict(
             case.seed, "fault", f"C: {_general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}", ran.problem
         )
-    bad, found = _differing_outputs(program, ran.outputs)
+    bad, found = differing(program.graph, program.feeds, ran.outputs)
     decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
     whole = sum(s.value.size for s in found.values())
     explained = ""
@@ -122,8 +120,7 @@ def compared(program: Program, ran: Ran, *, oracle: bool = True) -> Verdict:
     if bad:
         detail = "; ".join(_told(name, ran, found[name]) for name in bad[:3])
         return Verdict(case.seed, "fault", f"C differs from the reference ({case.kind})", detail)
-    compare = partial(_differing_outputs, program)
-    if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program, found, compare)):
+    if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program, found)):
         return Verdict(case.seed, "fault", f"by the command: {_general(problem)[:60]}", problem)
     if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
         return Verdict(case.seed, "fault", "gradient differs from differences", problem)
@@ -135,26 +132,13 @@ def compared(program: Program, ran: Ran, *, oracle: bool = True) -> Verdict:
     return Verdict(case.seed, "same", explained, oracle=said, compared=decided, undecided=whole - decided)
 
 
-def _differing_outputs(program: Program, got: Mapping[str, Array]) -> tuple[list[str], dict[str, Spread]]:
-    """Outputs that differ by more than rounding explains, and how far it may move each."""
-    bad: list[str] = []
-    found: dict[str, Spread] = {}
-    for samples, ulps in ((3, 2.0), (24, 8.0)):
-        found = spreads(program.graph, program.feeds, samples, ulps)
-        bad = [name for name, want in found.items() if name in got and wrong(got[name], want).any()]
-        if not bad:
-            break
-    return bad, found
-
-
 def _through_products(program: Program) -> bool:
     """Whether a product may leave the range of its type on the way, where its order is free (see `PRODUCTS`)."""
     model = program.case.model
     products = [n for n in model.nodes if n.op == "ReduceProd"]
     if not products or program.case.tools.strict:
         return False
-    graph = parse(replace(model, outputs=tuple(dict.fromkeys((*model.values, *model.outputs)))).onnx)
-    values = {**model.inputs, **model.constants, **evaluate(graph, model.inputs)}
+    values = {**model.inputs, **model.constants, **evaluate(parse(model.whole.onnx), model.inputs)}
     return any(leaves_range(values[n.inputs[0]]) for n in products)
 
 

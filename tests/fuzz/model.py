@@ -67,6 +67,11 @@ class Model:
         """The model as a file's content."""
         return self.onnx.SerializeToString()
 
+    @property
+    def whole(self) -> Model:
+        """With everything that is computed as an output."""
+        return replace(self, outputs=tuple(dict.fromkeys((*self.values, *self.outputs))))
+
     def live(self) -> Model:
         """Without what no output depends on."""
         needed, kept = set(self.outputs), list[Node]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from dlc.graph import Graph, evaluate
 from tests.frontend_onnx.building import parse, runtime
 from tests.fuzz.model import Array, Model, Node
-from tests.fuzz.rounding import leaves_range, spreads, wrong
+from tests.fuzz.rounding import differing, leaves_range, of_another_type
 
 Values = Mapping[str, Array]
 
@@ -112,6 +112,7 @@ def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
     return base.dtype.kind == "i" and bool(np.any((base == 0) & (exponent < 0)))
 
 
+PRODUCTS: Final = "products of many numbers that leave the range of their type in one order and not in another"
 RULES: Final = (
     Rule("0 to a negative power, of integers: 0 here", ("Pow",), _zero_to_negative),
     # Where NaN stands among numbers, ONNX does not say; the reference follows numpy, onnxruntime the vector unit.
@@ -145,7 +146,7 @@ RULES: Final = (
     # log(1 + e^x), where 1 + e^x is rounded.
     Rule("onnxruntime's Softplus of f64 has a small absolute error", ("Softplus",), _nearly(5e-16, 1e-15)),
     Rule("products of integers that overflow: onnxruntime's are the largest number", ("ReduceProd",), _wraps),
-    Rule("products that leave the range in one order and not in another", ("ReduceProd",), _may_leave_range),
+    Rule(PRODUCTS, ("ReduceProd",), _may_leave_range),
     Rule("sums of no products: undefined in onnxruntime, 0 here", ("MatMulInteger", "QLinearMatMul"), _of_nothing),
     Rule("the same in a loop", ("Loop",), _nearly(1e-5, 1e-4)),
     # e^13 is infinite in f16, in which the reference takes every step; onnxruntime takes them in f32.
@@ -199,26 +200,8 @@ def opinion(model: Model, graph: Graph) -> Opinion:
         got = runtime(model.onnx, graph.names, model.inputs)
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         return Opinion(False, _reason(str(problem)))
-    bad = _differences(graph, model, dict(zip(graph.names, got, strict=True)))
+    bad, _ = differing(graph, model.inputs, dict(zip(graph.names, got, strict=True)))
     return _parting(model, bad) if bad else Opinion(True)
-
-
-def _differences(graph: Graph, model: Model, got: Mapping[str, Array]) -> list[str]:
-    """Outputs that differ by more than rounding explains, in the order of the graph."""
-    for samples, ulps in ((3, 2.0), (24, 8.0)):
-        found = spreads(graph, model.inputs, samples, ulps)
-        bad = [
-            name
-            for name in graph.names
-            if _is_wrong(got[name], found[name].value) or wrong(got[name], found[name]).any()
-        ]
-        if not bad:
-            return []
-    return bad
-
-
-def _is_wrong(got: Array, want: Array) -> bool:
-    return got.shape != want.shape or got.dtype != want.dtype
 
 
 def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
@@ -227,13 +210,13 @@ def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
     `outputs` are those of the model that differ. How far rounding may move a result is sampled, so that one at the
     limit may pass as part of the whole: these have differed, and are not judged again.
     """
-    whole = replace(model, outputs=tuple(dict.fromkeys((*model.values, *model.outputs))))
+    whole = model.whole
     try:
         graph = parse(whole.onnx)
         got = dict(zip(graph.names, runtime(whole.onnx, graph.names, model.inputs), strict=True))
     except Exception as problem:  # noqa: BLE001 - an output of each value may ask for what the model itself does not
         return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
-    bad = {*_differences(graph, whole, got), *outputs}
+    bad = {*differing(graph, model.inputs, got)[0], *outputs}
     values, wanted = {**model.inputs, **model.constants, **got}, evaluate(graph, model.inputs)
     for node in model.nodes:
         if bad & set(node.outputs) and not bad & set(node.inputs):
@@ -248,7 +231,7 @@ def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
 
 def _shown(got: Array, want: Array) -> str:
     """The first elements that are not close."""
-    if _is_wrong(got, want):
+    if of_another_type(got, want):
         return f"{got.dtype}{list(got.shape)} of onnxruntime, {want.dtype}{list(want.shape)} of dlc"
     far = ~np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5, atol=0.0, equal_nan=True)
     at = tuple(int(k) for k in np.argwhere(far if far.any() else got != want)[0])

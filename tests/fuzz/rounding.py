@@ -91,6 +91,32 @@ def spreads(graph: Graph, feeds: Mapping[str, Array], samples: int, ulps: float,
     return {name: Spread(v, m) for name, v, m in zip(graph.names, values, most, strict=True)}
 
 
+def of_another_type(got: Array, want: Array) -> bool:
+    """Whether shape or dtype are not the same."""
+    return got.shape != want.shape or got.dtype != want.dtype
+
+
+def differing(
+    graph: Graph, feeds: Mapping[str, Array], got: Mapping[str, Array]
+) -> tuple[list[str], dict[str, Spread]]:
+    """Outputs among `got` that differ by more than rounding explains, in the order of the graph, and every spread.
+
+    A few perturbations settle most cases; what they do not explain is looked at with more and larger ones.
+    """
+    bad: list[str] = []
+    found: dict[str, Spread] = {}
+    for samples, ulps in ((3, 2.0), (24, 8.0)):
+        found = spreads(graph, feeds, samples, ulps)
+        bad = [
+            name
+            for name, want in found.items()
+            if name in got and (of_another_type(got[name], want.value) or wrong(got[name], want).any())
+        ]
+        if not bad:
+            break
+    return bad, found
+
+
 def _apart(a: Array, b: Array) -> Array:
     """Distance of elements; infinite between different ones that are not both finite, or not floats."""
     with np.errstate(all="ignore"):
@@ -176,14 +202,18 @@ _PICKS: dict[str, bool] = {}
 _ROUNDS: dict[str, bool] = {}
 
 
+def _parts(expansion: Op, op: Op) -> list[Op]:
+    """The ops that an op's expansion consists of."""
+    return [p for p in toposort((expansion,), dict.fromkeys(op.operands)) if p not in op.operands]
+
+
 def _picks(op: Op) -> bool:
     """Whether an op gives one of several floats, of which two may be zeros of different signs."""
     if isinstance(op, (Input, Item)) or not op.operands:
         return False
     if op.digest not in _PICKS:
         if op.expansion is not None:
-            parts = [p for p in toposort((op.expansion,), dict.fromkeys(op.operands)) if p not in op.operands]
-            _PICKS[op.digest] = any(map(_picks, parts))
+            _PICKS[op.digest] = any(map(_picks, _parts(op.expansion, op)))
         else:
             found = (e for n in op.kernel.nests for e in n.exprs() for e in walk(e))
             calls = any(isinstance(e, Apply) and e.fn in _PICKING for e in found)
@@ -203,8 +233,7 @@ def rounds(op: Op) -> bool:
 def _kernel_rounds(op: Op) -> bool:
     if op.digest not in _ROUNDS:
         if op.expansion is not None:
-            parts = [p for p in toposort((op.expansion,), dict.fromkeys(op.operands)) if p not in op.operands]
-            _ROUNDS[op.digest] = any(rounds(p) for p in parts)
+            _ROUNDS[op.digest] = any(map(rounds, _parts(op.expansion, op)))
         else:
             _ROUNDS[op.digest] = _of_kernel(op.kernel)
     return _ROUNDS[op.digest]
@@ -244,4 +273,4 @@ def leaves_range(factors: Array) -> bool:
     return bool(exponents[exponents > 0].sum() > info.maxexp or exponents[exponents < 0].sum() < info.minexp)
 
 
-__all__ = ["Spread", "leaves_range", "rounds", "spreads", "wrong"]
+__all__ = ["Spread", "differing", "leaves_range", "rounds", "spreads", "wrong"]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in, both
 from dlc.kernel.loops.program import For, If, Stmt
 from dlc.kernel.schedules.flat import axis_inside
-from dlc.kernel.simplify import conjuncts, linear, simplify
+from dlc.kernel.simplify import MIRRORED, conjuncts, linear, simplify
 
 
 def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -76,7 +76,7 @@ def bound(g: Expr, axis: Axis, lows: list[Expr], highs: list[Expr]) -> bool:
     rest = form.without(atom).expr()
     # c·atom + rest ⋛ 0 with c > 0, or the mirrored condition
     if c < 0:
-        fn = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}[fn]
+        fn = MIRRORED[fn]
         c, rest = -c, simplify(Const(0) - rest)
     minus = simplify(Const(0) - rest)
     least, behind = simplify((minus + (c - 1)) // c), simplify(minus // c + 1)

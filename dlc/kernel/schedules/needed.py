@@ -17,12 +17,10 @@ from typing import Final
 
 from dlc.kernel.expr import Apply, Const, Expr, Load, substitute, walk
 from dlc.kernel.nest import Kernel, Nest
-from dlc.kernel.simplify import is_index
+from dlc.kernel.simplify import MIRRORED, is_index
 
 _OF_ITSELF: Final = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False, "xor": False}
 """What a comparison of a value with itself gives."""
-_MIRRORED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-"""The comparison with its operands exchanged."""
 
 
 def only_needed(kernel: Kernel) -> Kernel:
@@ -61,8 +59,8 @@ def _decided(nest: Nest, kernel: Kernel) -> Nest:
 
 def _outcome(comparison: Apply, kernel: Kernel) -> bool | None:
     fn, (a, b) = comparison.fn, comparison.args
-    if isinstance(a, Const) and fn in _MIRRORED:
-        fn, a, b = _MIRRORED[fn], b, a
+    if isinstance(a, Const) and fn in MIRRORED:
+        fn, a, b = MIRRORED[fn], b, a
     dtype = kernel.dtype_of(a)
     if dtype is None or dtype.is_float:
         return None

@@ -246,7 +246,7 @@ def shared_parts(e: Expr) -> list[Expr]:
             certain.add(x)
         if uses[x] == 1:
             stack.append((x, sure, True))
-        lazy = isinstance(x, Apply) and x.fn in ("select", "and", "or")
+        lazy = isinstance(x, Apply) and x.fn in spelling.LAZY
         stack.extend((p, sure and not (lazy and k > 0), False) for k, p in enumerate(parts(x)))
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from dlc.kernel.expr import Apply, Const, Expr, Load
 from dlc.kernel.loops.program import Block, For, If, Lanes, Let, Set, Stmt, Store, exprs_of, parts
+from dlc_backend_c import spelling
 
 MACRO: Final = "DLC_BRANCHES"
 DEFINITION: Final = f"""
@@ -100,7 +101,7 @@ def _loads_of(values: tuple[Expr, ...], *, guarded: bool) -> Iterator[tuple[Load
         e, masked = stack.pop()
         if isinstance(e, Load):
             yield e, masked
-        lazy = isinstance(e, Apply) and e.fn in ("select", "and", "or")
+        lazy = isinstance(e, Apply) and e.fn in spelling.LAZY
         inner = e.first.index if isinstance(e, Lanes) else parts(e)  # vectors are loaded whole
         for k, part in enumerate(inner):
             if (item := (part, masked or (lazy and k > 0))) not in seen:

@@ -29,6 +29,8 @@ VALUE: Mapping[DType, str] = {t: "float" if t is f16 else "int" if t is bool_ el
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+LAZY = frozenset(("select", "and", "or"))
+"""Functions whose arguments but the first may be skipped at run time."""
 _LOGIC = {"and": "&&", "or": "||", "xor": "!="}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 _BOOL_ARITHMETIC = {"add": "||", "mul": "&&", "min": "&&", "max": "||", "sub": "!="}
