@@ -20,7 +20,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
 from dlc.kernel.fusion.inline import is_pointwise_map
-from dlc.kernel.fusion.merge import align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
+from dlc.kernel.fusion.merge import Joined, align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
 from dlc.kernel.nest import Kernel, Nest, Param
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
@@ -65,6 +65,9 @@ class _Fuser:
         self._origins = dict(source.origins)
         self._missed: dict[str, list[tuple[str, str]]] = {}
         self._settled: set[str] = set()
+        # By identity, which is found faster than a digest: equal ops were lowered to the same kernel, so the layers of
+        # a model that repeats itself are joined once. The kernels are held, or another could take their place.
+        self._joined: dict[tuple[object, ...], tuple[Kernel, Kernel, Joined, Kernel]] = {}
 
     def graph(self) -> Graph:
         source = self._source
@@ -174,11 +177,19 @@ class _Fuser:
         number = {op.digest: k for k, op in enumerate(ops)}
         made = [number[a.digest] for a in producer.args]
         read = [number[a.digest] for a in consumer.args]
-        joined = join(producer.body, made, consumer.kernel, read, number[producer.digest])
-        given = () if producer.digest in self._settled else joined.given
-        suspects = (joined.between, *given, *(() if consumer.settled else joined.taken))
+        settled = producer.digest in self._settled
+        value = number[producer.digest]
+        key = (id(producer.body), tuple(made), id(consumer.kernel), tuple(read), value, settled, consumer.settled)
+        if key in self._joined:
+            *_, joined, kernel = self._joined[key]
+        else:
+            joined = join(producer.body, made, consumer.kernel, read, value)
+            given = () if settled else joined.given
+            suspects = (joined.between, *given, *(() if consumer.settled else joined.taken))
+            kernel = inline_locals(joined.kernel, suspects)
+            self._joined[key] = (producer.body, consumer.kernel, joined, kernel)
         return _Group(
-            inline_locals(joined.kernel, suspects),
+            kernel,
             tuple(ops[n] for n in joined.arguments),
             _together(self._origins.get(producer.digest, ()), consumer.origins),
             settled=True,

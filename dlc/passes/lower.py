@@ -9,9 +9,9 @@ What depends on constants only stays as it is: a backend evaluates it when it wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
@@ -19,7 +19,7 @@ from dlc.base.report import Report
 from dlc.graph.constants import without_names
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, toposort
-from dlc.graph.op import Op
+from dlc.graph.op import Op, attr_text
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Const, Expr, Load
@@ -40,6 +40,7 @@ class Lower(Pass[Graph, Graph]):
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph with nothing but inputs, constant expressions and calls."""
         memo: dict[str, bool] = {}
+        kernels: Kernels = {}
         problems: list[Diagnostic] = []
 
         def rule(op: Op) -> Op | None:
@@ -48,9 +49,9 @@ class Lower(Pass[Graph, Graph]):
             if isinstance(op, (Input, Constant, Splat)) or is_constant(op, memo):
                 return None
             if isinstance(op, Call):
-                return lower_op(op) if any(isinstance(x, Splat) for x in op.args) else None
+                return lower_op(op, kernels) if any(isinstance(x, Splat) for x in op.args) else None
             try:
-                call = lower_op(op)
+                call = lower_op(op, kernels)
             except (ShapeError, TypeError) as e:
                 problems.append(
                     Diagnostic(
@@ -67,12 +68,32 @@ class Lower(Pass[Graph, Graph]):
         return graph
 
 
-def lower_op(op: Op) -> Call:
+Kernels: TypeAlias = dict[Hashable, Kernel]
+"""The kernels of the ops that were lowered, by what `define` is given: most ops of a large model repeat."""
+
+
+def lower_op(op: Op, kernels: Kernels | None = None) -> Call:
     """The call of an op's kernel: splat operands inlined as literals, a composite as the sequence of its parts."""
-    kernel = composite_kernel(op) if op.expansion is not None else op.kernel
+    kernel = composite_kernel(op) if op.expansion is not None else _kernel(op, {} if kernels is None else kernels)
     literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
     args = tuple(x for x in op.operands if not isinstance(x, Splat))
     return Call(inline_literals(kernel, literals) if literals else kernel, args)
+
+
+def _kernel(op: Op, kernels: Kernels) -> Kernel:
+    """The op's kernel, that of an earlier op of the same class, attributes and operand types where there is one."""
+    if isinstance(op, Call):
+        return op.body
+    attributes = tuple(attr_text(value) for value in op.attrs.values())
+    operands = tuple(
+        None if v is None else tuple(x.type for x in v) if isinstance(v, tuple) else v.type
+        for _, v in op.operand_fields()
+    )
+    key = (type(op), attributes, operands)
+    found = kernels.get(key)
+    if found is None:
+        found = kernels[key] = op.kernel
+    return found
 
 
 def single_result(item: Item) -> Call | None:

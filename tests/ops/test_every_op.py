@@ -64,6 +64,15 @@ def test_the_override_equals_the_derivation(op: Op) -> None:
     close(got, derived(op, arrays))
 
 
+@pytest.mark.parametrize(
+    "op", [op for op in SAMPLES if op.expansion is None], ids=lambda op: f"{op.text_name}-{op.type}"
+)
+def test_a_kernel_follows_from_the_attributes_and_the_types_of_the_operands(op: Op) -> None:
+    """`lower` uses the kernel of an earlier op for one that differs in nothing else."""
+    same = {x.type: Input("same", x.type) for x in op.operands}
+    assert op.with_operands([same[x.type] for x in op.operands]).kernel == op.kernel
+
+
 @pytest.mark.parametrize("op", SAMPLES, ids=lambda op: f"{op.text_name}-{op.type}")
 def test_text_round_trip(op: Op) -> None:
     graph = graph_of(op)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pstats import Stats
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,10 +14,12 @@ from dlc_frontend_onnx.frontend import Onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import dlc.kernel.text
+import dlc.passes.fuse
 from dlc.api.source import Source
 from dlc.base.report import Report
 from dlc.graph import Graph
 from dlc.graph.structure import Call
+from dlc.kernel.fusion.merge import join
 from dlc.passes.presets import PIPELINES
 from dlc.spec import Spec
 from tests.passes.test_properties import PASSES
@@ -111,6 +114,28 @@ def test_a_join_prints_only_what_it_changed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(dlc.kernel.text, "_line", counted)
     _compiled(_write(tmp_path / "chain.onnx", tanhs(n)))
     assert n < printed <= 3 * n
+
+
+def blocks(n: int) -> Nodes:
+    """Equal blocks that cannot become one: each value between two blocks is an output."""
+    kinds = ("Tanh", "Sigmoid", "Exp", "Neg")
+    nodes = [helper.make_node(kinds[k % 4], [f"t{k}"], [f"t{k + 1}"]) for k in range(4 * n)]
+    return nodes, [], [f"t{4 * k + 4}" for k in range(n)]
+
+
+def test_equal_blocks_are_joined_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[int] = []
+
+    def counted(*args: Any) -> object:
+        joined.append(1)
+        return join(*args)
+
+    monkeypatch.setattr(dlc.passes.fuse, "join", counted)
+    fused = next(s for s in reversed(_compiled(_write(tmp_path / "b.onnx", blocks(20)))) if isinstance(s, Graph))
+    calls = [op for op in fused.ops if isinstance(op, Call)]
+    assert len(calls) == 20
+    assert len({id(op.body) for op in calls}) == 1
+    assert len(joined) == 3
 
 
 def test_a_joined_kernel_has_as_many_arguments_as_c_promises(tmp_path: Path) -> None:
