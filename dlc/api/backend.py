@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlc.api.training import Bundle
     from dlc.base.report import Report
     from dlc.graph import Op
-    from dlc.kernel.nest import Kernel
+    from dlc.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True)

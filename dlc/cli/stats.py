@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dlc.driver.session import StepResult
     from dlc.graph.graph import Graph
     from dlc.graph.structure import Call
-    from dlc.kernel.nest import Kernel, Nest
+    from dlc.kernel.kernel import Kernel
+    from dlc.kernel.nest import Nest
 
 _NAMES = 3
 """Nodes that are named below a kernel."""

@@ -11,7 +11,7 @@ from dlc.base.diagnostics import did_you_mean
 from dlc.base.lexer import MAX_DEPTH, Tokens
 from dlc.base.types import DTYPES, Type
 from dlc.graph.tensor import Tensor
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.text import read_type
 
 Lookup = Callable[[Type, str], Tensor | None]

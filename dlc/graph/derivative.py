@@ -18,7 +18,8 @@ from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Load
 from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.gradient.adjoint import Adjoint, adjoint
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 
 _HELP: Final = "differentiate with respect to inputs behind it, or write it with ops that have a gradient"
 

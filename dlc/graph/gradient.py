@@ -25,7 +25,8 @@ from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.kernel.define import comp, grid, kernel_of
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
 
 _DEEPEST: Final = 64
 """Composites of composites: far more than any library nests, yet an end for an op that expands to itself."""

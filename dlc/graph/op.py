@@ -21,8 +21,9 @@ from dlc.base.allowed import Demand
 from dlc.base.types import DType, Type
 from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, element_type, kernel_of
-from dlc.kernel.nest import Kernel, Param
-from dlc.kernel.text import print_literal
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
+from dlc.kernel.print import print_literal
 
 Operand: TypeAlias = "Op | tuple[Op, ...] | None"
 """The value of an operand field."""

@@ -14,7 +14,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Role
 from dlc.graph.tensor import Tensor
 from dlc.kernel.define import ShapeError
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.text import read_kernel, read_type
 
 ROLES: tuple[Role, ...] = get_args(Role)

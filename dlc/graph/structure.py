@@ -13,7 +13,7 @@ from dlc.graph.tensor import Array, Tensor
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import apply
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 Role = Literal["data", "weight", "state", "label"]
 

@@ -32,8 +32,9 @@ from dlc.graph.op import Op, attr_text, quote
 from dlc.graph.reader import GraphReader
 from dlc.graph.structure import Call, Input
 from dlc.graph.tensor import Tensor
-from dlc.kernel.nest import Kernel
-from dlc.kernel.text import print_kernel, print_literal
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.print import print_literal
+from dlc.kernel.text import print_kernel
 
 __all__ = ["Lookup", "is_inline", "parse_graph", "print_graph"]
 

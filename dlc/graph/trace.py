@@ -16,7 +16,8 @@ from dlc.graph.pieces import UNKNOWN, Traced, Value, apply_traced, traced
 from dlc.graph.structure import Input, Item
 from dlc.kernel.evaluate import Points
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 
 MOST_ELEMENTS = 1 << 22

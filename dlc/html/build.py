@@ -17,7 +17,7 @@ from dlc.graph.structure import Call, Constant, Input, Item
 from dlc.html.graph import BOX, applied, operation, pictures
 from dlc.html.memory import memory, origin_of, render
 from dlc.kernel.expr import Apply
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact

@@ -16,7 +16,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import Apply, Expr
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 BOX, ROW = (170.0, 42.0), 76.0
 """Width and height of a box, and the distance of rows, in the drawing's own units."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, Expr, Number, both, lift
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param, Reduce, dtype_of
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param, Reduce, dtype_of
 
 
 class ShapeError(ValueError):

@@ -13,7 +13,8 @@ import numpy as np
 
 from dlc.base.types import Array, DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, converted_dtype
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import LITERAL_DTYPES, Nest, converted_dtype
 from dlc.kernel.scalar import SCALARS, result_dtype
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.

@@ -118,7 +118,7 @@ class Apply(Expr):
 
     Attributes:
         has_load: Whether any part is a load.
-        text: How a canonical kernel spells it, or "" where `kernel.text` has not noted it.
+        text: How a canonical kernel spells it, or "" where `kernel.print` has not noted it.
     """
 
     fn: str

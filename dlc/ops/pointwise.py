@@ -13,7 +13,8 @@ from dlc.graph.structure import Splat
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, element_type, grid
 from dlc.kernel.expr import Apply, Const, Expr, Load, apply
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import LITERAL_DTYPES, Param
 from dlc.kernel.scalar import SCALARS
 
 

@@ -21,7 +21,8 @@ from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
 from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.fusion.merge import Joined, align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
 from dlc.spec import option

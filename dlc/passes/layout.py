@@ -21,7 +21,8 @@ from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Splat
 from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest

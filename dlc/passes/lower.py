@@ -25,7 +25,8 @@ from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Const, Expr, Load
 from dlc.kernel.fusion.merge import compose
 from dlc.kernel.fusion.separate import alone
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
 from dlc.kernel.simplify import simplify_nest
 
 

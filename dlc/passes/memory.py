@@ -10,7 +10,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import loads
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.passes.views import is_view
 from dlc.placement import Task
 

@@ -16,7 +16,8 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Item, Splat
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.expr import Const
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import simplify_nest
 
 

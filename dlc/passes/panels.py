@@ -14,7 +14,8 @@ from dlc.base.types import Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
 
 USES = 128

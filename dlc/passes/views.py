@@ -8,7 +8,7 @@ from itertools import accumulate
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import Const, Expr, Load
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.solve.zero import is_zero
 
 

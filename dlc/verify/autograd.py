@@ -18,7 +18,8 @@ from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Item
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 
 Value = Any

@@ -13,7 +13,8 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Input
 from dlc.graph.tensor import Tensor
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
 
 _NARROW = frozenset(name for name, dtype in DTYPES.items() if dtype.is_float and dtype is not f64)
 

@@ -13,7 +13,7 @@ import numpy as np
 from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.target import CTarget
 
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GUARD = 4096

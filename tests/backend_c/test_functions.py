@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from dlc.base.types import DTYPES, DType, Type, bool_
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, apply
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.text import print_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples

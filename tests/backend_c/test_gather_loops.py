@@ -12,7 +12,7 @@ from dlc_backend_c.target import GENERIC, CTarget, target_for
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.fusion.tidy import tidy
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Compiled, close, samples
 from tests.tools import COMPILERS

@@ -14,7 +14,8 @@ from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget, missing
 from dlc.base.types import DType, Type, f16, f32, f64, i8, i64
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, select
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.text import print_kernel
 from tests.backend_c.harness import Compiled, close, samples
 from tests.tools import COMPILERS

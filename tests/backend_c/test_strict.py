@@ -15,7 +15,7 @@ from dlc_backend_c.runtime import Model
 from dlc_backend_c.target import GENERIC, CTarget, target_for
 
 from dlc import Spec
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled
 from tests.session.building import dlc

@@ -11,7 +11,7 @@ from dlc_frontend_kernel.frontend import KernelText
 
 from dlc import DlcError, Graph, Report, Source
 from dlc.graph import Call, Item, evaluate, verify
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,7 +15,8 @@ from dlc import Report, Source
 from dlc.graph import Graph, Op, evaluate
 from dlc.graph.evaluate import as_result
 from dlc.graph.structure import Call, Input, Item
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.passes.lower import Lower
 from dlc.plugins.discovery import load_registry
 from dlc.spec import Spec

@@ -26,7 +26,7 @@ from dlc.graph.graph import toposort
 from dlc.graph.op import as_result
 from dlc.kernel.evaluate import Functions, run_kernel
 from dlc.kernel.expr import Apply, Expr, walk
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.scalar import SCALARS
 from tests.fuzz.model import Array
 

@@ -16,7 +16,7 @@ from dlc.graph import Constant, Input, Splat, Tensor, make_graph, parse_graph, p
 from dlc.graph.attributes import unquote
 from dlc.graph.constants import without_names
 from dlc.graph.op import attr_text, quote
-from dlc.kernel.text import print_literal
+from dlc.kernel.print import print_literal
 from dlc.ops.elementwise import Add, Neg, Relu
 from dlc.ops.shape import Pad
 from tests.graph.random_graphs import OPS, random_graph, tensors_of

@@ -12,7 +12,8 @@ from dlc.base.types import Type, f32, i32, i64
 from dlc.graph import Call, Constant, Graph, Input, Op, Splat, Tensor, make_graph, verify
 from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, select
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Add, Exp, Relu
 from tests.graph.random_graphs import random_graph

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.gradient.adjoint import adjoint
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 
 Array = Any
 

@@ -6,7 +6,8 @@ import random
 
 from dlc.base.types import Type, bool_, f32, i32
 from dlc.kernel.expr import Axis, Expr, apply, both
-from dlc.kernel.nest import Kernel, Nest, Param, Reduce
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param, Reduce
 
 UNARY = ("neg", "abs", "sign", "exp", "tanh", "floor")
 BINARY = ("add", "sub", "mul", "min", "max")

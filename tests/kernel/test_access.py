@@ -18,7 +18,8 @@ from dlc.kernel.check.access import accesses
 from dlc.kernel.check.inside import find
 from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.expr import Apply, Axis, Expr, Load, children, loads, walk
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.text import parse_kernel, print_kernel
 from dlc.passes.layout import permute
 from dlc.passes.lower import composite_kernel

@@ -14,7 +14,8 @@ from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Const, Expr, Load, walk
 from dlc.kernel.gradient.adjoint import adjoint
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.kernel.gradient_checks import check, differences, pulled, sampled
 from tests.kernel.random_kernels import random_kernel

@@ -12,7 +12,8 @@ from dlc.base.types import Type, f32, i32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Expr, Load, apply, map_loads
 from dlc.kernel.gradient.adjoint import adjoint
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.text import parse_kernel
 from tests.kernel.gradient_checks import pulled
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dlc.base.types import Type, i64
 from dlc.kernel.expr import Axis, Const, Expr, apply, both
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.count import iterations
 from dlc.kernel.text import parse_kernel

@@ -16,7 +16,8 @@ from dlc.base.types import DTYPES, DType, Type, bool_, f32, i8, i32, u8
 from dlc.kernel import evaluate as module
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
-from dlc.kernel.nest import Kernel, Nest, Param, identity
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param, identity
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.text import parse_kernel
 from tests.kernel.random_kernels import random_kernel

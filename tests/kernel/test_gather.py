@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, both, lift
 from dlc.kernel.gradient.gather import NoInverse, gather
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
+from dlc.kernel.print import print_expr
 from dlc.kernel.schedules.count import iterations
 from dlc.kernel.simplify import conjuncts
-from dlc.kernel.text import parse_kernel, print_expr
+from dlc.kernel.text import parse_kernel
 from tests.kernel.points import points
 
 

@@ -13,9 +13,11 @@ from dlc.base.diagnostics import DlcError
 from dlc.base.types import Type, f32, i64
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.print import print_expr
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.text import parse_kernel, print_expr, print_kernel
+from dlc.kernel.text import parse_kernel, print_kernel
 from tests.kernel.random_kernels import random_kernel
 
 TEXT = """kernel(f32[2,3], f32[3]) -> (f32[2]) local (i32[]) {

@@ -15,7 +15,8 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, apply
 from dlc.kernel.fusion.inline import inline, is_pointwise_map, loads_of
 from dlc.kernel.fusion.merge import compose, inline_locals, is_epilogue, is_movement, join
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes, window_axes
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.kernel.random_kernels import random_kernel

@@ -10,7 +10,8 @@ import pytest
 from dlc.base.types import DTYPES, DType, Type, bool_
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Axis, Const
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.needed import only_needed
 
 INTEGERS = tuple(d for d in DTYPES.values() if not d.is_float and d is not bool_)

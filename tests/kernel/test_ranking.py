@@ -11,11 +11,11 @@ from dlc.base.types import Array, DType, Type, f32, i32, u8
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
 from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops import evaluate as loop_evaluate
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import Stmt
-from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.ranking import SMALL, rankings
 from dlc.kernel.text import parse_kernel

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Const
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, Let, Program, Set, reads, walk_stmts, writes
-from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from dlc.base.types import Type, i64
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, apply, axes_in, both
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.print import print_expr
 from dlc.kernel.simplify import bounds, conjuncts, linear, simplify, simplify_guard, simplify_nest
-from dlc.kernel.text import print_expr
 
 AXES = (Axis("i", 4), Axis("j", 3), Axis("k", 5), Axis("u", 1))
 M, J, K, U = AXES

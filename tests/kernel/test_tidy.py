@@ -11,9 +11,10 @@ from dlc.base.types import Type, f32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, both
 from dlc.kernel.fusion.tidy import MOST_BOXES, tidy
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, walk_stmts
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.count import iterations

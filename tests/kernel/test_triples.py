@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, Program, Stmt
-from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples

@@ -17,10 +17,10 @@ from dlc.base.diagnostics import DlcError
 from dlc.base.types import DTYPES, Array, DType, f64
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import Program
-from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples

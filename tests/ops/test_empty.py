@@ -12,7 +12,7 @@ from dlc_backend_c.target import GENERIC, CTarget, target_for
 from dlc.graph import Input, Op
 from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.passes.lower import composite_kernel
 from tests.backend_c.harness import STRICT, Compiled
 from tests.ops.empty_samples import empty_samples

@@ -16,7 +16,8 @@ from dlc.kernel.expr import Apply, walk
 from dlc.kernel.gradient import adjoint as module
 from dlc.kernel.gradient.adjoint import Adjoint, adjoint
 from dlc.kernel.gradient.gather import NoInverse
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 from tests.ops.gradient_checks import IDS, SAMPLES, arguments, close, differences, floats, seed_of
 

@@ -12,7 +12,7 @@ from dlc_backend_c.target import GENERIC, CTarget, target_for
 
 from dlc.graph import Input, Op
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.ops import elementwise as e
 from dlc.ops import order as od
 from dlc.ops import pool as pl

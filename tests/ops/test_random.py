@@ -18,7 +18,8 @@ from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Expr
 from dlc.kernel.gradient.adjoint import adjoint
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform, philox, random_bits
 from dlc.passes.fuse import Fuse

@@ -17,7 +17,8 @@ from dlc.base.types import Type
 from dlc.graph import Call, Input, Op, evaluate_ops
 from dlc.kernel.evaluate import Array, Points
 from dlc.kernel.expr import Expr, loads
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.passes.views import is_view
 from dlc.placement import check_placement

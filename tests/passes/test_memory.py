@@ -15,7 +15,8 @@ from dlc.base.report import Report
 from dlc.base.types import Type, f64
 from dlc.graph import Call, Graph, Input, Op, evaluate, make_graph
 from dlc.kernel.define import comp, grid, kernel_of
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
 from dlc.ops.elementwise import Add, Exp, Mul, Neg, Relu
 from dlc.ops.linear import MatMul
 from dlc.ops.reduce import CumSum, ReduceSum

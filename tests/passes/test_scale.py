@@ -13,7 +13,7 @@ import pytest
 from dlc_frontend_onnx.frontend import Onnx
 from onnx import TensorProto, helper, numpy_helper
 
-import dlc.kernel.text
+import dlc.kernel.print
 import dlc.passes.fuse
 from dlc.api.source import Source
 from dlc.base.report import Report
@@ -104,14 +104,14 @@ def test_work_grows_as_n_log_n(chain: Callable[[int], Nodes], tmp_path: Path) ->
 def test_a_join_prints_only_what_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     n = 300
     printed = 0
-    once = dlc.kernel.text._line
+    once = dlc.kernel.print._line
 
     def counted(*args: object) -> str:
         nonlocal printed
         printed += 1
         return once(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dlc.kernel.text, "_line", counted)
+    monkeypatch.setattr(dlc.kernel.print, "_line", counted)
     _compiled(_write(tmp_path / "chain.onnx", tanhs(n)))
     assert n < printed <= 3 * n
 

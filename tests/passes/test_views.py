@@ -17,7 +17,8 @@ from dlc.graph import Input, Op
 from dlc.graph.structure import Call
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, Load
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.lower import composite_kernel
 from dlc.passes.views import is_view

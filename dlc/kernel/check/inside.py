@@ -34,7 +34,8 @@ from dlc.base.types import Array, DType, i64
 from dlc.kernel.check.access import COMPLEMENT, Access, negated, span_of
 from dlc.kernel.evaluate import values_over
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute
-from dlc.kernel.nest import Kernel, dtype_of
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import dtype_of
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import Interval, conjuncts, is_index
 from dlc.kernel.solve.flatten import Flattener, row_of

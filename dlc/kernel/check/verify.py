@@ -10,9 +10,10 @@ from dlc.base.types import bool_
 from dlc.kernel.check.access import accesses
 from dlc.kernel.check.inside import find
 from dlc.kernel.expr import Apply, Axis, Load, walk
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
+from dlc.kernel.print import axis_names, print_expr, print_nest
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.text import axis_names, print_expr, print_nest
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 
 from dlc.base.types import DType, i64
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, substitute
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import is_index, simplify_nest
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
 from dlc.kernel.fusion.inline import inline, is_pointwise_map
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.scalar import SCALARS
 

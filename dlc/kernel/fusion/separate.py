@@ -7,7 +7,7 @@ Of the gradient da[i,k] += g[i,j]·b[k,j], db[k,j] += a[i,k]·g[i,j] each may th
 
 from __future__ import annotations
 
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.schedules.groups import is_product
 
 

@@ -21,7 +21,8 @@ from dlc.kernel.fusion.tidy import tidy
 from dlc.kernel.gradient.adjoint_expr import Pull, tree_size
 from dlc.kernel.gradient.adjoint_nests import Program, elements, flows
 from dlc.kernel.gradient.gather import NoInverse, gather
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import depth, simplify_nest
 from dlc.kernel.text import parse_kernel, print_kernel
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dlc.kernel.expr import Apply, Const, Expr, Load, apply, both, select
-from dlc.kernel.nest import Kernel
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import bounds, conjuncts, is_index
 

@@ -19,7 +19,8 @@ from itertools import groupby
 from dlc.base.types import Type, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, select
 from dlc.kernel.fusion.inline import is_pointwise_map
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.clip import constant_box
 from dlc.kernel.simplify import bounds, linear

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Stmt, Store
 from dlc.kernel.nest import Param
-from dlc.kernel.text import print_expr
+from dlc.kernel.print import print_expr
 
 _INDENT = "  "
 

@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, both, loads
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Stmt
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.nest import Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.gathered import Source, panels, row_block
 from dlc.kernel.schedules.groups import Group

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from dlc.base.types import Type, f32, f64
 from dlc.kernel.expr import Axis, Load
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.blocked import LONG, columns_of
 from dlc.kernel.schedules.groups import is_product, plain_write, single
 from dlc.kernel.schedules.machine import Machine

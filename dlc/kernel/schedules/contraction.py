@@ -14,8 +14,9 @@ from itertools import groupby
 
 from dlc.base.types import f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, If, Stmt, axes_of, loop, wrap
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.nest import Param
 from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from dlc.kernel.define import grid
 from dlc.kernel.expr import Apply, Const, Expr, Load
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 
 
 def without_empty(kernel: Kernel) -> Kernel:

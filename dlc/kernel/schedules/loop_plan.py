@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Load, substitute
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
 from dlc.kernel.schedules.heights import cycles, row_limit, split_rows
 from dlc.kernel.schedules.machine import PANEL, Machine

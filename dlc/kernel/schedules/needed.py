@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Final
 
 from dlc.kernel.expr import Apply, Const, Expr, Load, substitute, walk
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import MIRRORED, is_index
 
 _OF_ITSELF: Final = {"eq": True, "le": True, "ge": True, "ne": False, "lt": False, "gt": False, "xor": False}

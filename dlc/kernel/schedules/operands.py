@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Stmt
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import PANEL, Machine

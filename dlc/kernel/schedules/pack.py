@@ -14,8 +14,9 @@ from typing import TypeAlias
 
 from dlc.base.types import DType, Type
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, substitute
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, Store, loop
-from dlc.kernel.nest import Kernel, Param
+from dlc.kernel.nest import Param
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
 

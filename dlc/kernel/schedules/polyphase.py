@@ -17,7 +17,8 @@ from itertools import product
 
 from dlc.base.types import Type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, walk
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import bound
 from dlc.kernel.schedules.groups import is_product, plain_write
 from dlc.kernel.schedules.machine import Machine

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.expr import Apply, Axis, Load, axes_in, walk
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import PANEL

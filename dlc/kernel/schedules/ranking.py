@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from dlc.base.types import i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, apply, axes_in, map_loads, substitute
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Let, Local, Set, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import flat_nest
 from dlc.kernel.schedules.groups import plain_write

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import flat_simplify
 from dlc.kernel.schedules.fold import folded

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlc.base.types import DType, i64
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, Program, Stmt, rename
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.columns_innermost import turn
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.empty import without_empty

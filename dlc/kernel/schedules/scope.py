@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Const, Expr, Load, loads
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Local
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes
 from dlc.kernel.schedules.groups import Group, plain_write
 

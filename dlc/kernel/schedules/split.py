@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Expr, Load, map_loads
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import is_index, linear, simplify
 
 

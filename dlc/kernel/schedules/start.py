@@ -6,7 +6,8 @@ import math
 from itertools import combinations
 
 from dlc.kernel.expr import Axis, loads
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import constant_box
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.simplify import linear

@@ -13,7 +13,7 @@ from dlc_backend_c.options import Options
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
-    from dlc.kernel.nest import Kernel
+    from dlc.kernel.kernel import Kernel
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlc import Job, Workshop
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Program
-from dlc.kernel.nest import Kernel
 from dlc.kernel.schedules import Machine, schedule
 from dlc_backend_c.loops_to_c import function_text, scratch_places
 from dlc_backend_c.prelude import prelude

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.kernel.nest import Kernel, Nest, Param
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
 from dlc_frontend_kernel.statements import lower_statement
 from dlc_frontend_kernel.syntax import Program
 from dlc_frontend_kernel.workspace import Workspace

@@ -9,7 +9,8 @@ from dlc.base.types import DType
 from dlc.define import SCALARS, Axis, Expr
 from dlc.graph import Call
 from dlc.kernel.expr import Apply, Const, Load
-from dlc.kernel.nest import LITERAL_DTYPES, Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import LITERAL_DTYPES, Nest
 
 _POINTS = 1 << 22
 """Points that one NumPy statement covers at most; axes beyond become loops in Python."""

@@ -20,7 +20,8 @@ from dlc.base.types import Array, Type
 from dlc.driver.state_text import op_classes
 from dlc.graph import Call, Graph, Item, Op, evaluate, parse_graph, toposort, verify
 from dlc.kernel.expr import Apply, Load
-from dlc.kernel.nest import Kernel, Nest
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.plugins.discovery import load_registry
 from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.host.operands import MOST

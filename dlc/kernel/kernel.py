@@ -1,0 +1,103 @@
+"""Kernels: closed lists of nests over positional parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+from dlc.base.types import DType
+from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.nest import Nest, Param, dtype_of, identity
+from dlc.kernel.print import print_nests
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A closed, positional program of nests. Build it with `Kernel.canonical`, which names everything by position."""
+
+    params: tuple[Param, ...]
+    results: tuple[Param, ...]
+    locals: tuple[Param, ...]
+    nests: tuple[Nest, ...]
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Param]:
+        """Every parameter, result and local by name."""
+        return {p.name: p for p in (*self.params, *self.results, *self.locals)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Content digest (32 hex digits). Equal digests mean equal computations up to naming, if canonical."""
+        return blake2b(self.text().encode(), digest_size=16).hexdigest()
+
+    def text(self, name: str = "") -> str:
+        """The kernel, one nest a line; a `name` like `@k0` stands behind the word `kernel`."""
+        return print_nests(self.params, self.results, self.locals, self.nests, name)
+
+    @property
+    def macs(self) -> int:
+        """Points of the reductions: the usual count of multiply-accumulates for contractions."""
+        return sum(n.points for n in self.nests if n.reduce is not None)
+
+    def start_of(self, name: str) -> bool | int | float:
+        """The value that every element of a result or local starts from."""
+        first = next((n.reduce for n in self.nests if n.out == name), None)
+        return identity(first, self.tensors[name].dtype)
+
+    def needed(self, *names: str) -> set[int]:
+        """Positions of the nests that the values of these tensors come from."""
+        found, seen, waiting = set[int](), set[str](), list(names)
+        while waiting:
+            out = waiting.pop()
+            if out in seen:
+                continue
+            seen.add(out)
+            for k, nest in enumerate(self.nests):
+                if nest.out == out:
+                    found.add(k)
+                    waiting += sorted(nest.reads())
+        return found
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """The element type of every parameter, result and local."""
+        return {p.name: p.dtype for p in (*self.params, *self.results, *self.locals)}
+
+    def dtype_of(self, e: Expr) -> DType | None:
+        """Type of an expression; None for a literal, i64 for an axis.
+
+        Raises:
+            TypeError: operand types differ where they must not.
+        """
+        return dtype_of(e, self.dtypes)
+
+    @classmethod
+    def canonical(
+        cls,
+        params: tuple[Param, ...],
+        results: tuple[Param, ...],
+        nests: tuple[Nest, ...],
+        locals: tuple[Param, ...] = (),
+    ) -> Kernel:
+        """The kernel with parameters p0…, results r0…, locals t0… and axes i0… in order of appearance."""
+        names = {
+            p.name: f"{prefix}{k}"
+            for prefix, ps in (("p", params), ("r", results), ("t", locals))
+            for k, p in enumerate(ps)
+        }
+        if len(names) != len(params) + len(results) + len(locals):
+            raise ValueError("two tensors of a kernel share a name")
+
+        def renamed(ps: tuple[Param, ...]) -> tuple[Param, ...]:
+            return tuple(p if names[p.name] == p.name else Param(names[p.name], p.type) for p in ps)
+
+        changed = {old: new for old, new in names.items() if old != new}
+        out: list[Nest] = []
+        for nest in nests:
+            if any(a.name != f"i{k}" for k, a in enumerate(nest.axes)):
+                axes = {a: Axis(f"i{k}", a.extent) for k, a in enumerate(nest.axes)}
+                nest = nest.substitute(axes, tuple(axes.values()))
+            out.append(nest.rename(changed))
+        return cls(renamed(params), renamed(results), renamed(locals), tuple(out))
