@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from dlc.api.program import Port, Program, Signature
     from dlc.api.rules import Rule, equation, rule
     from dlc.api.source import Source
-    from dlc.api.step_done import StepDone
     from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
     from dlc.base.lazy import Lazy
     from dlc.base.level import Level
     from dlc.base.report import Report
     from dlc.base.types import DType, Type
+    from dlc.cache.step_record import StepRecord
     from dlc.graph import Graph, Op, make_graph
     from dlc.graph.gradient import gradients
     from dlc.plugins.hookspecs import hookimpl
@@ -64,7 +64,7 @@ __all__ = [
     "Signature",
     "Source",
     "Spec",
-    "StepDone",
+    "StepRecord",
     "Type",
     "Workshop",
     "__version__",
@@ -107,7 +107,7 @@ _EXPORTS = {
     "Signature": "dlc.api.program:Signature",
     "Source": "dlc.api.source:Source",
     "Spec": "dlc.spec:Spec",
-    "StepDone": "dlc.api.step_done:StepDone",
+    "StepRecord": "dlc.cache.step_record:StepRecord",
     "Type": "dlc.base.types:Type",
     "Workshop": "dlc.api.artifact:Workshop",
     "equation": "dlc.api.rules:equation",

@@ -1,56 +1,102 @@
-"""What the record of a step tells beside its outputs: the kind and digest of the state it gave, and its report."""
+"""`StepRecord`: how a step of a build went, as stored, told to observers and shown; `Handle`: the state it gave."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from dlc.base.report import Report
+from dlc.cache.envelope import Damaged
 
 if TYPE_CHECKING:
-    from dlc.cache import Record
+    from dlc.cache.key import Key
+    from dlc.cache.record import Record
 
-Aspects: TypeAlias = tuple[tuple[str, str], ...]
+T = TypeVar("T")
+
+PartDigests: TypeAlias = tuple[tuple[str, str], ...]
 """(label, digest) of the parts of a state: its weights and its names."""
 MAX_MISSES = 1000
 """Misses are kept with the result so that `--explain` works on a warm build; more than this would only be noise."""
 
 
-class Damaged(Exception):
-    """A cached state that cannot be decoded; its step runs again."""
+@dataclass
+class Handle(Generic[T]):
+    """A state by digest; its value is loaded when somebody asks."""
+
+    kind: str
+    """graph, plan, bundle, artifact, or source."""
+    digest: str
+    load: Callable[[], T]
+    part_digests: PartDigests = ()
+    """Digests of parts of it, which are lines of the keys of the steps that work on it."""
+    _value: list[T] = field(default_factory=list["T"])
+
+    @property
+    def value(self) -> T:
+        """The state itself."""
+        if not self._value:
+            self._value.append(self.load())
+        return self._value[0]
 
 
 @dataclass(frozen=True)
-class Story:
-    """How a step went."""
+class StepRecord(Generic[T]):
+    """One finished step of a build."""
 
-    kind: str
-    """Of the state it gave: graph, plan, artifact."""
-    digest: str
-    """Of that state."""
-    milliseconds: float
-    """That it took to run."""
-    report: Report
-    aspects: Aspects = ()
-    """Digests of parts of that state."""
+    key: Key
+    """Everything that its result depends on."""
+    handle: Handle[T]
+    """The state that it gave."""
+    milliseconds: float = 0.0
+    """That it took: to run, or to be found."""
+    cached: bool = False
+    """Whether the cache had its result."""
+    report: Report = field(default_factory=Report)
+    """What it counted, missed and noted."""
     title: str = ""
-    """What people call the step."""
+    """What people call the step: its spec text without options that have their defaults."""
+    function: str = ""
+    """Which function of the program the step belongs to; "" where it serves all, and where a program has only one."""
+
+    @property
+    def spec(self) -> str:
+        """Canonical spec text of what ran."""
+        return self.key.value("step")
+
+    @property
+    def input(self) -> str:
+        """Digest of the state that it got."""
+        return self.key.value("input").rpartition(" ")[2]
+
+    @property
+    def output(self) -> str:
+        """Digest of the state that it gave."""
+        return self.handle.digest
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Statistics by name."""
+        return self.report.counts
 
     def to_meta(self) -> dict[str, str]:
-        """For `Cache.save`."""
-        told = {"counts": self.report.counts, "misses": self.report.misses[:MAX_MISSES], "notes": self.report.notes}
-        facts = {"ms": f"{self.milliseconds:.3f}", "kind": self.kind, "digest": self.digest, "title": self.title}
-        return {**facts, "report": json.dumps(told), "aspects": json.dumps(self.aspects)}
+        """For `Cache.save`, beside the key and the state itself."""
+        report, handle = self.report, self.handle
+        texts = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
+        facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
+        return {**facts, "report": json.dumps(texts), "part_digests": json.dumps(handle.part_digests)}
 
     @classmethod
-    def of(cls, record: Record) -> Story:
-        """The inverse. Raises Damaged for the record of something else."""
+    def of(cls, record: Record, load: Callable[[], T]) -> StepRecord[T]:
+        """The inverse, as of a step that the cache had; `load` gives the state. Raises Damaged for another's record."""
         meta = dict(record.meta)
         try:
-            told = json.loads(meta["report"])
-            report = Report(dict(told["counts"]), [(s, r) for s, r in told["misses"]], list(told["notes"]))
-            aspects = tuple((str(label), str(digest)) for label, digest in json.loads(meta["aspects"]))
-            return cls(meta["kind"], meta["digest"], record.milliseconds, report, aspects, meta["title"])
+            stored = json.loads(meta["report"])
+            report = Report(dict(stored["counts"]), [(s, r) for s, r in stored["misses"]], list(stored["notes"]))
+            parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
+            handle = Handle(meta["kind"], meta["digest"], load, parts)
+            return cls(record.key, handle, record.milliseconds, cached=True, report=report, title=meta["title"])
         except (KeyError, ValueError, TypeError) as e:
-            raise Damaged("record without its story") from e
+            raise Damaged("record without the facts of a step") from e

@@ -10,9 +10,9 @@ from dlc.base.diagnostics import escape
 from dlc.cli.terminal import size
 
 if TYPE_CHECKING:
-    from dlc.driver.session import StepResult
+    from dlc.cache.step_record import StepRecord
 
-Steps = Sequence["StepResult[Any]"]
+Steps = Sequence["StepRecord[Any]"]
 _PARTS: Final = (
     ("parameters_bytes", "parameters"),
     ("state_bytes", "optimizer state"),
@@ -28,7 +28,7 @@ def by_function(steps: Steps) -> Mapping[str, Steps]:
     return {n: [*first[:1], *(s for s in steps if s.function == n)] for n in names} or {"": steps}
 
 
-def spec_of(step: StepResult[Any]) -> str:
+def spec_of(step: StepRecord[Any]) -> str:
     """The spec of a step; of the one that makes a function without the options that this function ignores."""
     if not step.function or not step.spec.startswith("autodiff{"):
         return step.spec
@@ -71,7 +71,7 @@ def _learned(steps: Steps) -> list[str]:
         return []
     tensors, elements, frozen = (step.counts.get(f"{k}", 0) for k in ("trained tensors", "trained elements", "frozen"))
     lines = [f"trained: {_count(tensors)}, {elements:,} elements; frozen: {_count(frozen)}"]
-    return [*lines, *(escape(note) for note in step.notes)]
+    return [*lines, *(escape(note) for note in step.report.notes)]
 
 
 def _count(tensors: int) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dlc.base.diagnostics import escape
 
 if TYPE_CHECKING:
-    from dlc.driver.session import Handle, Running, StepResult
+    from dlc.cache.step_record import Handle, StepRecord
+    from dlc.driver.session import Running
 
 _SHOWN = 60
 """Characters of what runs."""
@@ -138,7 +139,7 @@ class BuildProgress:
         what = f"{running.step} {self._named(running.subject)}"
         self._line.at(what, running.step, running.number - 1, running.total)
 
-    def done(self, step: StepResult[Any]) -> None:
+    def done(self, step: StepRecord[Any]) -> None:
         """Remember the state behind a step, whose kernels come next."""
         if self._line.shows and step.handle.kind in ("graph", "plan"):
             self._states[step.function] = step.handle

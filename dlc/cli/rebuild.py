@@ -16,11 +16,11 @@ from dlc.plugins.discovery import load_registry
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key
+    from dlc.cache.step_record import StepRecord
     from dlc.cli.choice import Choice
     from dlc.cli.workspace import Prepared, Workspace
     from dlc.config.config import Config
     from dlc.driver.build import Build
-    from dlc.driver.session import StepResult
     from dlc.plugins.registry import Registry
 
 
@@ -36,7 +36,6 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) ->
 
 def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, directory: Path) -> Outcome | None:
     """Install what an earlier build of the same request made; None if there was none, or the cache lacks some of it."""
-    from dlc.api.step_done import StepDone
     from dlc.driver.replay import recall
     from dlc.runtime.install import Lost, install_stored
     from dlc.runtime.manifest import NAME
@@ -62,10 +61,8 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, di
     except Lost:
         return None
     watch = registry.watcher(terminal.tell)
-    before = ""
     for step in found.steps:
-        watch(StepDone(step.spec, before, step.handle.digest, 0.0, True, dict(step.counts)))
-        before = step.handle.digest
+        watch(step)
     if not terminal.quiet:
         terminal.log(step_table(found.steps))
     given = found.circumstances
@@ -102,7 +99,7 @@ class Told:
 
     target: str
     pipeline: str
-    steps: Sequence[StepResult[Any]]
+    steps: Sequence[StepRecord[Any]]
     entry: str
     memory: Mapping[str, int | str]
     lines: Sequence[str]

@@ -17,8 +17,8 @@ from dlc.cli.terminal import columns
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.plan import Plan
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import StepResult
     from dlc.graph.graph import Graph
     from dlc.graph.structure import Call
     from dlc.kernel.kernel import Kernel
@@ -130,7 +130,7 @@ def tells_own(backend: Backend) -> bool:
     return type(backend).stats is not Backend.stats
 
 
-def told_stats(backend: Backend, steps: Sequence[StepResult[Any]]) -> tuple[str, Mapping[str, Any]]:
+def told_stats(backend: Backend, steps: Sequence[StepRecord[Any]]) -> tuple[str, Mapping[str, Any]]:
     """What a build of these steps tells, as text and as a JSON object: by function where there are several."""
     if own := backend.stats(steps[-1].handle.value) if tells_own(backend) else None:
         return own
@@ -139,7 +139,7 @@ def told_stats(backend: Backend, steps: Sequence[StepResult[Any]]) -> tuple[str,
     return headed({name: str(stats) for name, stats in counted.items()}), found.get("", found)
 
 
-def stats_of(steps: Sequence[StepResult[Any]]) -> Stats:
+def stats_of(steps: Sequence[StepRecord[Any]]) -> Stats:
     """Of the last state that has kernels: what is written out."""
     from dlc.api.plan import Plan, calls_of
     from dlc.graph.structure import Call

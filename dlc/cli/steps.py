@@ -12,15 +12,15 @@ from dlc.cli.functions import spec_of
 from dlc.cli.terminal import columns, terminal_width
 
 if TYPE_CHECKING:
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import StepResult
 
-Steps = Sequence["StepResult[Any]"]
+Steps = Sequence["StepRecord[Any]"]
 _SPEC = 30
 """Characters of a step's name and options that the table shows; `--print-pipeline` shows them all."""
 
 
-def step_name(step: StepResult[Any]) -> str:
+def step_name(step: StepRecord[Any]) -> str:
     """`fuse` of `fuse{max-nests=8}`; frontends and backends stand under `parse`, `emit` and `build`."""
     word = step.spec.partition("{")[0]
     return word.partition(" ")[0]
@@ -51,7 +51,7 @@ def step_table(steps: Steps) -> str:
     return columns([(name, *row) for name, row in zip(names, rows, strict=True)], right=(2,), width=terminal_width())
 
 
-def step_json(step: StepResult[Any]) -> dict[str, Any]:
+def step_json(step: StepRecord[Any]) -> dict[str, Any]:
     """One step for programs."""
     return {
         "step": step.spec,
@@ -60,8 +60,8 @@ def step_json(step: StepResult[Any]) -> dict[str, Any]:
         "cached": step.cached,
         "output": f"{step.handle.kind} {step.handle.digest}",
         "counts": dict(step.counts),
-        "notes": list(step.notes),
-        "missed": [{"subject": subject, "reason": reason} for subject, reason in step.misses],
+        "notes": list(step.report.notes),
+        "missed": [{"subject": subject, "reason": reason} for subject, reason in step.report.misses],
     }
 
 
@@ -87,8 +87,9 @@ def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Call
             text = escape(spec_of(step))
             lines.append(f"{step.function}: {text}" if step.function else text)
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
-            lines += [f"  {escape(note)}" for note in step.notes]
-            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in dict.fromkeys(step.misses)]
+            lines += [f"  {escape(note)}" for note in step.report.notes]
+            misses = dict.fromkeys(step.report.misses)
+            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in misses]
         return lines
 
     return explain
@@ -139,7 +140,7 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
     return ", ".join([*parts, f"weights {weights:,} B"] if isinstance(weights, int) else parts)
 
 
-def _title(step: StepResult[Any], steps: Steps) -> str:
+def _title(step: StepRecord[Any], steps: Steps) -> str:
     """The first step is named parse, whatever the frontend is."""
     return "parse" if step is steps[0] else step_name(step)
 
@@ -153,7 +154,7 @@ def _short(spec: str) -> str:
     return text if len(text) <= _SPEC else text[: _SPEC - 1] + "…"
 
 
-def _hit(step: StepResult[Any]) -> str:
+def _hit(step: StepRecord[Any]) -> str:
     return "hit" if step.cached else "miss"
 
 
@@ -163,12 +164,12 @@ def _nodes(before: int | None, now: int | None) -> str:
     return f"{now}" if before in (None, now) else f"{before} → {now}"
 
 
-def _note(step: StepResult[Any]) -> str:
+def _note(step: StepRecord[Any]) -> str:
     """Statistics, then how much was left alone, then the step's own notes."""
     counts = [f"{what} {n}" for what, n in step.counts.items() if what != "nodes"]
-    if step.misses:
-        counts.append(f"missed {len(step.misses)} (--explain {step_name(step)})")
-    notes = [escape(note) for note in step.notes]
+    if step.report.misses:
+        counts.append(f"missed {len(step.report.misses)} (--explain {step_name(step)})")
+    notes = [escape(note) for note in step.report.notes]
     return "; ".join([", ".join(counts), *notes] if counts else notes)
 
 

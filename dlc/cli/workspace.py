@@ -30,8 +30,9 @@ from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.build import Build
-    from dlc.driver.session import Running, Session, StepResult
+    from dlc.driver.session import Running, Session
     from dlc.graph.graph import Graph
 
 
@@ -194,7 +195,7 @@ class Workspace:
         *,
         jobs: int = 0,
         stop_after: str = "",
-        on_step: Callable[[StepResult[Any]], None] = lambda step: None,  # noqa: ARG005
+        on_step: Callable[[StepRecord[Any]], None] = lambda step: None,  # noqa: ARG005
         progress: Progress | None = None,
     ) -> Build:
         """Run a build with progress on the terminal, on a line of its own or that which the caller has."""
@@ -207,7 +208,7 @@ class Workspace:
         with nullcontext(progress) if progress else self.terminal.progress() as line:
             shown = BuildProgress(line)
 
-            def done(step: StepResult[Any]) -> None:
+            def done(step: StepRecord[Any]) -> None:
                 shown.done(step)
                 on_step(step)
 

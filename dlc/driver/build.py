@@ -17,7 +17,8 @@ from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.level import Level
 from dlc.base.libraries import versions
 from dlc.base.report import Report
-from dlc.driver.session import Handle, Session, SessionWorkshop, Stage, StepResult, code_lines
+from dlc.cache.step_record import Handle, StepRecord
+from dlc.driver.session import Session, SessionWorkshop, Stage, code_lines
 from dlc.runtime.manifest import with_manifest
 from dlc.spec import OptionError
 
@@ -29,7 +30,7 @@ _TOLD = 4
 """Problems of a state that are told one by one: a step that is wrong is often wrong everywhere."""
 
 
-def parse(source: Source, frontend: Frontend, package: str, session: Session) -> StepResult[Graph]:
+def parse(source: Source, frontend: Frontend, package: str, session: Session) -> StepRecord[Graph]:
     """bytes → Graph. Files that the model refers to are part of the key."""
     files = [source.digest, *(f"{Path(c.name).name}:{c.digest}" for c in frontend.companions(source))]
     digest = files[0] if len(files) == 1 else sha256("\n".join(files).encode()).hexdigest()
@@ -47,7 +48,7 @@ def parse(source: Source, frontend: Frontend, package: str, session: Session) ->
     )
 
 
-def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
+def apply(step: Step, given: Handle[Any], session: Session) -> StepRecord[Any]:
     """One pass."""
 
     def run(state: Any, report: Report) -> Any:
@@ -65,7 +66,7 @@ def apply(step: Step, given: Handle[Any], session: Session) -> StepResult[Any]:
     return session.step(Stage(str(step.stage), step.package, run, title=step.stage.brief), given)
 
 
-def accept(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
+def accept(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepRecord[Graph]:
     """The same graph, once the backend has said of every op that it can build it."""
     from dlc.driver.legality import check_ops
 
@@ -77,7 +78,7 @@ def accept(backend: Backend, package: str, given: Handle[Graph], session: Sessio
     return session.step(Stage(f"accept {backend}", package, run, title=f"accept {backend.brief}"), given)
 
 
-def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepResult[Graph]:
+def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Session) -> StepRecord[Graph]:
     """The same graph, with the bytes that its kernels work in on the target."""
 
     def run(graph: Graph, report: Report) -> Graph:
@@ -90,7 +91,7 @@ def workspaces(backend: Backend, package: str, given: Handle[Graph], session: Se
     return session.step(Stage(f"workspaces {backend}", package, run, extra, f"workspaces {backend.brief}"), given)
 
 
-def emit(backend: Backend, package: str, given: Handle[Any], session: Session, title: str) -> StepResult[Artifact]:
+def emit(backend: Backend, package: str, given: Handle[Any], session: Session, title: str) -> StepRecord[Artifact]:
     """What the pipeline left → program text and data. Generated names start from the title, a file's name."""
 
     def run(state: Any, report: Report) -> Artifact:
@@ -113,7 +114,7 @@ def _with_jobs(backend: Backend, package: str, session: Session, report: Report)
     return backend.with_workshop(SessionWorkshop(session, report, code_lines(package)))
 
 
-def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepResult[Artifact]:
+def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], session: Session) -> StepRecord[Artifact]:
     """Program text → what the toolchain makes of it, with a manifest, so that the cache has all that is installed."""
 
     def run(artifact: Artifact, report: Report) -> Artifact:
@@ -127,7 +128,7 @@ def compile_artifact(backend: Backend, package: str, given: Handle[Artifact], se
 class Build:
     """A whole build, step by step."""
 
-    steps: tuple[StepResult[Any], ...]
+    steps: tuple[StepRecord[Any], ...]
 
     @property
     def last(self) -> Handle[Any]:
@@ -143,7 +144,7 @@ def compile_source(
     session: Session,
     *,
     stop_after: str = "",
-    on_step: Callable[[StepResult[Any]], None] | None = None,
+    on_step: Callable[[StepRecord[Any]], None] | None = None,
 ) -> Build:
     """Everything: bytes → Graph → … → Plan → files → binary.
 
@@ -151,9 +152,9 @@ def compile_source(
         stop_after: Name of the step behind which to stop ("parse", a pass, "emit"); "" runs all.
         on_step: Told every step's result as it comes.
     """
-    done: list[StepResult[Any]] = []
+    done: list[StepRecord[Any]] = []
 
-    def stages() -> Iterator[tuple[str, Callable[[], StepResult[Any]]]]:
+    def stages() -> Iterator[tuple[str, Callable[[], StepRecord[Any]]]]:
         backend, package = recipe.backend, recipe.backend_package
         yield "parse", lambda: parse(source, frontend, frontend_package, session)
         for name, run in passes(recipe, session):
@@ -171,7 +172,7 @@ def compile_source(
     return Build(tuple(done))
 
 
-def passes(recipe: Recipe, session: Session) -> Iterator[tuple[str, Callable[[Handle[Any]], StepResult[Any]]]]:
+def passes(recipe: Recipe, session: Session) -> Iterator[tuple[str, Callable[[Handle[Any]], StepRecord[Any]]]]:
     """Name and function of every step between parse and emit, with those in which the backend has its say."""
     last, ordered = last_of_ops(recipe), first_plan(recipe)
     for number, step in enumerate((*recipe.steps, None)):

@@ -22,8 +22,9 @@ from dlc.api.source import Source
 from dlc.api.training import Bundle, digest_of
 from dlc.base.diagnostics import DlcError
 from dlc.base.report import Report
+from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver.build import Build, apply, check_stop, compile_artifact, equipped, parse, passes
-from dlc.driver.session import Handle, Session, Stage, StepResult
+from dlc.driver.session import Session, Stage
 from dlc.passes.autodiff import Autodiff
 from dlc.training.step.bundling import make_bundle, memory_of
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dlc.driver.pipeline import Recipe, Step
     from dlc.graph.graph import Graph
 
-Plans = Mapping[FunctionName, StepResult["Plan"]]
+Plans = Mapping[FunctionName, StepRecord["Plan"]]
 
 
 def compile_training(
@@ -43,7 +44,7 @@ def compile_training(
     session: Session,
     *,
     stop_after: str = "",
-    on_step: Callable[[StepResult[Any]], None] | None = None,
+    on_step: Callable[[StepRecord[Any]], None] | None = None,
 ) -> Build:
     """As `compile_source`, for a recipe that is one of training.
 
@@ -53,16 +54,16 @@ def compile_training(
     """
     assert recipe.training is not None
     check_stop(recipe, stop_after)
-    done: list[StepResult[Any]] = []
-    steps: dict[FunctionName, StepResult[Graph]] = {}
+    done: list[StepRecord[Any]] = []
+    steps: dict[FunctionName, StepRecord[Graph]] = {}
 
-    def told(result: StepResult[Any], function: str = "") -> StepResult[Any]:
+    def told(result: StepRecord[Any], function: str = "") -> StepRecord[Any]:
         done.append(replace(result, function=function))
         if on_step is not None:
             on_step(done[-1])
         return result
 
-    def compiled(function: FunctionName, step: Step) -> StepResult[Any]:
+    def compiled(function: FunctionName, step: Step) -> StepRecord[Any]:
         at = steps[function] = told(apply(_for(step, function), parsed.handle, session), function)
         for name, run in passes(recipe, session) if stop_after != step.name else ():
             at = told(run(at.handle), function)
@@ -86,8 +87,8 @@ def compile_training(
 
 def joined(
     ends: Plans,
-    parsed: StepResult[Graph],
-    predict: StepResult[Graph],
+    parsed: StepRecord[Graph],
+    predict: StepRecord[Graph],
     stage: Autodiff,
     source: Source,
     frontend: Frontend,
@@ -102,9 +103,9 @@ def joined(
     parts = {f"function {name}": end.handle.digest for name, end in ends.items()}
     parts |= {f"told {key}": value for key, value in told.items()}
     parts |= {"model": parsed.key.digest, "accumulate": str(recipe.accumulate), "label": recipe.label, "of": stage.of}
-    labels = dict.fromkeys(label for end in ends.values() for label, _ in end.handle.aspects)
-    aspects = tuple(
-        (label, digest_of({name: dict(end.handle.aspects).get(label, "") for name, end in ends.items()}))
+    labels = dict.fromkeys(label for end in ends.values() for label, _ in end.handle.part_digests)
+    part_digests = tuple(
+        (label, digest_of({name: dict(end.handle.part_digests).get(label, "") for name, end in ends.items()}))
         for label in labels
     )
 
@@ -113,12 +114,12 @@ def joined(
         names = [i.name for i in predict.handle.value.inputs if i.role in ("weight", "state")]
         return make_bundle(plans, recipe, stage.of, _template(source, frontend, names), told)
 
-    return Handle("bundle", digest_of(parts), load, aspects)
+    return Handle("bundle", digest_of(parts), load, part_digests)
 
 
 def emit_training(
     backend: Backend, package: str, given: Handle[Bundle], session: Session, title: str
-) -> StepResult[Artifact]:
+) -> StepRecord[Artifact]:
     """Bundle → program text and data, with the figures of its memory."""
     from dlc.driver.legality import check_regions
 

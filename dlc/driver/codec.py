@@ -16,7 +16,7 @@ from dlc.api.program import Port, Signature
 from dlc.base.allowed import Allowed
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.types import Type
-from dlc.cache.step_record import Damaged
+from dlc.cache.envelope import Damaged
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.tensor import Data, FileData, LazyData, Tensor
@@ -84,6 +84,8 @@ def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str
             return _decode_artifact(read, names)
         graph = _decode_graph(read, names, context)
         return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
+    except Damaged:
+        raise
     # The payloads are what was stored, but another version may have stored them. A cache that is required to have
     # everything is no such case: its complaint is for the user.
     except DlcError as problem:

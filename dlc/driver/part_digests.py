@@ -11,11 +11,11 @@ from hashlib import blake2b
 
 from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan
-from dlc.cache.step_record import Aspects
+from dlc.cache.step_record import PartDigests
 from dlc.graph.graph import Graph
 
 
-def aspects_of(state: Graph | Plan | Artifact) -> Aspects:
+def part_digests(state: Graph | Plan | Artifact) -> PartDigests:
     """(label, digest) of a state's weights and names, in the order of its ops; nothing for files."""
     if isinstance(state, Artifact):
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +17,8 @@ from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import DlcError
 from dlc.base.libraries import fingerprint
 from dlc.cache import Cache, Key, Record
-from dlc.cache.step_record import Damaged, Story
-from dlc.driver.session import Handle, StepResult
+from dlc.cache.envelope import Damaged
+from dlc.cache.step_record import StepRecord
 
 if TYPE_CHECKING:
     from dlc.plugins.discovery import Plugin
@@ -46,7 +46,7 @@ class Replay:
     """A build as its records tell it."""
 
     circumstances: Circumstances
-    steps: tuple[StepResult[Any], ...]
+    steps: tuple[StepRecord[Any], ...]
     files: Mapping[str, str]
     """Name of an artifact's file → digest of its content in the cache."""
     entry: str
@@ -71,7 +71,7 @@ def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plu
     return Key(tuple(lines))
 
 
-def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Sequence[StepResult[Any]]) -> None:
+def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Sequence[StepRecord[Any]]) -> None:
     """Keep the keys of a build's steps under the request's."""
     told = {
         "target": circumstances.target,
@@ -131,15 +131,8 @@ def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], funct
     return Replay(found, tuple(map(_step, records, functions)), files, told["entry"], told["facts"])
 
 
-def _step(record: Record, function: str) -> StepResult[Any]:
-    story = Story.of(record)
-    report = story.report
-
+def _step(record: Record, function: str) -> StepRecord[Any]:
     def load() -> Any:
         raise AssertionError("a replayed build has no states")
 
-    handle = Handle[Any](story.kind, story.digest, load)
-    counts, misses, notes = report.counts, tuple(report.misses), tuple(report.notes)
-    return StepResult(
-        record.key.value("step"), handle, True, 0.0, counts, misses, notes, record.key, story.title, function
-    )
+    return replace(StepRecord[Any].of(record, load), milliseconds=0.0, function=function)

@@ -10,53 +10,36 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from dlc.api.artifact import Artifact, Job
-from dlc.api.step_done import StepDone
 from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.libraries import versions
 from dlc.base.report import Report
-from dlc.cache.step_record import Damaged, Story
+from dlc.cache.envelope import Damaged
+from dlc.cache.step_record import Handle, StepRecord
 from dlc.files.hashing import content_sha256
 from dlc.version import __version__
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key, Record
-    from dlc.cache.step_record import Aspects
     from dlc.driver.codec import Context, Payload, State
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+Made: TypeAlias = "tuple[StepRecord[T], Mapping[str, Payload]]"
+"""A step that ran, and the state that it gave as payloads for the cache."""
 Lines = tuple[tuple[str, str], ...]
 """(label, value) pairs of a key."""
 
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-
-
-@dataclass
-class Handle(Generic[T]):
-    """A state by digest; its value is loaded when somebody asks."""
-
-    kind: str
-    digest: str
-    load: Callable[[], T]
-    aspects: Aspects = ()
-    """Digests of parts of it, which are lines of the keys of the steps that work on it."""
-    _value: list[T] = field(default_factory=list["T"])
-
-    @property
-    def value(self) -> T:
-        """The state itself."""
-        if not self._value:
-            self._value.append(self.load())
-        return self._value[0]
 
 
 @dataclass(frozen=True)
@@ -72,37 +55,6 @@ class Stage(Generic[S, T]):
     """Further key lines: ("toolchain", …)."""
     title: str = ""
     """What people call it: its spec text without options that have their defaults."""
-
-
-@dataclass(frozen=True)
-class StepResult(Generic[T]):
-    """What a step gave and how it went."""
-
-    spec: str
-    handle: Handle[T]
-    cached: bool
-    milliseconds: float
-    counts: Mapping[str, int]
-    misses: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-    key: Key
-    title: str = ""
-    """What people call the step."""
-    function: str = ""
-    """Which function of a training program the step belongs to; "" where it serves all, and in other builds."""
-
-
-@dataclass(frozen=True)
-class _Made(Generic[T]):
-    """What running a stage gave."""
-
-    value: T
-    kind: str
-    digest: str
-    aspects: Aspects
-    outputs: Mapping[str, Payload]
-    report: Report
-    milliseconds: float
 
 
 class StepFailed(Exception):
@@ -138,7 +90,7 @@ class Session:
 
     cache: Cache
     context: Context
-    observers: Sequence[Callable[[StepDone], None]] = ()
+    observers: Sequence[Callable[[StepRecord[Any]], None]] = ()
     on_start: Callable[[Running], None] = _ignore
     """Told every step and sub-step that is about to run; by any thread."""
     jobs: int = 2
@@ -152,36 +104,44 @@ class Session:
 
         return Key((("step", spec), *code_lines(package, *self.acting), *extra, ("input", given)))
 
-    def step(self, stage: Stage[S, T], given: Handle[S]) -> StepResult[T]:
-        """The stage's result on an input, from the cache if its key is known there."""
-        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.aspects))
+    def step(self, stage: Stage[S, T], given: Handle[S], function: str = "") -> StepRecord[T]:
+        """The stage's result on an input, from the cache if its key is known there.
+
+        Args:
+            stage: What runs.
+            given: Its input.
+            function: See `StepRecord.function`.
+        """
+        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.part_digests))
+        done = replace(self._looked_up(stage, given, key), function=function)
+        for observer in self.observers:
+            observer(done)
+        return done
+
+    def _looked_up(self, stage: Stage[S, T], given: Handle[S], key: Key) -> StepRecord[T]:
         start = time.perf_counter()
         with self.cache.flight(key):
             record = self.cache.lookup(key)
             if record is not None:
-                try:
-                    return self._found(stage, given, key, record, start)
-                except Damaged:
-                    pass
-            made = self._made(stage, given, key)
-        handle = Handle(made.kind, made.digest, lambda: made.value, made.aspects)
-        return self._done(key, stage, given.digest, handle, False, made.milliseconds, made.report)
+                with suppress(Damaged):
+                    found = self._found(stage, given, key, record)
+                    return replace(found, milliseconds=(time.perf_counter() - start) * 1000)
+            return self._made(stage, given, key)[0]
 
-    def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> _Made[T]:
+    def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> Made[T]:
         """The result of running the stage, saved under its key."""
         self.on_start(Running(stage.title or stage.spec))
         value_in = given.value  # loading it may run an earlier step again; that is not this step's time
-        made = self._run(stage, value_in)
-        story = Story(made.kind, made.digest, made.milliseconds, made.report, made.aspects, stage.title)
-        self.cache.save(key, made.outputs, story.to_meta())
-        return made
+        record, payloads = self._run(stage, value_in, key)
+        self.cache.save(key, payloads, record.to_meta())
+        return record, payloads
 
-    def _run(self, stage: Stage[S, T], value: S) -> _Made[T]:
+    def _run(self, stage: Stage[S, T], value: S, key: Key) -> Made[T]:
         """Run the stage and encode what it gave, which is no state when a plugin does not keep to its interface."""
         from dlc.plugins.owner import origin_of, owner_of
 
         try:
-            return _make(stage, value)
+            return _make(stage, value, key)
         except DlcError as problem:
             if problem.exit_code is not ExitCode.BUG or owner_of(problem, stage.package) is None:
                 raise
@@ -194,13 +154,13 @@ class Session:
             broken = bug
         raise StepFailed(stage.spec, _readable(value), stage.package, origin_of(broken, value)) from broken
 
-    def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record, start: float) -> StepResult[T]:
-        story = Story.of(record)
+    def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record) -> StepRecord[T]:
+        """What a record says. Raises Damaged where it is not that of a step."""
         objects = dict(record.outputs)
-        remade: list[_Made[T]] = []
+        remade: list[Made[T]] = []
         lock = threading.Lock()
 
-        def again() -> _Made[T]:
+        def again() -> Made[T]:
             # What the record promised is lost or unreadable. Nothing but time depends on it: the step runs again.
             with lock:
                 if not remade:
@@ -211,35 +171,18 @@ class Session:
             if name not in objects:
                 return None
             found = self.cache.view(objects[name])
-            return _view(again().outputs[name]) if found is None else found
+            return _view(again()[1][name]) if found is None else found
 
         def load() -> T:
             from dlc.driver.codec import decode
 
             try:
-                return cast("T", decode(story.kind, read, tuple(objects), self.context))
+                return cast("T", decode(found.handle.kind, read, tuple(objects), self.context))
             except Damaged:
-                return again().value
+                return again()[0].handle.value
 
-        elapsed = (time.perf_counter() - start) * 1000
-        handle = Handle(story.kind, story.digest, load, story.aspects)
-        return self._done(key, stage, given.digest, handle, True, elapsed, story.report)
-
-    def _done(
-        self,
-        key: Key,
-        stage: Stage[S, T],
-        given: str,
-        handle: Handle[T],
-        cached: bool,
-        ms: float,
-        report: Report,
-    ) -> StepResult[T]:
-        event = StepDone(stage.spec, given, handle.digest, ms, cached, dict(report.counts))
-        for observer in self.observers:
-            observer(event)
-        told = tuple(report.misses), tuple(report.notes)
-        return StepResult(stage.spec, handle, cached, ms, report.counts, *told, key, stage.title)
+        found = StepRecord[T].of(record, load)
+        return found
 
     # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:
@@ -296,18 +239,19 @@ class Session:
             return made, False
 
 
-def _make(stage: Stage[S, T], given: S) -> _Made[T]:
+def _make(stage: Stage[S, T], given: S, key: Key) -> Made[T]:
     """What a stage gives, as value and as bytes."""
     from dlc.driver.codec import encode, kind_of
-    from dlc.driver.part_digests import aspects_of
+    from dlc.driver.part_digests import part_digests
 
     report = Report()
     start = time.perf_counter()
     value = stage.run(given, report)
     elapsed = (time.perf_counter() - start) * 1000
     state = cast("State", value)
-    outputs = encode(state)
-    return _Made(value, kind_of(state), _digest(state, outputs), aspects_of(state), outputs, report, elapsed)
+    payloads = encode(state)
+    handle = Handle(kind_of(state), _digest(state, payloads), lambda: value, part_digests(state))
+    return StepRecord(key, handle, elapsed, report=report, title=stage.title), payloads
 
 
 def code_lines(*packages: str) -> Lines:

@@ -14,14 +14,14 @@ from dlc.api.artifact import Artifact, Job
 from dlc.base.diagnostics import DlcError
 from dlc.base.report import Report
 from dlc.cache import Cache, Key, Record, Store, diff_keys
+from dlc.cache.envelope import Damaged
 from dlc.cache.key import equal_lines
-from dlc.cache.step_record import Damaged
 from dlc.cache.upkeep import complete, records
 from dlc.driver.replay import steps_of
 
 if TYPE_CHECKING:
+    from dlc.cache.step_record import Handle, StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import Handle, StepResult
 
 State = Literal["hit", "miss", "unknown"]
 
@@ -160,7 +160,7 @@ class Watching(Cache):
         return record
 
 
-Follow = Callable[[Cache, "Callable[[StepResult[Any]], None]"], object]
+Follow = Callable[[Cache, "Callable[[StepRecord[Any]], None]"], object]
 """Compiles with a cache, telling a function every step."""
 
 
@@ -171,7 +171,7 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
     """
     cache = Watching(store, "ro")
     past = Past(cache, model)
-    steps: list[StepResult[Any]] = []
+    steps: list[StepRecord[Any]] = []
     names = ["parse", *_between(recipe), f"emit {recipe.backend}", f"build {recipe.backend}"]
     missing: Key | None = None
     try:

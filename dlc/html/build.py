@@ -21,8 +21,8 @@ from dlc.kernel.kernel import Kernel
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import StepResult
 
 _KINDS = 8
 """Kinds of ops that are counted apart."""
@@ -57,7 +57,7 @@ class KernelRow:
 def report_html(
     model: str,
     recipe: Recipe,
-    steps: Sequence[StepResult[Any]],
+    steps: Sequence[StepRecord[Any]],
     plan: Plan | None,
     artifact: Artifact,
     pages: Sequence[str] = (),
@@ -88,12 +88,12 @@ def report_html(
     )
 
 
-def _first_graph(steps: Sequence[StepResult[Any]]) -> Graph | None:
+def _first_graph(steps: Sequence[StepRecord[Any]]) -> Graph | None:
     """What the frontend gave."""
     return next((step.handle.value for step in steps if step.handle.kind == "graph"), None)
 
 
-def graph_rows(step: StepResult[Any]) -> tuple[GraphRow, ...]:
+def graph_rows(step: StepRecord[Any]) -> tuple[GraphRow, ...]:
     """What the graph or plan behind a step consists of; nothing for artifacts."""
     if step.handle.kind not in ("graph", "plan"):
         return ()
@@ -139,13 +139,13 @@ def work(kernel: Kernel) -> tuple[int, int]:
     return macs, flops
 
 
-def _step(step: StepResult[Any]) -> Mapping[str, Any]:
+def _step(step: StepRecord[Any]) -> Mapping[str, Any]:
     counts = ", ".join(f"{what} {n:,}" for what, n in step.counts.items())
     return {
         "spec": escape(f"{step.function}: {step.spec}" if step.function else step.spec),
         "ms": f"{step.milliseconds:.1f}",
         "cached": step.cached,
         "counts": counts,
-        "notes": [escape(note) for note in step.notes],
-        "missed": len(step.misses),
+        "notes": [escape(note) for note in step.report.notes],
+        "missed": len(step.report.misses),
     }

@@ -6,7 +6,7 @@ class where importing the class takes time.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pluggy import HookimplMarker, HookspecMarker
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.passes import AnyPass
     from dlc.api.rules import Rule
-    from dlc.api.step_done import StepDone
     from dlc.base.lazy import Lazy
+    from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
 
 hookspec = HookspecMarker("dlc")
@@ -62,7 +62,7 @@ def dlc_rules() -> "Iterable[Rule | Lazy]":
 
 
 @hookspec
-def dlc_step_done(event: "StepDone") -> None:
+def dlc_step_done(event: "StepRecord[Any]") -> None:
     """Observe a finished step: timers, dumpers and viewers live here."""
 
 

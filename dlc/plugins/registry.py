@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.passes import AnyPass
     from dlc.api.source import Source
-    from dlc.api.step_done import StepDone
+    from dlc.cache.step_record import StepRecord
     from dlc.plugins.declared import Declaration
     from dlc.plugins.discovery import Plugin
     from dlc.spec import Configurable, Spec
@@ -226,11 +226,11 @@ class Registry:
         message = f"{source.name}: no installed frontend reads this file"
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
-    def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepDone"], None]:
+    def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepRecord[Any]"], None]:
         """A function that tells every observer of a step; one that raises is told to the user and not asked again."""
         working = list(self.observers)
 
-        def step_done(event: "StepDone") -> None:
+        def step_done(event: "StepRecord[Any]") -> None:
             for observer in tuple(working):
                 try:
                     observer.call(event=event)

@@ -13,11 +13,11 @@ from dlc_backend_s2train.container import read
 
 from dlc.api.plan import Plan, Slot
 from dlc.base.diagnostics import ExitCode
+from dlc.cache.step_record import StepRecord
 from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.functions import by_function
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
-from dlc.driver.session import StepResult
 from dlc.html.memory import HEIGHT, WIDTH, figures, memory, plan_html
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
@@ -37,7 +37,7 @@ def plans_of(model: str, target: str, train: str | None = None, pipeline: str | 
     """The plan of every function."""
     space = Workspace.open(Terminal(quiet=True), CacheFlags("off"))
     prepared = space.prepare(choice(model, target, pipeline, train=train))
-    steps: list[StepResult[Any]] = []
+    steps: list[StepRecord[Any]] = []
     with space.cache() as cache:
         space.compile(prepared, cache, stop_after="plan-memory", on_step=steps.append)
     return {name: own[-1].handle.value for name, own in by_function(steps).items()}

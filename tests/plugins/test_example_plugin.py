@@ -152,7 +152,7 @@ from dlc import hookimpl
 @hookimpl
 def dlc_step_done(event):
     with Path("steps.txt").open("a") as file:
-        file.write(event.step + "\\n")
+        file.write(event.spec + "\\n")
 @hookimpl
 def dlc_commands(app):
     @app.command()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,10 +25,10 @@ from dlc import (
     make_graph,
     option,
 )
-from dlc.api.step_done import StepDone
 from dlc.base.diagnostics import Diagnostic
 from dlc.base.types import Type, f32
-from dlc.cache import Cache, MemoryStore
+from dlc.cache import Cache, Key, MemoryStore
+from dlc.cache.step_record import Handle, StepRecord
 from dlc.config.config import default_config
 from dlc.driver.build import Build, compile_source
 from dlc.driver.codec import Context
@@ -145,17 +145,17 @@ def test_an_observer_that_fails_is_named_once_and_not_asked_again() -> None:
     told: list[Diagnostic] = []
     logged: list[str] = []
 
-    def fails(event: StepDone) -> None:
-        seen.append(event.step)
+    def fails(event: StepRecord[Any]) -> None:
+        seen.append(event.spec)
         raise ValueError("no display")
 
-    def works(event: StepDone) -> None:
-        logged.append(event.step)
+    def works(event: StepRecord[Any]) -> None:
+        logged.append(event.spec)
 
     registry = Registry((), {}, observers=(Observer("viewer (v 1)", fails), Observer("log (l 1)", works)))
     watch = registry.watcher(told.append)
     for step in ("a", "b"):
-        watch(StepDone(step, "", "", 0.0, False, {}))
+        watch(StepRecord(Key.of(step=step), Handle("graph", "", dict)))
     assert seen == ["a"]
     assert logged == ["a", "b"]
     (warning,) = told

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dlc.api.step_done import StepDone
 from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
+from dlc.cache import Key
+from dlc.cache.step_record import Handle, StepRecord
 from dlc.plugins.builtin import dlc_passes
 from dlc.plugins.discovery import Plugin, list_plugins, load_registry
 from dlc.plugins.registry import Kind, Registry
@@ -41,7 +42,7 @@ seen = []
 
 @hookimpl
 def dlc_step_done(event):
-    seen.append(event.step)
+    seen.append(event.spec)
 """
 
 HOOK = "from dlc import hookimpl\n@hookimpl\n"
@@ -81,7 +82,7 @@ def test_a_plugin_adds_passes_pipelines_and_observers(install: Install) -> None:
     assert registry.pipelines["good-all"].target == "good-count{start=3}"
     assert str(registry.stage(Spec.parse("good-count{start=2}"))) == "good-count{start=2}"
     told: list[Diagnostic] = []
-    registry.watcher(told.append)(StepDone("fuse", "a", "b", 1.0, False, {}))
+    registry.watcher(told.append)(StepRecord(Key.of(step="fuse"), Handle("graph", "b", dict)))
     assert not told
     assert sys.modules["dlc_test_good"].seen == ["fuse"]
 

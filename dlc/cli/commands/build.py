@@ -26,10 +26,10 @@ from dlc.cli.workspace import Workspace, configuration, opened_cache
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
     from dlc.cache import Cache
+    from dlc.cache.step_record import StepRecord
     from dlc.cli.workspace import Prepared
     from dlc.config.config import Config
     from dlc.driver.build import Build
-    from dlc.driver.session import StepResult
 
 _TOLD = "What to tell"
 
@@ -204,7 +204,7 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
     from dlc.runtime.install import install
 
     start = time.perf_counter()
-    steps: list[StepResult[Any]] = []
+    steps: list[StepRecord[Any]] = []
     dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
     explained = explanation(wishes.explain, prepared.recipe, prepared.frontend.runs)
     if wishes.stats:
@@ -212,7 +212,7 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
 
     verified: StepVerification | None = None
 
-    def on_step(step: StepResult[Any]) -> None:
+    def on_step(step: StepRecord[Any]) -> None:
         steps.append(step)
         dump.last(steps)
         if verified:

@@ -20,9 +20,10 @@ from dlc.spec import Spec
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.plan import Plan
+    from dlc.cache.step_record import Handle, StepRecord
     from dlc.config.config import Pipeline as Pipelined
     from dlc.driver.pipeline import Step
-    from dlc.driver.session import Handle, Session, StepResult
+    from dlc.driver.session import Session
     from dlc.graph.graph import Graph
 
 File = Annotated[Path, typer.Argument(metavar="FILE.dlc", help="A graph or plan in dlc's own text.")]
@@ -84,11 +85,11 @@ def _run(
     space: Workspace, file: Path, state: Graph | Plan, steps: tuple[Step, ...], last: _Last | None, print_after: str
 ) -> Outcome:
     from dlc.cache import Cache, MemoryStore
+    from dlc.cache.step_record import Handle
     from dlc.driver.build import accept, apply, emit
-    from dlc.driver.session import Handle
     from dlc.driver.state_text import print_state
 
-    done: list[StepResult[Any]] = []
+    done: list[StepRecord[Any]] = []
     shown: list[str] = []
     with space.terminal.progress() as progress:
         # Constants may be stand-ins under the digests of the real ones, so no result may be kept.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dlc.api.plan import Plan
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import StepResult
 
 _PASS = "plan-memory"
 Html = Annotated[
@@ -62,7 +62,7 @@ def plan(
     space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
     prepared = space.prepare(chosen)
     _check(prepared.recipe)
-    steps: list[StepResult[Any]] = []
+    steps: list[StepRecord[Any]] = []
     try:
         with space.cache() as opened:
             space.compile(prepared, opened, stop_after=_PASS, on_step=steps.append)

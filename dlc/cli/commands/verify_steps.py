@@ -11,8 +11,8 @@ from dlc.cli.steps import step_name
 from dlc.cli.terminal import json_number
 
 if TYPE_CHECKING:
+    from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
-    from dlc.driver.session import StepResult
     from dlc.verify.steps import Checked
 
 
@@ -27,7 +27,7 @@ class StepVerification:
         self._steps = {step.name: step for step in recipe.whole}
         self.checked: list[Checked] = []
 
-    def see(self, step: StepResult[Any]) -> None:
+    def see(self, step: StepRecord[Any]) -> None:
         """Compare what a step gave.
 
         Raises:
