@@ -13,9 +13,10 @@ from typing import Any, ClassVar, TypeVar
 from dlc.api.program import Port, Signature
 from dlc.base.types import Type
 from dlc.graph.evaluate import is_constant
-from dlc.graph.graph import Graph, toposort
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
+from dlc.graph.walk import toposort
 
 T = TypeVar("T")
 

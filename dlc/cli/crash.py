@@ -13,7 +13,7 @@ from dlc.driver.session import StepFailed
 from dlc.plugins.owner import owner_of
 
 if TYPE_CHECKING:
-    from dlc.plugins.discovery import Plugin
+    from dlc.plugins.plugin import Plugin
 
 
 def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:

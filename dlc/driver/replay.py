@@ -21,7 +21,7 @@ from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import StepRecord
 
 if TYPE_CHECKING:
-    from dlc.plugins.discovery import Plugin
+    from dlc.plugins.plugin import Plugin
 
 _FILE = "file/"
 _HEAD = "artifact"

@@ -18,7 +18,7 @@ from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.base.diagnostics import Location, error
 from dlc.base.types import Type
-from dlc.graph.cotangent import Cotangent
+from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat

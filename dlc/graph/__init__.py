@@ -1,13 +1,14 @@
 """What a model is: an immutable graph of ops, where an op instance is its own node, value and pattern."""
 
-from dlc.graph.cotangent import Cotangent
-from dlc.graph.evaluate import evaluate, evaluate_ops
-from dlc.graph.graph import Graph, make_graph, toposort
+from dlc.graph.evaluate import evaluate
+from dlc.graph.gradient import Cotangent
+from dlc.graph.graph import Graph, make_graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.graph.tensor import FileData, LazyData, MemoryData, Tensor
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
+from dlc.graph.walk import evaluate_ops, toposort
 
 __all__ = [
     "Call",

@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-import numpy as np
-
-from dlc.graph.graph import Graph, toposort
-from dlc.graph.op import Op, as_result
+from dlc.graph.graph import Graph
+from dlc.graph.op import Op
 from dlc.graph.structure import Input
 from dlc.graph.tensor import Array
-
-
-def _value(op: Op, args: Sequence[Any]) -> Any:
-    return op.evaluate(*args)
-
-
-def evaluate_ops(
-    outputs: Sequence[Op], known: Mapping[Op, Array], value: Callable[[Op, Sequence[Any]], Any] = _value
-) -> list[Any]:
-    """The values of ops, given the values of others. Intermediate arrays are dropped after their last use.
-
-    `value` computes one op, for those who want it computed otherwise: with perturbed operands, say.
-    """
-    order = toposort(outputs, known)
-    last = {x.digest: k for k, op in enumerate(order) for x in op.operands}
-    keep = {o.digest for o in outputs}
-    values: dict[str, Any] = {op.digest: v for op, v in known.items()}
-    for k, op in enumerate(order):
-        with np.errstate(all="ignore"):
-            got = value(op, [values[x.digest] for x in op.operands])
-        several = len(op.types) > 1
-        values[op.digest] = tuple(map(as_result, got, op.types)) if several else as_result(got, op.type)
-        for x in op.operands:
-            if last[x.digest] == k and x.digest not in keep:
-                values.pop(x.digest, None)
-    return [values[o.digest] for o in outputs]
+from dlc.graph.walk import as_result, evaluate_ops
 
 
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

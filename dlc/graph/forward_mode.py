@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from dlc.graph.gradient import Names, Sweep, sweep
-from dlc.graph.graph import toposort
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
+from dlc.graph.walk import toposort
 
 
 def jvp(outputs: Sequence[Op], tangents: Sequence[Op], wrt: Sequence[Op]) -> tuple[Op, ...]:

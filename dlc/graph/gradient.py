@@ -11,30 +11,25 @@ takes calls. See Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from dlc.base.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.diagnostics import Diagnostic, DlcError, Location, error
 from dlc.base.types import Type
-from dlc.graph.cotangent import Cotangent
 from dlc.graph.derivative import Derivatives, Refused
-from dlc.graph.graph import Graph, toposort
 from dlc.graph.op import Op
+from dlc.graph.opened import Names, opened, path_of
 from dlc.graph.structure import Call, Input, Item, Splat
+from dlc.graph.walk import toposort
 from dlc.kernel.define import comp, grid, kernel_of
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
 
-_DEEPEST: Final = 64
-"""Composites of composites: far more than any library nests, yet an end for an op that expands to itself."""
 _SHOWN: Final = 5
 """Nodes that one message names."""
-
-Names = Mapping[str, tuple[str, ...]]
-"""Digest of an op → the source model's nodes it comes from."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +75,14 @@ def sweep(
     `named`, which stay whole, are left as `Cotangent`.
     """
     _check(outputs, seeds, wrt)
-    whole, targets, known = _opened((*outputs, *also), wrt, origins, named)
-    opened = whole[: len(outputs)]
+    whole, targets, known = opened((*outputs, *also), wrt, origins, named)
+    roots = whole[: len(outputs)]
     work = _Work(known, named)
-    for op, seed in zip(opened, seeds, strict=True):
+    for op, seed in zip(roots, seeds, strict=True):
         work.add(op, seed)
-    order = toposort(opened)
-    path = _path(order, targets)
-    work.settled = {op.digest for op in toposort((*opened, *seeds))}
+    order = toposort(roots)
+    path = path_of(order, targets)
+    work.settled = {op.digest for op in toposort((*roots, *seeds))}
     for op in reversed(order):
         if op.digest in path and not isinstance(op, Input | Item):
             work.step(op, path)
@@ -106,49 +101,6 @@ def _check(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> Non
     for k, op in enumerate(wrt):
         if not op.dtype.is_float:
             raise ValueError(f"operand {k} to differentiate by is {op.type}: only floats have gradients")
-
-
-def _opened(
-    outputs: Sequence[Op], wrt: Sequence[Op], origins: Names, named: frozenset[str] = frozenset()
-) -> tuple[tuple[Op, ...], tuple[Op, ...], dict[str, tuple[str, ...]]]:
-    """Outputs and `wrt` with the composites between them opened, so that forward and backward share their parts.
-
-    An op with a `vjp` of its own stays whole, and so does what depends on nothing of `wrt`.
-    """
-    graph = Graph((), (*outputs, *wrt), (), origins=origins)
-    for _ in range(_DEEPEST):
-        path = {w.digest for w in graph.outputs[len(outputs) :]}
-
-        def rule(op: Op, path: set[str] = path) -> Op | None:
-            _extend(path, op)
-            if op.digest not in path or op.text_name in named or type(op).vjp is not Op.vjp:
-                return None
-            if (whole := op.expansion) is None:
-                return None
-            for part in toposort((whole,), op.operands):
-                _extend(path, part)
-            return whole
-
-        opened = graph.rewrite(rule)
-        if opened.digest == graph.digest:
-            count = len(outputs)
-            return opened.outputs[:count], opened.outputs[count:], dict(opened.origins)
-        graph = opened
-    raise AssertionError(f"an op expands into itself after {_DEEPEST} steps")
-
-
-def _extend(path: set[str], op: Op) -> None:
-    """Add an op to the path if a float leads from the path into it, and a float out of it."""
-    if any(t.dtype.is_float for t in op.types) and any(x.digest in path for x in op.operands):
-        path.add(op.digest)
-
-
-def _path(order: Sequence[Op], wrt: Sequence[Op]) -> frozenset[str]:
-    """Digests of the ops that depend on `wrt` through floats, those of `wrt` among them."""
-    path = {w.digest for w in wrt}
-    for op in order:
-        _extend(path, op)
-    return frozenset(path)
 
 
 Key = tuple[str, int]
@@ -237,6 +189,41 @@ class _Work:
             if names:
                 self.origins.setdefault(op.digest, names)
             stack += op.operands
+
+
+class Cotangent(Op):
+    """A gradient that stays named, for targets that have an instruction for it.
+
+        y = f(x, w), dy   →   dx = cotangent(y, dy, x, w) operand=0
+
+    It computes nothing of its own: its expansion is what `vjp` of the op, or the derivative of its kernel, gives.
+
+    `of` is there for what it is, more than for its value; `xs` are its operands, because a derivative may read them.
+    `name` is the name of that op: when a pass has rewritten that op, the expansion is refused.
+    """
+
+    of: Op
+    seed: Op
+    xs: tuple[Op, ...] = ()
+    operand: int = 0
+    name: str = ""
+
+    @classmethod
+    def make(cls, of: Op, seed: Op, operand: int) -> Cotangent:
+        """The cotangent of operand number `operand` of an op with a single result."""
+        return cls(of, seed, of.operands, operand, of.text_name)
+
+    def derive_types(self) -> tuple[Type, ...]:
+        return self.xs[self.operand].types
+
+    def expand(self) -> Op | None:
+        if self.of.text_name != self.name or self.of.operands != self.xs:
+            raise error(
+                "lost-op",
+                f"a gradient of {self.name} is left, but the op itself has become {self.of.text_name}",
+                help="run passes that rewrite ops before autodiff, or leave `named` out",
+            )
+        return cotangent_of(self.of, self.seed, self.operand)
 
 
 def cotangent_of(op: Op, seed: Op, operand: int) -> Op:

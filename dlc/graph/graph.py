@@ -5,7 +5,7 @@ Equal ops are one node, so common subexpressions and dead code need no pass: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -15,6 +15,7 @@ from typing import ClassVar
 from dlc.graph.op import Op, quote
 from dlc.graph.structure import Call, Constant, Input
 from dlc.graph.tensor import Tensor
+from dlc.graph.walk import toposort
 
 Rule = Callable[[Op], Op | None]
 _EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -113,22 +114,6 @@ class Graph:
     def substitute(self, mapping: Mapping[Op, Op]) -> Graph:
         """Replace ops by others of the same type."""
         return _rewrite_once(self, _unchanged, mapping)
-
-
-def toposort(outputs: Iterable[Op], stop: Iterable[Op] = ()) -> tuple[Op, ...]:
-    """Ops that the outputs need, operands before users; `stop` and what is only behind it left out. Never recurses."""
-    order: list[Op] = []
-    seen = {op.digest for op in stop}
-    stack: list[tuple[Op, bool]] = [(o, False) for o in reversed(tuple(outputs))]
-    while stack:
-        op, done = stack.pop()
-        if done:
-            order.append(op)
-        elif op.digest not in seen:
-            seen.add(op.digest)
-            stack.append((op, True))
-            stack.extend((x, False) for x in reversed(op.operands) if x.digest not in seen)
-    return tuple(order)
 
 
 def _unchanged(op: Op) -> Op | None:

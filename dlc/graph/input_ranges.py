@@ -17,11 +17,12 @@ import numpy as np
 
 from dlc.base.allowed import Allowed, Demand, Interval, Intervals, Part, common, joined, union
 from dlc.base.types import Array, DType
-from dlc.graph.graph import Graph, toposort
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.pieces import HIGH, LOW, Traced
 from dlc.graph.structure import Input
 from dlc.graph.trace import MOST_ELEMENTS, Tracer
+from dlc.graph.walk import toposort
 
 _ANYTHING: Intervals = ((LOW, HIGH),)
 _MOST_PARTS = 64

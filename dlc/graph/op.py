@@ -15,11 +15,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
-import numpy as np
-
 from dlc.base.allowed import Demand
 from dlc.base.types import DType, Type
 from dlc.graph.tensor import Array, Tensor
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import Comp, element_type, kernel_of
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
@@ -207,7 +206,6 @@ class Op:
 
     def evaluate(self, *args: Array) -> Any:
         """The result on arrays of the operands (the reference semantics). One array per result."""
-        from dlc.graph.evaluate import evaluate_ops
         from dlc.kernel.evaluate import run_kernel
 
         if (whole := self.expansion) is not None:
@@ -245,8 +243,3 @@ def _digest_text(value: Any) -> str:
             return "|".join(o.digest for o in cast("tuple[Op, ...]", value))
         case _:
             return attr_text(value)
-
-
-def as_result(value: Any, type: Type) -> Array:
-    """An evaluation's outcome as an array of exactly the declared type."""
-    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from dlc.base.types import Array, DType
-from dlc.graph.evaluate import evaluate_ops, is_constant
+from dlc.graph.evaluate import is_constant
 from dlc.graph.op import Op
 from dlc.graph.pieces import UNKNOWN, Traced, Value, apply_traced, traced
 from dlc.graph.structure import Input, Item
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.evaluate import Points
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel

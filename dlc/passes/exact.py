@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dlc.base.types import DType
-from dlc.graph.graph import toposort
-from dlc.graph.op import Op, as_result
+from dlc.graph.op import Op
 from dlc.graph.tensor import Array
+from dlc.graph.walk import as_result, toposort
 from dlc.kernel.expr import Apply, Expr
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Mod, Mul, Neg, Pow, Sub
 from dlc.ops.linear import Gemm, MatMul

@@ -24,10 +24,11 @@ import numpy as np
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.graph.constants import without_names
-from dlc.graph.graph import Graph, toposort
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Splat
 from dlc.graph.tensor import Array, Tensor
+from dlc.graph.walk import toposort
 from dlc.passes.exact import evaluate_exactly
 from dlc.passes.splats import fold_splats
 from dlc.spec import Bytes, option

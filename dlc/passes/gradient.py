@@ -20,9 +20,10 @@ from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.base.report import Report
 from dlc.graph.gradient import Sweep, sweep
-from dlc.graph.graph import Graph, toposort, with_live_origins
+from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Splat
+from dlc.graph.walk import toposort
 from dlc.spec import option
 
 T = TypeVar("T", bound=Op)

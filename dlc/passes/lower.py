@@ -18,9 +18,10 @@ from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.report import Report
 from dlc.graph.constants import without_names
 from dlc.graph.evaluate import is_constant
-from dlc.graph.graph import Graph, toposort
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
+from dlc.graph.walk import toposort
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Const, Expr, Load
 from dlc.kernel.fusion.merge import compose

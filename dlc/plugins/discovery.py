@@ -8,74 +8,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
+from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.lazy import Lazy
 from dlc.plugins import hookspecs
 from dlc.plugins.entry_points import EntryPoint, entry_points
 from dlc.plugins.guard import attempt
-from dlc.plugins.owner import RELEASED_WITH_CORE
+from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
 
 if TYPE_CHECKING:
     from pluggy import HookImpl, PluginManager
 
 GROUP = "dlc"
-State = Literal["ok", "broken", "incompatible", "blocked"]
 
 KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
 _STRUCTURE = frozenset({"input", "constant", "splat", "call", "item"})
 """Text names of the ops in `dlc.graph.structure`, which no plugin offers."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """One entry point of the group "dlc", and what became of it."""
-
-    name: str
-    """Name of the entry point; unique."""
-    module: str
-    """Module that holds the hooks."""
-    distribution: str
-    """What pip calls it."""
-    version: str
-    state: State = "ok"
-    reason: str = ""
-    """Why it is not ok."""
-    changes: tuple[str, ...] = ()
-    """What it changed of the interpreter when it was imported; it was set back."""
-
-    @property
-    def title(self) -> str:
-        """How messages call it: "timer (dlc-timer 1.2)"."""
-        return f"{self.name} ({self.distribution} {self.version})"
-
-    @property
-    def package(self) -> str:
-        """Top-level package of its code."""
-        return self.module.partition(".")[0]
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is released together with dlc."""
-        return self.distribution in RELEASED_WITH_CORE
-
-    def problem(self) -> Diagnostic | None:
-        """The warning for a plugin that does not work, or does what it should not."""
-        if self.state == "ok" and self.changes:
-            message = f"plugin {self.title} changes {' and '.join(self.changes)} when it is imported; that was set back"
-            help = "tell its authors: a plugin changes nothing that others use"
-            return Diagnostic("plugin-side-effect", message, severity="warning", help=help)
-        if self.state not in ("broken", "incompatible"):
-            return None
-        return Diagnostic(
-            "broken-plugin" if self.state == "broken" else "incompatible-plugin",
-            f"plugin {self.title} is skipped: {self.reason}",
-            severity="warning",
-            help=f"update it, or remove it with: pip uninstall {self.distribution}",
-        )
 
 
 @dataclass(frozen=True)

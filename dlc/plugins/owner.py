@@ -11,17 +11,12 @@ The traceback tells more than wrappers around every call into a plugin could: it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from dlc.plugins.discovery import Plugin
-
-RELEASED_WITH_CORE: Final = frozenset(
-    {"dlc", "dlc-backend-c", "dlc-backend-s2train", "dlc-frontend-kernel", "dlc-frontend-onnx"}
-)
-"""Distributions of this project, released together: what goes wrong in them is reported to it."""
+    from dlc.plugins.plugin import Plugin
 
 
 def owner_of(problem: BaseException, package: str = "") -> Plugin | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
     from dlc.plugins.declared import Declaration
-    from dlc.plugins.discovery import Plugin
+    from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
 Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules"]

@@ -5,13 +5,10 @@ import re
 import types
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, Self, TypeAlias, Union, cast, get_args, get_origin
 
 from dlc.base.diagnostics import did_you_mean, quote
 from dlc.spec.text import Spec, Value
-
-if TYPE_CHECKING:
-    from dlc.spec.configurable import Configurable
 
 _YES_NO = {"yes": True, "true": True, "no": False, "false": False}
 _INTEGER = re.compile(r"[+-]?(?:0x[0-9a-fA-F]+|[0-9]+(?:_[0-9]+)*)")
@@ -26,6 +23,14 @@ class ByteUnits:
 
 Bytes: TypeAlias = Annotated[int, ByteUnits()]
 """An int written with units: 64, 512KiB, 4GiB."""
+
+
+class Nested(Protocol):
+    """A value with options of its own: a `Configurable`, which is declared above this module."""
+
+    @classmethod
+    def from_spec(cls, spec: Spec) -> Self: ...
+    def to_spec(self) -> Spec: ...
 
 
 class Problem(ValueError):
@@ -96,7 +101,7 @@ def write(annotation: object, value: Any) -> Value:
         case str() | int():
             return str(value)
         case _:
-            return cast("Configurable", value).to_spec()
+            return cast("Nested", value).to_spec()
 
 
 def format_option(annotation: object, value: object) -> str:
@@ -152,7 +157,7 @@ def _read_class(kind: type[object], value: Value) -> object:
     spec = value if isinstance(value, Spec) else Spec(_word(value, f"{name}{{…}}"))
     if spec.name != name:
         raise Problem(f"{quote(spec.name)} is not {name}", did_you_mean(spec.name, [name], "known"))
-    return cast("type[Configurable]", kind).from_spec(spec)
+    return cast("type[Nested]", kind).from_spec(spec)
 
 
 def _read_float(word: str) -> float:

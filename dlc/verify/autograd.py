@@ -14,9 +14,10 @@ import torch
 
 from dlc.base.diagnostics import error
 from dlc.base.types import Array, DType, bool_, f64, i64
-from dlc.graph.graph import Graph, toposort
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Item
+from dlc.graph.walk import toposort
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest

@@ -16,9 +16,8 @@ from typing import Final
 import numpy as np
 
 from dlc.base.types import Array
-from dlc.graph.evaluate import evaluate_ops
-from dlc.graph.graph import toposort
 from dlc.graph.op import Op
+from dlc.graph.walk import evaluate_ops, toposort
 
 RELATIVE: Final = 1e-6
 """How far a derivative and a difference may be apart, relative to the larger."""

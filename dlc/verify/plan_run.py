@@ -8,8 +8,8 @@ import numpy as np
 
 from dlc.api.plan import Plan, results_of
 from dlc.base.types import Array
-from dlc.graph.evaluate import evaluate_ops
-from dlc.graph.op import Op, as_result
+from dlc.graph.op import Op
+from dlc.graph.walk import as_result, evaluate_ops
 
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:

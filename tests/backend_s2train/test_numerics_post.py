@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlc.graph import Constant, Tensor
-from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.walk import evaluate_ops
 from dlc.ops.random import DropoutMask
 from tests.backend_s2train.numerics_cases import WHOLE, convolution, do, halves, norm_of, same_bits
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlc.base.diagnostics import ExitCode
-from dlc.plugins.owner import RELEASED_WITH_CORE
+from dlc.plugins.plugin import RELEASED_WITH_CORE
 from tests.cli.conftest import Dlc, Install
 from tests.conftest import Golden
 

@@ -21,9 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from dlc.graph import Call, Graph, Input, Item, Op
-from dlc.graph.evaluate import evaluate_ops
-from dlc.graph.graph import toposort
-from dlc.graph.op import as_result
+from dlc.graph.walk import as_result, evaluate_ops, toposort
 from dlc.kernel.evaluate import Functions, run_kernel
 from dlc.kernel.expr import Apply, Expr, walk
 from dlc.kernel.kernel import Kernel

@@ -11,9 +11,9 @@ import pytest
 from dlc.base.diagnostics import DlcError
 from dlc.base.types import Type, f64, i64
 from dlc.graph import Constant, Input, Op, Splat, Tensor, toposort
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.forward_mode import jvp
 from dlc.graph.gradient import gradients
+from dlc.graph.walk import evaluate_ops
 from dlc.ops.elementwise import Add, Cast, Exp, Floor, Mul, Relu, Sigmoid, Tanh
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.normalize import LayerNorm, Softmax

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dlc.base.allowed import Allowed, common, joined, union
 from dlc.base.types import Array, DType, Type, f32, i32, i64, u8
 from dlc.graph import Constant, Graph, Input, Op, Tensor, make_graph
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.input_ranges import input_ranges, with_ranges
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import Load, loads
 from dlc.ops import index as ix

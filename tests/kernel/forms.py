@@ -15,8 +15,8 @@ import numpy as np
 from dlc.base.report import Report
 from dlc.base.types import DType, Type, f32, f64, i32, i64
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor
-from dlc.graph.graph import toposort
 from dlc.graph.structure import Call
+from dlc.graph.walk import toposort
 from dlc.kernel.kernel import Kernel
 from dlc.ops.elementwise import Add, Clip, Exp, Gelu, Maximum, Mul, Neg, Relu, Sigmoid, Sub, Tanh, Where
 from dlc.ops.index import Gather, GatherElements, OneHot, ScatterElements, ScatterNd, Trilu

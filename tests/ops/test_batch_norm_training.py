@@ -10,8 +10,8 @@ import torch
 
 from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate, parse_graph, print_graph, verify
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Relu
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, batch_mean, batch_variance, running_statistic

@@ -13,7 +13,7 @@ import pytest
 
 from dlc.base.types import Type, f32, i64
 from dlc.graph import Graph, Input, Op, evaluate, parse_graph, print_graph, toposort, verify
-from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise, index, linear, pool, reduce, shape

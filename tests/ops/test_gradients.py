@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dlc.graph import Input, Op, toposort
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, walk
 from dlc.kernel.gradient import adjoint as module

@@ -12,8 +12,8 @@ from dlc_backend_c.target import GENERIC, target_for
 from dlc.base.report import Report
 from dlc.base.types import DType, Type, f16, f32, f64, i64, u32
 from dlc.graph import Graph, Input, Op, evaluate, toposort
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Expr

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dlc.graph import Input, Op
-from dlc.graph.evaluate import evaluate_ops
 from dlc.graph.gradient import gradients
+from dlc.graph.walk import evaluate_ops
 from tests.ops.gradient_checks import IDS, SAMPLES, arguments, close, differences, floats, seed_of
 
 Array = Any

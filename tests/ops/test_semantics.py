@@ -11,7 +11,7 @@ import pytest
 
 from dlc.base.types import DType, Type, bool_, f16, f32, f64, i8, i32, i64, u8, u16
 from dlc.graph import Graph, Input, Op, Splat, evaluate, toposort
-from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise as e

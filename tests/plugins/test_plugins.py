@@ -11,7 +11,8 @@ from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
 from dlc.cache import Key
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.plugins.builtin import dlc_passes
-from dlc.plugins.discovery import Plugin, list_plugins, load_registry
+from dlc.plugins.discovery import list_plugins, load_registry
+from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Kind, Registry
 from dlc.spec import Spec
 

@@ -12,7 +12,7 @@ from dlc import Report
 from dlc.api.passes import run_passes
 from dlc.base.types import Array, Type, f32, i64
 from dlc.graph import Call, Graph, Input, Op, evaluate, make_graph
-from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.walk import evaluate_ops
 from dlc.passes.expand import Expand
 from dlc.passes.fold_constants import FoldConstants
 from dlc.passes.fuse import Fuse

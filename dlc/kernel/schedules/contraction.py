@@ -26,7 +26,8 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.tiles import Parts, Spot, tile
+from dlc.kernel.schedules.tile import Parts, Spot
+from dlc.kernel.schedules.tiles import tile
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlc.kernel.schedules.heights import cycles, row_limit, split_rows
 from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
-from dlc.kernel.schedules.tiles import Tile
+from dlc.kernel.schedules.tile import Tile
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from dlc.kernel.expr import Axis, Expr, Load, walk
 from dlc.kernel.loops.program import Lanes, Prefetch
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.lanes import vectorise
-
-if TYPE_CHECKING:
-    from dlc.kernel.schedules.tiles import Spot, Tile
+from dlc.kernel.schedules.tile import Spot, Tile
 
 LINE = 64
 # Shorter reductions end before the lines arrive; hints would only take time.

@@ -8,83 +8,18 @@ c00 = … = 0;  for k: b0, b1 = Lanes(b);  a = a[r,k];  c_r0 += a·b0; …;  out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from dlc.base.types import DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
+from dlc.kernel.schedules.tile import Parts, Spot, Tile
 
 UNROLL = 4
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Sums that wait in memory between parts of the reduction.
-
-    Attributes:
-        buffer: Where they lie, one tile row after another.
-        place: Position of a tile row, in terms of the axes around tiles and of the tile's own row axis.
-        finish: Nothing is left to add: followers take over.
-        result: They lie in the result itself, where no element exists behind the last column.
-    """
-
-    buffer: str
-    place: Expr
-    finish: bool
-    result: bool = False
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What every tile of a contraction has in common.
-
-    Attributes:
-        product: The flat nest of the reduction.
-        followers: Flat element-wise nests on its result, in order.
-        total: The variable that followers read the result from; None: the product's own output is stored.
-        scalars: Locals that live only between followers.
-        row: Axis that the tile's rows walk, or None for a single row.
-        column: Axis that the vectors walk.
-        reduced: Reduction axes, outermost first.
-        lanes: Elements per vector.
-        start: What sums start from.
-        dtypes: Element types of all tensors.
-        parts: Where sums wait when the reduction is cut into parts; None: it runs through.
-    """
-
-    product: Nest
-    followers: tuple[Nest, ...]
-    total: Local | None
-    scalars: Mapping[str, Local]
-    row: Axis | None
-    column: Axis
-    reduced: tuple[Axis, ...]
-    lanes: int
-    start: bool | int | float
-    dtypes: Mapping[str, DType]
-    parts: Parts | None = None
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the sums."""
-        return self.dtypes[self.product.out]
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Where a tile lies: first row, first column, its size, and how many of its columns exist."""
-
-    row: Expr
-    column: Expr
-    rows: int
-    vectors: int
-    columns: int
 
 
 def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:

@@ -22,7 +22,7 @@ import numpy as np
 from dlc.base.diagnostics import ExitCode, error
 from dlc.base.types import Array, Type, f64, i64
 from dlc.graph import Constant, Tensor
-from dlc.graph.evaluate import evaluate_ops
+from dlc.graph.walk import evaluate_ops
 from dlc.ops.random import RandomNormal, RandomUniform
 from dlc.spec import Configurable, Spec, option
 from dlc.training.step.fans import Fans

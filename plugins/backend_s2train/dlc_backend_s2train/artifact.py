@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import dlc
 import dlc_backend_s2train
@@ -30,10 +30,20 @@ from dlc_backend_s2train.legacy.plan import published_facts
 from dlc_backend_s2train.legacy.words import with_words, word_facts
 from dlc_backend_s2train.program import Entry, Program
 
-if TYPE_CHECKING:
-    from dlc_backend_s2train.backend import S2Train
-
 _LONGEST = 64
+
+
+class Options(Protocol):
+    """What a target's options say of the file; its `str` is the target as it is written in the file."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def emit_(self) -> str: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def lifetimes(self) -> str: ...
 
 
 def file_title(title: str) -> str:
@@ -41,7 +51,7 @@ def file_title(title: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", title).strip("_")[:_LONGEST] or "model"
 
 
-def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
+def artifact_of(plan: Plan, options: Options, report: Report) -> Artifact:
     """The file of a plan, with the entry `step` if it takes labels, else `predict`.
 
     Raises:
@@ -56,7 +66,7 @@ def artifact_of(plan: Plan, options: S2Train, report: Report) -> Artifact:
     return Artifact(str(options), {name: write(program)}, name, signature, facts)
 
 
-def training_artifact(bundle: Bundle, options: S2Train, report: Report) -> Artifact:
+def training_artifact(bundle: Bundle, options: Options, report: Report) -> Artifact:
     """The file of a training program: entries `predict`, `evaluate` and `step`, and the model's template beside it.
 
     Raises:
@@ -95,7 +105,7 @@ def published_of(plans: Mapping[str, Plan]) -> dict[str, int | str]:
 
 def _program(
     plans: Mapping[str, Plan],
-    options: S2Train,
+    options: Options,
     report: Report,
     facts: Mapping[str, int | str],
     told: Mapping[str, str] | None = None,
@@ -134,7 +144,7 @@ def _coverage(plan: Plan) -> dict[str, int | str]:
     return coverage_facts(plan.graph, plan.steps)
 
 
-def _costs(program: Program, entry: Entry, options: S2Train, report: Report) -> dict[str, int | str]:
+def _costs(program: Program, entry: Entry, options: Options, report: Report) -> dict[str, int | str]:
     """Words of version 1, memory in the published count if that is asked for, and the cost of an entry as far as it can
     be told: the program does not depend on it."""
     told = {**word_facts(program), **(published_facts(program) if options.lifetimes == "published" else {})}

@@ -1,0 +1,74 @@
+"""Ops in the order of their evaluation, and their values: what `Op` itself needs of its expansion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from dlc.base.types import Array, Type
+
+
+class Node(Protocol):
+    """What is walked: an `Op`, which is declared above this module."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def operands(self) -> Any: ...
+    @property
+    def types(self) -> tuple[Type, ...]: ...
+    def evaluate(self, *args: Array) -> Any:
+        """The result on arrays of the operands."""
+        ...
+
+
+N = TypeVar("N", bound=Node)
+
+
+def toposort(outputs: Iterable[N], stop: Iterable[Node] = ()) -> tuple[N, ...]:
+    """Ops that the outputs need, operands before users; `stop` and what is only behind it left out. Never recurses."""
+    order: list[N] = []
+    seen = {op.digest for op in stop}
+    stack: list[tuple[N, bool]] = [(o, False) for o in reversed(tuple(outputs))]
+    while stack:
+        op, done = stack.pop()
+        if done:
+            order.append(op)
+        elif op.digest not in seen:
+            seen.add(op.digest)
+            stack.append((op, True))
+            stack.extend((x, False) for x in reversed(op.operands) if x.digest not in seen)
+    return tuple(order)
+
+
+def _value(op: Node, args: Sequence[Any]) -> Any:
+    return op.evaluate(*args)
+
+
+def evaluate_ops(
+    outputs: Sequence[Node], known: Mapping[Any, Array], value: Callable[[Any, Sequence[Any]], Any] = _value
+) -> list[Any]:
+    """The values of ops, given the values of others. Intermediate arrays are dropped after their last use.
+
+    `value` computes one op, for those who want it computed otherwise: with perturbed operands, say.
+    """
+    order = toposort(outputs, known)
+    last = {x.digest: k for k, op in enumerate(order) for x in op.operands}
+    keep = {o.digest for o in outputs}
+    values: dict[str, Any] = {op.digest: v for op, v in known.items()}
+    for k, op in enumerate(order):
+        with np.errstate(all="ignore"):
+            got = value(op, [values[x.digest] for x in op.operands])
+        several = len(op.types) > 1
+        values[op.digest] = tuple(map(as_result, got, op.types)) if several else as_result(got, op.types[0])
+        for x in op.operands:
+            if last[x.digest] == k and x.digest not in keep:
+                values.pop(x.digest, None)
+    return [values[o.digest] for o in outputs]
+
+
+def as_result(value: Any, type: Type) -> Array:
+    """An evaluation's outcome as an array of exactly the declared type."""
+    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)

@@ -1,0 +1,75 @@
+"""What a register tile consists of: `dlc.kernel.schedules.tiles` writes its statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dlc.base.types import DType
+from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.loops.program import Local
+from dlc.kernel.nest import Nest
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Sums that wait in memory between parts of the reduction.
+
+    Attributes:
+        buffer: Where they lie, one tile row after another.
+        place: Position of a tile row, in terms of the axes around tiles and of the tile's own row axis.
+        finish: Nothing is left to add: followers take over.
+        result: They lie in the result itself, where no element exists behind the last column.
+    """
+
+    buffer: str
+    place: Expr
+    finish: bool
+    result: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What every tile of a contraction has in common.
+
+    Attributes:
+        product: The flat nest of the reduction.
+        followers: Flat element-wise nests on its result, in order.
+        total: The variable that followers read the result from; None: the product's own output is stored.
+        scalars: Locals that live only between followers.
+        row: Axis that the tile's rows walk, or None for a single row.
+        column: Axis that the vectors walk.
+        reduced: Reduction axes, outermost first.
+        lanes: Elements per vector.
+        start: What sums start from.
+        dtypes: Element types of all tensors.
+        parts: Where sums wait when the reduction is cut into parts; None: it runs through.
+    """
+
+    product: Nest
+    followers: tuple[Nest, ...]
+    total: Local | None
+    scalars: Mapping[str, Local]
+    row: Axis | None
+    column: Axis
+    reduced: tuple[Axis, ...]
+    lanes: int
+    start: bool | int | float
+    dtypes: Mapping[str, DType]
+    parts: Parts | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the sums."""
+        return self.dtypes[self.product.out]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a tile lies: first row, first column, its size, and how many of its columns exist."""
+
+    row: Expr
+    column: Expr
+    rows: int
+    vectors: int
+    columns: int
