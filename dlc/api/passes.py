@@ -16,14 +16,17 @@ it performs, and `run` depends on nothing but the fields and the state:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dlc.base.level import Level
 from dlc.spec import Configurable, Spec, fault
 
 if TYPE_CHECKING:
+    from dlc.api.plan import Plan
+    from dlc.api.training import Bundle
     from dlc.base.report import Report
+    from dlc.graph.graph import Graph
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -53,6 +56,36 @@ class Pass(Configurable, ABC, Generic[S, T]):
 
 
 AnyPass = Pass[Any, Any]
+
+
+class ProgramPass(Pass["Graph", "Graph"]):
+    """A pass that makes a program of several functions: each from the model, by the pipeline behind it, then joined.
+
+    In a pipeline it makes one of them, as its options say; a build that is to make all asks for `functions`.
+    """
+
+    @abstractmethod
+    def functions(self) -> Mapping[str, AnyPass]:
+        """Name of each function → the pass that makes it from the model, in the order in which they are compiled.
+
+        Raises:
+            DlcError: (USAGE) an option says which function to make, or has no effect on a program.
+        """
+
+    @abstractmethod
+    def joined(
+        self,
+        plans: Mapping[str, Plan],
+        made: Callable[[str], Graph],
+        template: Callable[[Iterable[str]], tuple[str, bytes]],
+    ) -> Bundle:
+        """The program of these functions: it depends on the options, the arguments and the model only.
+
+        Args:
+            plans: What the pipeline made of each function.
+            made: A function by name as it was before the pipeline, which may store its inputs in another way.
+            template: (file suffix, content) of the model without the values of these parameters, see `Bundle.template`.
+        """
 
 
 def check_chain(

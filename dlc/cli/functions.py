@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from dlc.api.function_names import IGNORED, LEARNING, FunctionName
+from dlc.api.function_names import LEARNING
 from dlc.base.diagnostics import escape
 from dlc.cli.terminal import size
 
@@ -26,17 +26,6 @@ def by_function(steps: Steps) -> Mapping[str, Steps]:
     first = [step for step in steps if not step.function]
     names = dict.fromkeys(step.function for step in steps if step.function)
     return {n: [*first[:1], *(s for s in steps if s.function == n)] for n in names} or {"": steps}
-
-
-def spec_of(step: StepRecord[Any]) -> str:
-    """The spec of a step; of the one that makes a function without the options that this function ignores."""
-    if not step.function or not step.spec.startswith("autodiff{"):
-        return step.spec
-    from dlc.spec import Spec
-
-    spec = Spec.parse(step.spec)
-    left_out = {key.replace("_", "-") for key in IGNORED[cast("FunctionName", step.function)]}
-    return str(Spec(spec.name, tuple((key, value) for key, value in spec.options if key not in left_out)))
 
 
 def headed(texts: Mapping[str, str], mark: str = "") -> str:
@@ -66,7 +55,7 @@ def training_lines(memory: Mapping[str, int | str], steps: Steps) -> list[str]:
 
 def _learned(steps: Steps) -> list[str]:
     """Which weights move, and what is to be said of batch normalisations."""
-    step = next((s for s in steps if s.function in LEARNING and s.spec.startswith("autodiff")), None)
+    step = next((s for s in steps if s.function in LEARNING and "trained tensors" in s.counts), None)
     if step is None:
         return []
     tensors, elements, frozen = (step.counts.get(f"{k}", 0) for k in ("trained tensors", "trained elements", "frozen"))

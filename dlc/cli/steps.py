@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
-from dlc.cli.functions import spec_of
 from dlc.cli.terminal import columns, terminal_width
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Call
         recipe: The pipeline.
         inside: Passes that reading the model may run: they are told as what reading it did.
     """
-    known = _known(recipe)
+    known = recipe.step_names
     if name in inside and name not in known:
         name = "parse"
     if name and name not in known:
@@ -84,7 +83,7 @@ def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Call
         for step in steps:
             if not name or _title(step, steps) != name:
                 continue
-            text = escape(spec_of(step))
+            text = escape(step.spec)
             lines.append(f"{step.function}: {text}" if step.function else text)
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
             lines += [f"  {escape(note)}" for note in step.report.notes]
@@ -106,7 +105,7 @@ class Dump:
     @classmethod
     def of(cls, wanted: str, directory: Path, recipe: Recipe) -> Dump:
         """Raises DlcError (USAGE) if the pipeline has no such step."""
-        known = _known(recipe)
+        known = recipe.step_names
         if wanted not in ("", "all", "changed", *known):
             raise no_step("--dump-ir", wanted, ["all", "changed", *known])
         return cls(wanted, directory)
@@ -143,10 +142,6 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
 def _title(step: StepRecord[Any], steps: Steps) -> str:
     """The first step is named parse, whatever the frontend is."""
     return "parse" if step is steps[0] else step_name(step)
-
-
-def _known(recipe: Recipe) -> list[str]:
-    return ["parse", *(step.name for step in recipe.whole), "emit", "build"]
 
 
 def _short(spec: str) -> str:

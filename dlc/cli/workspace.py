@@ -199,10 +199,7 @@ class Workspace:
         progress: Progress | None = None,
     ) -> Build:
         """Run a build with progress on the terminal, on a line of its own or that which the caller has."""
-        if prepared.recipe.training:
-            from dlc.driver.build_training import compile_training as compile_any
-        else:
-            from dlc.driver.build import compile_source as compile_any
+        from dlc.driver.build import compile_source
 
         assert prepared.source.path is not None
         with nullcontext(progress) if progress else self.terminal.progress() as line:
@@ -213,7 +210,7 @@ class Workspace:
                 on_step(step)
 
             session = self.session(cache, prepared.source.path.parent, jobs, shown.at)
-            return compile_any(
+            return compile_source(
                 prepared.source,
                 prepared.frontend,
                 prepared.package,

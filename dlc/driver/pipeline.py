@@ -5,16 +5,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import cast
 
 from dlc.api.backend import Backend
-from dlc.api.function_names import FUNCTIONS, LEARNING, FunctionName
-from dlc.api.passes import AnyPass, check_chain
+from dlc.api.passes import AnyPass, ProgramPass, check_chain
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.config.config import Config, Pipeline
 from dlc.driver.offload import FLAG as MIN_OFFLOAD
 from dlc.driver.offload import offload_options
 from dlc.plugins.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
+
+PARSE, EMIT, BUILD = "parse", "emit", "build"
+"""Steps around those of the pipeline."""
+GRADIENT, TRAINING = "gradient", "autodiff"
+"""Passes that --grad and --train put in front: the only ones that are known by name."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,18 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Function:
+    """One function of the program that a build makes."""
+
+    name: str
+    """"" of the only one."""
+    steps: tuple[Step, ...]
+    """What leads from the model to what the backend consumes."""
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """A target and the steps that lead to it."""
+    """A target and the functions that lead to it, each a list of steps."""
 
     backend: Backend
     backend_package: str
@@ -51,26 +67,32 @@ class Recipe:
     steps: tuple[Step, ...]
     specs: Pipeline = ()
     """What the steps were made from: messages point into their text."""
-    training: Step | None = None
-    """The step in front of the others that makes each function of a training program, when one is asked for."""
+    program: Step | None = None
+    """The step in front of the others, of a `ProgramPass`, that makes each function of a program of several."""
 
     @property
     def whole(self) -> tuple[Step, ...]:
-        """All steps, that of a training program among them."""
-        return (self.training, *self.steps) if self.training else self.steps
+        """All steps, that of a program of several functions among them."""
+        return (self.program, *self.steps) if self.program else self.steps
 
     @property
-    def functions(self) -> tuple[FunctionName, ...]:
-        """Those of a training program; none of other builds."""
-        if self.training is None:
-            return ()
-        updates = self.training.stage.to_spec().get("updates")
-        return FUNCTIONS["immediate" if updates == "immediate" else "final"]
+    def step_names(self) -> list[str]:
+        """Names of all steps of a build, as --stop-after, --explain and --dump-ir take them."""
+        return [PARSE, *(step.name for step in self.whole), EMIT, BUILD]
 
     @property
-    def order(self) -> tuple[FunctionName, ...]:
-        """`functions` as they are compiled: what may be refused, the one that differentiates, comes first."""
-        return tuple(sorted(self.functions, key=lambda name: name not in LEARNING))
+    def program_pass(self) -> ProgramPass | None:
+        """What joins the functions; None where there is only one."""
+        return None if self.program is None else cast("ProgramPass", self.program.stage)
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """What is compiled, in this order."""
+        first, several = self.program, self.program_pass
+        if first is None or several is None:
+            return (Function("", self.steps),)
+        made = several.functions().items()
+        return tuple(Function(name, (replace(first, stage=stage), *self.steps)) for name, stage in made)
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
@@ -86,8 +108,9 @@ class Recipe:
         texts = [str(step.stage) for step in self.whole]
         width = max(map(len, texts), default=0)
         lines = [f"pipeline {self.pipeline}  ({self.origin})"]
-        if self.training:
-            lines.append(f"functions {', '.join(self.functions)}: the pipeline of each has give=FUNCTION")
+        if self.program:
+            names = ", ".join(function.name for function in self.functions)
+            lines.append(f"functions {names}: the pipeline of each has give=FUNCTION")
         for number, (text, step) in enumerate(zip(texts, self.whole, strict=True), 1):
             origins = ", ".join(f"{key} from {origin}" for key, origin in step.origins.items())
             lines.append(f"{number:3} {text:{width}}  {origins}".rstrip())
@@ -124,8 +147,8 @@ def resolve(
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
 
     `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
-    pass autodiff: the recipe is then that of a training program. `min_offload` is the text of --min-offload, see
-    `dlc.driver.offload`.
+    pass that makes the functions of a training program, which then stands in front. `min_offload` is the text of
+    --min-offload, see `dlc.driver.offload`.
 
     Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
     error too.
@@ -141,9 +164,9 @@ def resolve(
     if grad:
         specs = (gradient_spec(grad), *specs)
     if train is not None:
-        specs = (training_spec(train, specs, backend.training, grad=grad, without=without), *specs)
+        specs = (training_spec(train, backend.training, grad=grad, without=without), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without, backend=backend)
-    if grad and steps and steps[0].name == "gradient":
+    if grad and steps and steps[0].name == GRADIENT:
         steps = (_told(steps[0], ("wrt",), "--grad"), *steps[1:])
     if demands:
         steps = tuple(_told(s, demands.options, MIN_OFFLOAD) if s.name == demands.step else s for s in steps)
@@ -152,8 +175,9 @@ def resolve(
     if train is None:
         return Recipe(backend, package, text, origin, steps, specs)
     first = _told(steps[0], (key for key, _ in specs[0].options), "--train")
-    check_training(first, backend)
-    return Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
+    recipe = Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
+    check_training(recipe)
+    return recipe
 
 
 def _told(step: Step, keys: Iterable[str], flag: str) -> Step:
@@ -163,18 +187,15 @@ def _told(step: Step, keys: Iterable[str], flag: str) -> Step:
 
 def gradient_spec(wrt: Sequence[str]) -> Spec:
     """The pass that `--grad` puts in front."""
-    return Spec("gradient").with_option("wrt", tuple(wrt))
+    return Spec(GRADIENT).with_option("wrt", tuple(wrt))
 
 
-def training_spec(
-    text: str, pipeline: Pipeline, before: str = "", *, grad: Sequence[str], without: Sequence[str]
-) -> Spec:
+def training_spec(text: str, before: str = "", *, grad: Sequence[str], without: Sequence[str]) -> Spec:
     """The pass that `--train` puts in front, with the options `before` where the text has none of that name.
 
     Raises:
         DlcError: (USAGE) with a caret, or for what contradicts it.
     """
-    twice = next((spec for spec in pipeline if spec.name in ("autodiff", "gradient", "jvp")), None)
     if grad:
         raise error(
             "conflict",
@@ -182,31 +203,30 @@ def training_spec(
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    if twice is not None:
-        help = f"leave {twice.name} out of the pipeline, or --train"
-        raise fault("conflict", f"--train puts autodiff in front of a pipeline that has {twice.name}", twice.span, help)
-    if "autodiff" in without:
+    if TRAINING in without:
         raise error(
             "conflict",
-            "--without autodiff contradicts --train",
+            f"--without {TRAINING} contradicts --train",
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    given = Spec.parse_options("autodiff", text, "--train") if text or not before else Spec("autodiff")
+    given = Spec.parse_options(TRAINING, text, "--train") if text or not before else Spec(TRAINING)
     if not before:
         return given
-    own = Spec.parse_options("autodiff", before, "the target's training")
+    own = Spec.parse_options(TRAINING, before, "the target's training")
     names = {key for key, _ in given.options}
     return replace(given, options=(*(o for o in own.options if o[0] not in names), *given.options))
 
 
-def check_training(step: Step, backend: Backend) -> None:
-    """Raises DlcError (USAGE): an option would have no effect, or the backend has no training programs."""
-    given = step.stage.to_spec()
-    for key, word in (("give", "step"), ("outputs", "no")):
-        if given.get(key) != word:
-            why = "a training program has all functions" if key == "give" else "evaluate and predict give outputs"
-            raise error("no-effect", f"--train: {key}: {why}", help="leave it out", exit_code=ExitCode.USAGE)
+def check_training(recipe: Recipe) -> None:
+    """Raises DlcError (USAGE): an option would have no effect, the model is differentiated twice, or no backend."""
+    backend = recipe.backend
+    _ = recipe.functions  # refuses what has no effect
+    twice = next((step for step in recipe.steps if step.stage.computes_other), None)
+    if twice is not None:
+        help = f"leave {twice.name} out of the pipeline, or --train"
+        message = f"--train puts {TRAINING} in front of a pipeline that has {twice.name}"
+        raise fault("conflict", message, twice.spec.span if twice.spec else None, help)
     if type(backend).emit_training is Backend.emit_training or backend.consumes != "plan":
         raise error(
             "no-training",

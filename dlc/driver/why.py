@@ -17,6 +17,8 @@ from dlc.cache import Cache, Key, Record, Store, diff_keys
 from dlc.cache.envelope import Damaged
 from dlc.cache.key import equal_lines
 from dlc.cache.upkeep import complete, records
+from dlc.driver.build import function_steps
+from dlc.driver.pipeline import BUILD, EMIT, PARSE
 from dlc.driver.replay import steps_of
 
 if TYPE_CHECKING:
@@ -172,7 +174,8 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
     cache = Watching(store, "ro")
     past = Past(cache, model)
     steps: list[StepRecord[Any]] = []
-    names = ["parse", *_between(recipe), f"emit {recipe.backend}", f"build {recipe.backend}"]
+    between = [(f.name, step.spec) for f in recipe.functions for step in function_steps(f, recipe)]
+    names = [("", PARSE), *between, ("", f"{EMIT} {recipe.backend}"), ("", f"{BUILD} {recipe.backend}")]
     missing: Key | None = None
     try:
         follow(cache, steps.append)
@@ -183,12 +186,10 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
     findings = list(_causes(findings))
     if missing is None:
         return tuple(findings)
-    # Steps between parse and emit tell which function they belong to; their names begin with it.
-    function = names[len(steps)].partition(": ")[0] if recipe.training and 0 < len(steps) < len(names) - 2 else ""
-    findings.append(past.finding(_of(function, missing.value("step")), missing, own=own))
+    findings.append(past.finding(_of(names[len(steps)][0], missing.value("step")), missing, own=own))
     if len(steps) == len(names) - 1:
         findings += _kernels(recipe, steps[-1].handle, cache, past)
-    findings += [Finding(name, "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
+    findings += [Finding(_of(*name), "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
     return tuple(findings)
 
 
@@ -207,14 +208,6 @@ def _causes(findings: Sequence[Finding]) -> Iterator[Finding]:
         told |= {label for label, _ in labelled}
         lines = tuple(line for _, line in labelled)
         yield replace(finding, differences=lines, reason=finding.reason if lines or finding.state != "hit" else "")
-
-
-def _between(recipe: Recipe) -> list[str]:
-    """Names of the steps between parse and emit, in the order of a build."""
-    texts = [str(step.stage) for step in recipe.steps]
-    if recipe.training is None:
-        return texts
-    return [_of(name, text) for name in recipe.order for text in ("autodiff", *texts)]
 
 
 def _of(function: str, text: str) -> str:

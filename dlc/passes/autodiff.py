@@ -16,10 +16,13 @@ running statistics as inputs; `gradients`, which gives WEIGHT.gradient, and `upd
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dlc.api.passes import Level, Pass
+from dlc.api.function_names import FUNCTIONS, IGNORED, LEARNING, FunctionName
+from dlc.api.passes import Level, ProgramPass
+from dlc.base.diagnostics import ExitCode, error
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.spec import Spec, option
@@ -32,9 +35,13 @@ from dlc.training.step.recipe import Recipe
 from dlc.training.step.trained import prediction_of
 from dlc.training.step.weights import frozen
 
+if TYPE_CHECKING:
+    from dlc.api.plan import Plan
+    from dlc.api.training import Bundle
+
 
 @dataclass(frozen=True)
-class Autodiff(Pass[Graph, Graph]):
+class Autodiff(ProgramPass):
     """Make a training step of a model: y = f(x), w constant  →  loss, w' of x, labels and w."""
 
     name: ClassVar[str] = "autodiff"
@@ -70,9 +77,7 @@ class Autodiff(Pass[Graph, Graph]):
     updates: Literal["final", "immediate"] = option(
         "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
     )
-    give: Literal["step", "predict", "evaluate", "gradients", "update"] = option(
-        "step", "which function of a training program to make; --train makes all"
-    )
+    give: Literal["step", "predict", "evaluate", "gradients", "update"] = option("step", "which function of a training program to make; --train makes all")
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss, optimizer or initializer before any model is read."""
@@ -100,6 +105,46 @@ class Autodiff(Pass[Graph, Graph]):
         if step.norms and (step.norms.replaced or step.norms.fixed):
             report.note(step.norms.summary)
         return step.graph
+
+    def functions(self) -> Mapping[str, Autodiff]:
+        """See `ProgramPass`. The function that differentiates, which may be refused, comes first."""
+        for key, why in (
+            ("give", "a training program has all functions"),
+            ("outputs", "evaluate and predict give outputs"),
+        ):
+            if getattr(self, key) != getattr(type(self), key):
+                raise error("no-effect", f"--train: {key}: {why}", help="leave it out", exit_code=ExitCode.USAGE)
+        names = sorted(FUNCTIONS[self.updates], key=lambda name: name not in LEARNING)
+        return {name: replace(self, **self._defaults(name), give=name) for name in names}
+
+    def joined(
+        self,
+        plans: Mapping[str, Plan],
+        made: Callable[[str], Graph],
+        template: Callable[[Iterable[str]], tuple[str, bytes]],
+    ) -> Bundle:
+        """See `ProgramPass`. The template leaves out the values of the parameters and of the running statistics."""
+        from dlc.training.step.bundling import make_bundle
+
+        settings = self.training()
+        facts = {"loss": str(self.loss), "optimizer": str(self.optimizer), "updates": self.updates}
+        names = [i.name for i in made("predict").inputs if i.role in ("weight", "state")]
+        ordered: dict[FunctionName, Plan] = {name: plans[name] for name in FUNCTIONS[self.updates]}
+        return make_bundle(ordered, settings, self.of, template(names), facts)
+
+    def to_spec(self) -> Spec:
+        """Every option; of a function but `step`, which reads all, without those that it does not depend on."""
+        spec = super().to_spec()
+        if self.give == "step":
+            return spec
+        plain = {
+            name.replace("_", "-") for name, value in self._defaults(self.give).items() if getattr(self, name) == value
+        }
+        return replace(spec, options=tuple(o for o in spec.options if o[0] not in plain), spans=())
+
+    def _defaults(self, function: FunctionName) -> dict[str, Any]:
+        """The options that a function does not depend on, at their defaults."""
+        return {f.name: f.default for f in fields(self) if f.name in IGNORED[function]}
 
     def training(self) -> Recipe:
         """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""

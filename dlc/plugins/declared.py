@@ -18,7 +18,7 @@ from dlc.spec.convert import describe, format_option
 
 _FIELD = re.compile(r"^    \w+: .*\boption\(", re.MULTILINE)
 _DECORATOR = re.compile(r"(\n    @.*)+\Z")
-_BASES = {"Pass", "Backend", "Frontend", "Configurable", "Op"}
+_BASES = {"Pass", "ProgramPass", "Backend", "Frontend", "Configurable", "Op"}
 """Classes that have no fields of their own."""
 _PLAIN_TYPES: dict[str, object] = {"bool": bool, "int": int, "float": float, "str": str, "Bytes": Bytes, "Spec": Spec}
 

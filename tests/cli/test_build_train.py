@@ -10,7 +10,7 @@ from dlc import Report
 from dlc.api.artifact import Artifact
 from dlc.api.backend import Backend
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.driver.pipeline import Step, check_training
+from dlc.driver.pipeline import Recipe, Step, check_training
 from dlc.passes.autodiff import Autodiff
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -118,7 +118,7 @@ def test_what_is_refused(dlc: Dlc, golden: Golden, name: str, flags: tuple[str, 
 
 def test_the_pipeline_is_printed(dlc: Dlc) -> None:
     lines = dlc("build", "small.onnx", *TARGET, *TRAIN, "--set", "autodiff.clip=1", "--print-pipeline").out.splitlines()
-    assert lines[1] == "functions predict, evaluate, gradients, update: the pipeline of each has give=FUNCTION"
+    assert lines[1] == "functions gradients, predict, evaluate, update: the pipeline of each has give=FUNCTION"
     assert lines[2].endswith("loss from --train, optimizer from --train, clip from --set")
 
 
@@ -164,4 +164,4 @@ class Plain(Backend):
 
 def test_a_backend_without_training_programs_refuses_at_once() -> None:
     with pytest.raises(DlcError, match="the backend plain builds no training programs"):
-        check_training(Step(Autodiff(), "core", "dlc"), Plain())
+        check_training(Recipe(Plain(), "core", "", "", (), program=Step(Autodiff(), "core", "dlc")))

@@ -86,7 +86,7 @@ def _run(
 ) -> Outcome:
     from dlc.cache import Cache, MemoryStore
     from dlc.cache.step_record import Handle
-    from dlc.driver.build import accept, apply, emit
+    from dlc.driver import steps as build_steps
     from dlc.driver.state_text import print_state
 
     done: list[StepRecord[Any]] = []
@@ -96,15 +96,16 @@ def _run(
         session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, BuildProgress(progress).at)
         handle: Handle[Any] = Handle(state.kind, state.digest, lambda: state)
         for step in steps:
-            done.append(apply(step, handle, session))
+            done.append(build_steps.apply(step).run(handle, session))
             handle = done[-1].handle
             if print_after in ("all", step.name):
                 shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
         if last:
             if last.word == "accept":
-                done.append(accept(last.backend, last.package, handle, session))
+                end = build_steps.accept(last.backend, last.package)
             else:
-                done.append(emit(last.backend, last.package, handle, session, file.stem))
+                end = build_steps.emit(last.backend, last.package, file.stem)
+            done.append(end.run(handle, session))
             handle = done[-1].handle
     if done and not space.terminal.quiet:
         space.terminal.log(step_table(done))

@@ -72,7 +72,7 @@ def _question(model: Graph, chosen: Choice, seed: int) -> Question:
     from dlc.verify.gradient_check import of_loss, of_outputs
 
     if chosen.train is not None:
-        spec = Spec.parse_options("autodiff", chosen.train, "--train")
+        spec = Spec.parse_options(Autodiff.name, chosen.train, "--train")
         try:
             return of_loss(model, Autodiff.from_spec(spec))
         except OptionError as problem:

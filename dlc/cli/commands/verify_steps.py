@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
-from dlc.cli.functions import spec_of
 from dlc.cli.steps import step_name
 from dlc.cli.terminal import json_number
 
@@ -37,7 +36,7 @@ class StepVerification:
             return
         known = self._steps.get(step_name(step))
         other = known is not None and known.stage.computes_other
-        found = self._checker.see(spec_of(step), step.function, step.handle.value, other)
+        found = self._checker.see(step.spec, step.function, step.handle.value, other)
         if found is None:
             return
         self.checked.append(found)

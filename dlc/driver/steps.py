@@ -1,0 +1,178 @@
+"""The steps of a build: what each runs, and what its result depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlc.api.artifact import Artifact
+from dlc.api.backend import Backend
+from dlc.api.frontend import Frontend
+from dlc.api.source import Source
+from dlc.api.training import Bundle
+from dlc.base.code_digest import code_digest
+from dlc.base.libraries import versions
+from dlc.base.report import Report
+from dlc.cache.step_record import Handle, StepRecord
+from dlc.driver.left import check_left
+from dlc.driver.pipeline import BUILD, EMIT, PARSE, Step
+from dlc.driver.session import Session, SessionWorkshop, Stage, code_lines
+from dlc.runtime.manifest import with_manifest
+from dlc.spec import OptionError
+
+if TYPE_CHECKING:
+    from dlc.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """A step that a build will run."""
+
+    name: str
+    """As --stop-after calls it."""
+    spec: str
+    """Its text: options, or the backend's."""
+    stage: Callable[[Session], Stage[Any, Any]]
+    """What runs; asked for when its turn comes, because a backend looks at its tools for it."""
+
+    def run(self, given: Handle[Any], session: Session, function: str = "") -> StepRecord[Any]:
+        """What the step makes of a state."""
+        return session.step(self.stage(session), given, function)
+
+
+def source_handle(source: Source, frontend: Frontend) -> Handle[Source]:
+    """The model's file. Files that it refers to are part of the digest."""
+    files = [source.digest, *(f"{Path(c.name).name}:{c.digest}" for c in frontend.companions(source))]
+    digest = files[0] if len(files) == 1 else sha256("\n".join(files).encode()).hexdigest()
+    return Handle("source", digest, lambda: source)
+
+
+def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
+    """bytes → Graph."""
+
+    def run(given: Source, report: Report) -> Graph:
+        graph = frontend.graph(given, report)
+        report.count("nodes", len(graph.ops))
+        check_left(graph, "ops", frontend.name)
+        return graph
+
+    def stage(session: Session) -> Stage[Source, Graph]:
+        del session
+        extra = [("library", versions(frontend.libraries))] if frontend.libraries else []
+        extra += [("code", f"{p} {code_digest(p)[:32]}") for p in frontend.packages(source)]
+        return Stage(str(frontend), package, run, tuple(extra), frontend.brief)
+
+    return BuildStep(PARSE, PARSE, stage)
+
+
+def apply(step: Step) -> BuildStep:
+    """One pass."""
+
+    def run(state: Any, report: Report) -> Any:
+        try:
+            result = step.stage.run(state, report)
+        except OptionError as problem:
+            raise (step.spec.pointed(problem) if step.spec else problem) from None
+        # What a step gave back as it came was verified behind the step before.
+        if result is not state or step.stage.level_in != step.stage.level_out:
+            check_left(result, step.stage.level_out, step.name)
+        if hasattr(result, "ops"):
+            report.count("nodes", len(result.ops))
+        return result
+
+    spec = str(step.stage)
+    return BuildStep(step.name, spec, lambda _: Stage(spec, step.package, run, title=step.stage.brief))
+
+
+def accept(backend: Backend, package: str) -> BuildStep:
+    """The same graph, once the backend has said of every op that it can build it."""
+
+    def run(graph: Graph, report: Report) -> Graph:
+        from dlc.driver.legality import check_ops
+
+        check_ops(graph, backend)
+        report.count("nodes", len(graph.ops))
+        return graph
+
+    return _of_backend("accept", backend, package, lambda _: run)
+
+
+def workspaces(backend: Backend, package: str) -> BuildStep:
+    """The same graph, with the bytes that its kernels work in on the target."""
+
+    def started(session: Session) -> Callable[[Graph, Report], Graph]:
+        def run(graph: Graph, report: Report) -> Graph:
+            from dlc.api.workspaces import with_workspaces
+
+            report.count("nodes", len(graph.ops))
+            return with_workspaces(graph, _with_jobs(backend, package, session, report))
+
+        return run
+
+    return _of_backend("workspaces", backend, package, started, lambda: [("processor", backend.processor())])
+
+
+def emit(backend: Backend, package: str, title: str) -> BuildStep:
+    """What the pipeline left → program text and data. Generated names start from the title, a file's name."""
+
+    def started(session: Session) -> Callable[[Any, Report], Artifact]:
+        def run(state: Any, report: Report) -> Artifact:
+            equipped = _with_jobs(backend.for_model(title), package, session, report)
+            written = emit_program if isinstance(state, Bundle) else emit_one
+            return written(state, equipped, report)
+
+        return run
+
+    extra = lambda: [("title", title), ("toolchain", backend.toolchain())]  # noqa: E731
+    return _of_backend(EMIT, backend, package, started, extra)
+
+
+def emit_one(state: Any, backend: Backend, report: Report) -> Artifact:
+    """A program with one function."""
+    from dlc.driver.legality import check_regions
+
+    if backend.consumes == "plan":
+        check_regions(state, backend)
+    return backend.emit(state, report)
+
+
+def emit_program(bundle: Bundle, backend: Backend, report: Report) -> Artifact:
+    """A program with several functions, with the figures of its memory."""
+    from dlc.driver.legality import check_regions
+    from dlc.training.step.bundling import memory_of
+
+    for function in bundle.functions.values():
+        check_regions(function.plan, backend)
+    if not bundle.template[1]:
+        report.note("the model cannot be written back with its new parameters: a checkpoint holds them")
+    artifact = backend.emit_training(bundle, report)
+    return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
+
+
+def compile_artifact(backend: Backend, package: str) -> BuildStep:
+    """Program text → what the toolchain makes of it, with a manifest, so that the cache has all that is installed."""
+
+    def started(session: Session) -> Callable[[Artifact, Report], Artifact]:
+        return lambda artifact, report: with_manifest(backend.build(artifact, SessionWorkshop(session, report)))
+
+    return _of_backend(BUILD, backend, package, started, lambda: [("toolchain", backend.toolchain())])
+
+
+def _of_backend(
+    word: str,
+    backend: Backend,
+    package: str,
+    run: Callable[[Session], Callable[[Any, Report], Any]],
+    extra: Callable[[], list[tuple[str, str]]] = list,
+) -> BuildStep:
+    """A step that a backend does, with what else its result depends on."""
+    spec, title = f"{word} {backend}", f"{word} {backend.brief}"
+    return BuildStep(word, spec, lambda session: Stage(spec, package, run(session), tuple(extra()), title))
+
+
+def _with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
+    """The backend with sub-steps whose keys hold the code that makes text."""
+    return backend.with_workshop(SessionWorkshop(session, report, code_lines(package)))
