@@ -1,6 +1,7 @@
 """Results of steps kept between builds: keyed by labelled text, verified on every read, never in the way of a build."""
 
-from dlc.cache.cache import DEFAULT_SIZE_LIMIT, Cache, Mode, Payload, open_cache
+from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
+from dlc.cache.cache import Cache, Payload, open_cache
 from dlc.cache.counts import Counts
 from dlc.cache.envelope import Damaged, Table
 from dlc.cache.key import Key, diff_keys
@@ -12,15 +13,15 @@ from dlc.cache.store import Entry, Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification
 
 __all__ = [
-    "DEFAULT_SIZE_LIMIT",
+    "DEFAULT_SIZE",
     "Cache",
+    "CacheMode",
     "Counts",
     "Damaged",
     "Entry",
     "Key",
     "LocalStore",
     "MemoryStore",
-    "Mode",
     "Payload",
     "Record",
     "Statistics",

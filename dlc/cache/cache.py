@@ -11,8 +11,9 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
+from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
 from dlc.cache.envelope import HEADER_SIZE, Damaged
@@ -27,10 +28,8 @@ from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import content_sha256, content_size, file_sha256
 
-Mode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 Payload: TypeAlias = bytes | memoryview | Path
 
-DEFAULT_SIZE_LIMIT: Final = 5 << 30  # bytes
 _COMPACT_ABOVE: Final = 64  # statistics entries, one per process, that are kept before they are summed into one
 
 
@@ -42,9 +41,9 @@ class Cache:
     entries that this cache looked up or saved stay; a result that would take these over the limit is refused.
     """
 
-    def __init__(self, store: Store, mode: Mode, *, size_limit: int | None = None) -> None:
+    def __init__(self, store: Store, mode: CacheMode, *, size_limit: int | None = None) -> None:
         self.store = store
-        self.mode: Mode = mode
+        self.mode: CacheMode = mode
         self._size_limit = size_limit
         self._lock = threading.Lock()  # guards the four below
         self._holdings = Holdings(size_limit)
@@ -267,7 +266,7 @@ class Cache:
             self.store.compact_stats(merge_counts)
 
 
-def open_cache(directory: Path | None, mode: Mode, *, size_limit: int | None = DEFAULT_SIZE_LIMIT) -> Cache:
+def open_cache(directory: Path | None, mode: CacheMode, *, size_limit: int | None = DEFAULT_SIZE) -> Cache:
     """The cache in `directory` (None: the user's cache directory), ready for `mode`.
 
     Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.

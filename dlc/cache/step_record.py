@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 PartDigests: TypeAlias = tuple[tuple[str, str], ...]
 """(label, digest) of the parts of a state: its weights and its names."""
+FILE: Final = "file/"
+"""What the names of an artifact's files begin with, among the outputs of the step that made it."""
 MAX_MISSES = 1000
 """Misses are kept with the result so that `--explain` works on a warm build; more than this would only be noise."""
 
@@ -100,3 +102,8 @@ class StepRecord(Generic[T]):
             return cls(record.key, handle, record.milliseconds, cached=True, report=report, title=meta["title"])
         except (KeyError, ValueError, TypeError) as e:
             raise Damaged("record without the facts of a step") from e
+
+
+def files_of(record: Record) -> dict[str, str]:
+    """Name of each file of the artifact that a step made → digest of its content in the cache."""
+    return {name.removeprefix(FILE): digest for name, digest in record.outputs if name.startswith(FILE)}

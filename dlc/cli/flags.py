@@ -1,114 +1,24 @@
-"""Flags that several commands share, as types; what they say is a value of `dlc.cli.choice`."""
+"""Flags as typer takes them: those that are declared as fields of values (`dlc.cli.options`), and a few single ones."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+import dataclasses
+from collections.abc import Callable
+from dataclasses import Field, dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from dlc.cli.choice import FLAGS, CacheFlags, Choice, choice
-from dlc.cli.complete import complete_passes, complete_pipelines, complete_targets
+from dlc.cli import complete
+from dlc.cli.options import CACHE, BuildOptions, CacheOptions
 
-CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
-_WHAT = "What to build"
-_CACHE = "Cache and machine"
+R = TypeVar("R")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table, no notes; errors are still told.")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model's file.")]
-Target = Annotated[
-    str,
-    typer.Option(
-        *FLAGS["target"],
-        metavar="SPEC",
-        help="Backend with options, as c{cpu=generic}, or the name of a target of dlc.toml. By default the backend c.",
-        autocompletion=complete_targets,
-        rich_help_panel=_WHAT,
-    ),
-]
-Pipeline = Annotated[
-    str | None,
-    typer.Option(
-        *FLAGS["pipeline"],
-        metavar="SPEC",
-        help="Steps and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
-        autocompletion=complete_pipelines,
-        rich_help_panel=_WHAT,
-    ),
-]
-Frontend = Annotated[
-    str,
-    typer.Option(
-        *FLAGS["frontend"],
-        metavar="SPEC",
-        help="Reader of the model, with options. By default the one that knows the file.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Dim = Annotated[
-    list[str] | None,
-    typer.Option(
-        *FLAGS["dims"], metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", rich_help_panel=_WHAT
-    ),
-]
-Input = Annotated[
-    list[str] | None,
-    typer.Option(
-        *FLAGS["inputs"],
-        metavar="NAME:SHAPE",
-        help="Shape of an input, as x:1x3x224x224; may repeat.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        *FLAGS["settings"],
-        metavar="STEP.KEY=VALUE",
-        help="One option of a step or of the frontend, as fuse.max-nests=8; may repeat.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Without = Annotated[
-    list[str] | None,
-    typer.Option(
-        *FLAGS["without"],
-        metavar="STEP",
-        help="Leave a step out; may repeat.",
-        autocompletion=complete_passes,
-        rich_help_panel=_WHAT,
-    ),
-]
-Grad = Annotated[
-    list[str] | None,
-    typer.Option(
-        *FLAGS["grad"],
-        metavar="INPUT[,INPUT]",
-        help="Gradients of the outputs with respect to these inputs instead of the outputs; may repeat.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Train = Annotated[
-    str | None,
-    typer.Option(
-        *FLAGS["train"],
-        metavar="KEY=VALUE,…",
-        help="A training program instead of the model: loss, optimizer and other options of the pass autodiff, "
-        "as 'loss=cross-entropy,optimizer=adam{lr=1e-3}'.",
-        rich_help_panel=_WHAT,
-    ),
-]
-MinOffload = Annotated[
-    str | None,
-    typer.Option(
-        *FLAGS["min_offload"],
-        metavar="PERCENT",
-        help="How much the target computes at least, where it may leave ops to the host: of the model's nodes and of "
-        "its multiply-adds, as 95%, or ops=80%,macs=99%. Exit code 4 if it is less.",
-        rich_help_panel=_WHAT,
-    ),
-]
 
 
 def _size(text: str) -> int:
@@ -130,39 +40,80 @@ MaxMemory = Annotated[
         help="How much memory a program may take where its target bounds that, as a simulator does: 16GiB.",
     ),
 ]
-Cache = Annotated[
-    CacheMode | None,
-    typer.Option(
-        "--cache",
-        metavar="rw|ro|off|require|refresh",
-        help="Read and write; read only; neither; fail with exit code 7 on a miss; build everything again. "
-        "By default cache.mode of the configuration, else rw.",
-        rich_help_panel=_CACHE,
-    ),
-]
-CacheDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache-dir",
-        metavar="DIR",
-        help="Directory of the cache. By default cache.dir of the configuration, else the user's cache directory.",
-        rich_help_panel=_CACHE,
-    ),
-]
-TrustConfig = Annotated[
-    bool,
-    typer.Option(
-        "--trust-config",
-        help="Let this directory's configuration say what is run, this once; dlc trust says so for good.",
-        rich_help_panel=_CACHE,
-    ),
-]
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs", "-j", metavar="N", min=0, help="Compilers at once; 0: one per processor.", rich_help_panel=_CACHE
+        "--jobs", "-j", metavar="N", min=0, help="Compilers at once; 0: one per processor.", rich_help_panel=CACHE
     ),
 ]
 
-__all__ = ["CacheFlags", "Choice", "choice"]
-"""The values live in `dlc.cli.choice`, which imports no typer."""
+
+@dataclass(frozen=True)
+class Fields:
+    """In the annotation of a parameter: the fields of its value that the command has flags for."""
+
+    only: tuple[str, ...] = ()
+    """Names; () for all."""
+    but: tuple[str, ...] = ()
+
+    def has(self, field: Field[Any]) -> bool:
+        """Whether the command has the field's flag."""
+        return bool(field.metadata) and field.name not in self.but and (not self.only or field.name in self.only)
+
+
+ShapeOptions = Annotated[BuildOptions, Fields(only=("dims", "inputs", "frontend", "grad"))]
+"""How a model is read."""
+StepOptions = Annotated[BuildOptions, Fields(only=("settings", "without"))]
+"""What a pipeline's steps are changed by."""
+RunOptions = Annotated[BuildOptions, Fields(but=("train",))]
+"""What a program is built by that is run at once."""
+CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
+ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
+"""Of commands that only look into the cache."""
+Trust = Annotated[CacheOptions, Fields(only=("trust_config",))]
+"""Of commands that cache nothing."""
+
+
+def spelled(command: Callable[..., R]) -> Callable[..., R]:
+    """The command with a flag for each field of the values that it takes, as typer reads flags off a signature."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, tuple[type, dict[str, Field[Any]]]] = {}
+    parameters: list[Parameter] = []
+    for p in signature(command).parameters.values():
+        hint = hints[p.name]
+        kind = getattr(hint, "__origin__", hint)
+        known = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Fields)), Fields())
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(p.replace(annotation=hint))
+            continue
+        assert isinstance(kind, type)
+        groups[p.name] = kind, {f"{p.name}_{f.name}": f for f in dataclasses.fields(kind) if known.has(f)}
+        own = get_type_hints(kind)
+        for name, f in groups[p.name][1].items():
+            default: Any = None if f.default == () else f.default
+            parameters.append(Parameter(name, p.kind, default=default, annotation=_annotation(f, own[f.name])))
+
+    @wraps(command)
+    def called(*args: Any, **given: Any) -> R:
+        for name, (kind, flags) in groups.items():
+            said = {f.name: (given.pop(flag), f.default) for flag, f in flags.items()}
+            given[name] = kind(**{key: tuple(v or ()) if default == () else v for key, (v, default) in said.items()})
+        return command(*args, **given)
+
+    called.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
+
+
+def _annotation(field: Field[Any], kind: Any) -> Any:
+    """The type of a field, and its flag."""
+    said = field.metadata
+    option = typer.Option(
+        *said["words"],
+        metavar=said["metavar"],
+        help=said["help"],
+        min=said["low"],
+        rich_help_panel=said["panel"],
+        autocompletion=getattr(complete, f"complete_{said['completes']}") if said["completes"] else None,
+    )
+    return Annotated[list[str] | None if field.default == () else kind, option]

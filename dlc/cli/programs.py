@@ -13,7 +13,7 @@ from dlc.api.program import Program
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, error, quote
 from dlc.base.types import Array
-from dlc.cli.choice import FLAGS, CacheFlags, Choice
+from dlc.cli.options import FLAGS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.runtime.feeds import random_feeds, read_feeds
@@ -60,7 +60,7 @@ def built_file(space: Workspace, subject: str, max_memory: int | None = None) ->
 
 @contextmanager
 def open_program(
-    terminal: Terminal, choice: Choice, cache: CacheFlags, max_memory: int | None = None
+    terminal: Terminal, choice: BuildOptions, cache: CacheOptions, max_memory: int | None = None
 ) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
     from dlc.runtime.loading import load, made_by
@@ -93,7 +93,7 @@ def own_model(program: Any) -> Generator[Path | None]:
             yield path
 
 
-def bound(opened: Opened, choice: Choice, model: Path) -> Choice:
+def bound(opened: Opened, choice: BuildOptions, model: Path) -> BuildOptions:
     """The choice of a model: that behind a program has the shapes that the program was built for."""
     chosen = replace(choice, model=str(model))
     frontend, _ = opened.space.reader(opened.space.source(chosen.model), chosen)
@@ -121,7 +121,7 @@ def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None
     return program(out=out, **feeds)
 
 
-def refuse_flags(choice: Choice) -> None:
+def refuse_flags(choice: BuildOptions) -> None:
     """Flags that say how to build have no effect on what is built already."""
     for name, value in choice.asked.items():
         if value:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from dlc.base.diagnostics import DlcError
-from dlc.cli.choice import FLAGS, MANY, CacheFlags, Choice
+from dlc.cli.options import FLAGS, MANY, BuildOptions, CacheOptions
 
 if TYPE_CHECKING:
+    from dlc.base.cache_settings import CacheMode
     from dlc.cli.terminal import Outcome, Terminal
 
 VALUES: Final = {
@@ -54,7 +55,7 @@ def default_output(model: str) -> Path:
     return Path("build") / Path(model).stem
 
 
-def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, frozenset[str]] | None:
+def parse(arguments: Sequence[str]) -> tuple[BuildOptions, CacheOptions, Path | None, frozenset[str]] | None:
     """What plain arguments say: choice, cache, output directory, switches; None if they are not all plain."""
     one: dict[str, str] = {}
     many: dict[str, tuple[str, ...]] = dict.fromkeys(MANY, ())
@@ -75,15 +76,9 @@ def parse(arguments: Sequence[str]) -> tuple[Choice, CacheFlags, Path | None, fr
             one["model"] = word
     if "model" not in one or one.get("cache") not in _READING:
         return None
-    chosen = Choice(
-        one["model"],
-        one.get("target", ""),
-        one.get("pipeline"),
-        one.get("frontend", ""),
-        **many,
-        train=one.get("train"),
-        min_offload=one.get("min_offload"),
-    )
+    said: dict[str, Any] = {name: text for name, text in one.items() if name == "model" or name in FLAGS}
+    chosen = BuildOptions(**said, **dict[str, Any](many))
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None
-    return chosen, CacheFlags(one.get("cache"), directory, "trust" in switches), output, frozenset(switches)
+    mode = cast("CacheMode | None", one.get("cache"))
+    return chosen, CacheOptions(mode, directory, "trust" in switches), output, frozenset(switches)

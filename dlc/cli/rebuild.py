@@ -17,14 +17,14 @@ from dlc.plugins.discovery import load_registry
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key
     from dlc.cache.step_record import StepRecord
-    from dlc.cli.choice import Choice
+    from dlc.cli.options import BuildOptions
     from dlc.cli.workspace import Prepared, Workspace
     from dlc.config.config import Config
     from dlc.driver.build import Build
     from dlc.plugins.registry import Registry
 
 
-def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) -> Key:
+def request(cache: Cache, config: Config, registry: Registry, chosen: BuildOptions) -> Key:
     """The key of what the flags and the configuration ask for. OSError if the model cannot be read."""
     from dlc.driver.replay import request_key
 
@@ -34,7 +34,7 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: Choice) ->
     return request_key(model, cache.file_digest(model), asked, registry.plugins)
 
 
-def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, directory: Path) -> Outcome | None:
+def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptions, directory: Path) -> Outcome | None:
     """Install what an earlier build of the same request made; None if there was none, or the cache lacks some of it."""
     from dlc.driver.replay import recall
     from dlc.runtime.install import Lost, install_stored
@@ -72,9 +72,10 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: Choice, di
 
 
 def remember_build(
-    space: Workspace, prepared: Prepared, chosen: Choice, cache: Cache, build: Build, directory: Path
+    space: Workspace, prepared: Prepared, chosen: BuildOptions, cache: Cache, build: Build, directory: Path
 ) -> None:
     """Keep what `rebuild` needs. Nothing is kept while a plugin is broken, so that every build tells of it."""
+    from dlc.cache.step_record import files_of
     from dlc.driver.replay import Circumstances, remember
     from dlc.runtime.install import remember_installed
 
@@ -89,8 +90,7 @@ def remember_build(
     remember(cache, request(cache, space.config, space.registry, chosen), told, build.steps)
     record = cache.peek(build.steps[-1].key.digest)
     if record is not None:
-        stored = {name.removeprefix("file/"): d for name, d in record.outputs if name.startswith("file/")}
-        remember_installed(cache, stored, directory)
+        remember_installed(cache, files_of(record), directory)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, error
-from dlc.cli.choice import CacheFlags, Choice
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
 from dlc.cli.terminal import Terminal
 from dlc.cli.trusting import said_trusted
@@ -56,9 +56,9 @@ class Workspace:
     registry: Registry
 
     @classmethod
-    def open(cls, terminal: Terminal, flags: CacheFlags | None = None) -> Workspace:
+    def open(cls, terminal: Terminal, flags: CacheOptions | None = None) -> Workspace:
         """From dlc.toml, the environment and flags, in rising order; plugins that do not work are told about."""
-        config = configuration(flags or CacheFlags())
+        config = configuration(flags or CacheOptions())
         registry = load_registry(config.disabled)
         terminal.tell(*registry.problems)
         return cls(terminal, config, registry)
@@ -87,7 +87,7 @@ class Workspace:
             raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
         return Source(path)
 
-    def reader(self, source: Source, choice: Choice, *, forward: bool = False) -> tuple[Frontend, str]:
+    def reader(self, source: Source, choice: BuildOptions, *, forward: bool = False) -> tuple[Frontend, str]:
         """The frontend for a source with the shapes and options that flags give, and the package it comes from.
 
         Files of some formats say that they want gradients. `forward`, or a flag that says which are wanted, overrides
@@ -124,7 +124,7 @@ class Workspace:
                 spec = spec.with_option(option, setting, span)
         return self.registry.frontend(spec), entry.package
 
-    def graph(self, choice: Choice, *, forward: bool = False) -> Graph:
+    def graph(self, choice: BuildOptions, *, forward: bool = False) -> Graph:
         """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""
         from dlc.base.report import Report
 
@@ -137,7 +137,7 @@ class Workspace:
         (step,) = resolve_steps(self.registry, (gradient_spec(choice.by),), settings=own)
         return step.stage.run(graph, Report())
 
-    def meaning(self, choice: Choice) -> Graph:
+    def meaning(self, choice: BuildOptions) -> Graph:
         """What a build of the choice computes: the model's graph, or what its pipeline makes of it by differentiating.
 
         Nothing is cached: it is to be interpreted.
@@ -151,7 +151,7 @@ class Workspace:
             state = stage.run(state, report)
         return state
 
-    def prepare(self, choice: Choice) -> Prepared:
+    def prepare(self, choice: BuildOptions) -> Prepared:
         """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
         source = self.source(choice.model)
         frontend, package = self.reader(source, choice)
@@ -220,7 +220,7 @@ class Workspace:
                 on_step=done,
             )
 
-    def build_into(self, choice: Choice, directory: Path) -> None:
+    def build_into(self, choice: BuildOptions, directory: Path) -> None:
         """Build a model into a directory, for commands that only need the program."""
         from dlc.runtime.install import install
 
@@ -242,7 +242,7 @@ def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = Fa
         terminal.tell(*cache.warnings)
 
 
-def configuration(flags: CacheFlags) -> Config:
+def configuration(flags: CacheOptions) -> Config:
     """Defaults < dlc.toml < environment < flags."""
     config = load_config(Path.cwd(), trusts=(lambda _file, _text: True) if flags.trust_config else is_trusted)
     layers = (

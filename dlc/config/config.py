@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
+from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.spec import Bytes, Spec
 from dlc.spec.convert import Problem, read, write
 
-CacheMode = Literal["rw", "ro", "off", "require", "refresh"]
 Pipeline = tuple[Spec, ...]
 
 
@@ -35,7 +35,7 @@ KEYS: Final = (
     KeyDoc("target.NAME.backend", Spec, None, "the backend and its options: c{cpu=generic lib=static}"),
     KeyDoc("target.NAME.pipeline", Pipeline, None, "what to run for this target; the backend's own by default"),
     KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
-    KeyDoc("cache.size", Bytes, 4 << 30, "size that `dlc cache trim` and the store itself keep to"),
+    KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "size that `dlc cache trim` and the store itself keep to"),
     KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, off, fail on a miss, or write only"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
 )

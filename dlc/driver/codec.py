@@ -17,6 +17,7 @@ from dlc.base.allowed import Allowed
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.types import Type
 from dlc.cache.envelope import Damaged
+from dlc.cache.step_record import FILE
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.tensor import Data, FileData, LazyData, Tensor
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 State: TypeAlias = Graph | Plan | Artifact
 Payload: TypeAlias = bytes | memoryview | Path
 _TENSOR = "tensor/"
-_FILE = "file/"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def encode(state: State) -> dict[str, Payload]:
                 "aliases": state.signature.aliases,
                 "facts": dict(state.facts),
             }
-            return {"artifact": _json(head), **{_FILE + name: content for name, content in state.files.items()}}
+            return {"artifact": _json(head), **{FILE + name: content for name, content in state.files.items()}}
         case _:  # pyright: ignore[reportUnnecessaryComparison]  # a plugin may return anything
             raise TypeError(f"a step gives a graph, a plan or an artifact, not {type(state).__name__}")
 
@@ -138,11 +138,11 @@ def _decode_artifact(read: Callable[[str], memoryview | None], names: tuple[str,
     head = json.loads(_text(read, "artifact"))
     files: dict[str, bytes | memoryview | Path] = {}
     for name in names:
-        if name.startswith(_FILE):
+        if name.startswith(FILE):
             content = read(name)
             if content is None:
                 raise Damaged(f"{name} is gone from the cache")
-            files[name.removeprefix(_FILE)] = content
+            files[name.removeprefix(FILE)] = content
     inputs = tuple(Port(n, Type.parse(t), Allowed.parse(a) if a else None) for n, t, a in head["inputs"])
     outputs = tuple(Port(n, Type.parse(t)) for n, t in head["outputs"])
     signature = Signature(inputs, outputs, tuple((i, j) for i, j in head["aliases"]))

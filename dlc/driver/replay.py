@@ -18,12 +18,11 @@ from dlc.base.diagnostics import DlcError
 from dlc.base.libraries import fingerprint
 from dlc.cache import Cache, Key, Record
 from dlc.cache.envelope import Damaged
-from dlc.cache.step_record import StepRecord
+from dlc.cache.step_record import StepRecord, files_of
 
 if TYPE_CHECKING:
     from dlc.plugins.plugin import Plugin
 
-_FILE = "file/"
 _HEAD = "artifact"
 
 
@@ -123,7 +122,7 @@ def _holds(cache: Cache, found: Circumstances, root: Path, toolchain: Callable[[
 
 def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], functions: Sequence[str]) -> Replay | None:
     outputs = dict(records[-1].outputs)
-    files = {name.removeprefix(_FILE): digest for name, digest in outputs.items() if name.startswith(_FILE)}
+    files = files_of(records[-1])
     head = cache.read(outputs[_HEAD])
     if head is None or not files:
         return None

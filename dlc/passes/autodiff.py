@@ -77,7 +77,9 @@ class Autodiff(ProgramPass):
     updates: Literal["final", "immediate"] = option(
         "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
     )
-    give: Literal["step", "predict", "evaluate", "gradients", "update"] = option("step", "which function of a training program to make; --train makes all")
+    give: Literal["step", "predict", "evaluate", "gradients", "update"] = option(
+        "step", "which function of a training program to make; --train makes all"
+    )
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss, optimizer or initializer before any model is read."""

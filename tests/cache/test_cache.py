@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.cache import Cache, Key, LocalStore, MemoryStore, Mode, Record, Store, open_cache
+from dlc.cache import Cache, CacheMode, Key, LocalStore, MemoryStore, Record, Store, open_cache
 from dlc.cache.counts import Counts
 
-Open = Callable[[Mode], Cache]
+Open = Callable[[CacheMode], Cache]
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", subject="resnet", input="graph 3f2a")
 BIG = bytes(range(256)) * 1000
 
@@ -23,7 +23,7 @@ BIG = bytes(range(256)) * 1000
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     memory = MemoryStore()
 
-    def open_in(mode: Mode) -> Cache:
+    def open_in(mode: CacheMode) -> Cache:
         local = request.param == "local"
         store: Store = (
             LocalStore(tmp_path / "c", readonly=mode in ("ro", "require"), touch_after=0.0) if local else memory

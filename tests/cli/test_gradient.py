@@ -185,7 +185,7 @@ def test_what_show_refuses(dlc: Dlc, arguments: list[str], message: str) -> None
 
 def test_every_flag_of_a_choice_is_read_by_the_quick_form() -> None:
     from dlc.cli.app import load_command
-    from dlc.cli.choice import FLAGS
+    from dlc.cli.options import FLAGS
     from dlc.cli.quick import VALUES
     from dlc.cli.table import COMMANDS
 

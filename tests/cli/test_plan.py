@@ -14,8 +14,8 @@ from dlc_backend_s2train.container import read
 from dlc.api.plan import Plan, Slot
 from dlc.base.diagnostics import ExitCode
 from dlc.cache.step_record import StepRecord
-from dlc.cli.choice import CacheFlags, choice
 from dlc.cli.functions import by_function
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.html.memory import HEIGHT, WIDTH, figures, memory, plan_html
@@ -35,8 +35,8 @@ def models() -> None:
 
 def plans_of(model: str, target: str, train: str | None = None, pipeline: str | None = None) -> Mapping[str, Plan]:
     """The plan of every function."""
-    space = Workspace.open(Terminal(quiet=True), CacheFlags("off"))
-    prepared = space.prepare(choice(model, target, pipeline, train=train))
+    space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
+    prepared = space.prepare(BuildOptions(model, target, pipeline, train=train))
     steps: list[StepRecord[Any]] = []
     with space.cache() as cache:
         space.compile(prepared, cache, stop_after="plan-memory", on_step=steps.append)

@@ -8,7 +8,7 @@ import pytest
 
 from dlc.api.plan import Plan
 from dlc.base.types import Type, f32
-from dlc.cli.choice import CacheFlags, choice
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.graph import Graph, Op, make_graph
@@ -26,8 +26,8 @@ VOID = {"meta", "br"}
 
 def plan_of(model: Path, *, pipeline: str | None = None) -> Plan:
     """What the backend gets."""
-    space = Workspace.open(Terminal(quiet=True), CacheFlags("off"))
-    prepared = space.prepare(choice(str(model), "", pipeline, "", None, None, None, None))
+    space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
+    prepared = space.prepare(BuildOptions(str(model), "", pipeline))
     with space.cache() as cache:
         return space.compile(prepared, cache, stop_after="plan-memory").last.value
 
@@ -56,7 +56,7 @@ def test_memory_is_drawn_inside_the_frame(name: str) -> None:
 
 def graph_of(model: Path) -> Graph:
     """What the frontend gives."""
-    return Workspace.open(Terminal(quiet=True), CacheFlags("off")).graph(choice(str(model)))
+    return Workspace.open(Terminal(quiet=True), CacheOptions("off")).graph(BuildOptions(str(model)))
 
 
 @pytest.mark.parametrize("name", ["mnist_cntk", "tinyvit"])

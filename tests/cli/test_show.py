@@ -74,7 +74,7 @@ def test_an_ambiguous_digest(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
     from dlc.cache import Cache, Key
     from dlc.cli import workspace
 
-    store = workspace.open_configured(workspace.configuration(workspace.CacheFlags()))
+    store = workspace.open_configured(workspace.configuration(workspace.CacheOptions()))
     number, seen = 0, dict[str, int]()
     while True:  # two records whose digests start alike
         key = Key.of(step="test", n=str(number))

@@ -16,8 +16,8 @@ import onnx
 
 from dlc.api.plan import Plan
 from dlc.api.program import Program
-from dlc.cli.flags import CacheFlags, Choice
 from dlc.cli.frame import run
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.graph import Graph
@@ -78,8 +78,8 @@ class Bench:
 
     def states(self, source: Path) -> dict[str, Graph | Plan]:
         """What every step of an earlier build gave, by name of the step, from the cache: nothing runs again."""
-        space = Workspace.open(Terminal(), CacheFlags("require", self.cache))
-        prepared = space.prepare(Choice(str(source), "c"))
+        space = Workspace.open(Terminal(), CacheOptions("require", self.cache))
+        prepared = space.prepare(BuildOptions(str(source), "c"))
         found: dict[str, Graph | Plan] = {}
         with space.cache() as cache:
             space.compile(

@@ -7,15 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.cli import flags
 from dlc.cli.commands.verify_steps import StepVerification
-from dlc.cli.complete import complete_steps
 from dlc.cli.functions import by_function, headed, plan_of
+from dlc.cli.options import BuildOptions, CacheOptions, flag
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
 from dlc.cli.stats import check_stats, told_stats
@@ -33,118 +33,74 @@ if TYPE_CHECKING:
 
 _TOLD = "What to tell"
 
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Where to write. By default build/NAME for NAME.onnx."),
-]
-StopAfter = Annotated[
-    str,
-    typer.Option(
+
+@dataclass(frozen=True)
+class BuildOutput:
+    """Where a build goes, and what it tells beside."""
+
+    output: Path | None = flag(
+        None, "--output", "-o", metavar="DIR", help="Where to write. By default build/NAME for NAME.onnx."
+    )
+    stop_after: str = flag(
+        "",
+        "--stop-after",
         metavar="STEP",
         help="Stop behind a step (parse, a pass, emit) and print what it gave; nothing is installed.",
-        autocompletion=complete_steps,
-        rich_help_panel=_TOLD,
-    ),
-]
-DumpIr = Annotated[
-    str,
-    typer.Option(
+        panel=_TOLD,
+        completes="steps",
+    )
+    dump_ir: str = flag(
+        "",
         "--dump-ir",
         metavar="all|changed|STEP",
         help="Write the graph behind every step, every step that changed it, or one, to DIR/ir/NNN-STEP.dlc.",
-        autocompletion=complete_steps,
-        rich_help_panel=_TOLD,
-    ),
-]
-PrintPipeline = Annotated[
-    bool,
-    typer.Option(
+        panel=_TOLD,
+        completes="steps",
+    )
+    print_pipeline: bool = flag(
+        False,
         "--print-pipeline",
         help="Print every step with its options and where they come from, and stop.",
-        rich_help_panel=_TOLD,
-    ),
-]
-Explain = Annotated[
-    str,
-    typer.Option(
+        panel=_TOLD,
+    )
+    explain: str = flag(
+        "",
+        "--explain",
         metavar="STEP",
         help="Print what a step did, and what it left alone and why.",
-        autocompletion=complete_steps,
-        rich_help_panel=_TOLD,
-    ),
-]
-Html = Annotated[
-    bool,
-    typer.Option(
+        panel=_TOLD,
+        completes="steps",
+    )
+    html: bool = flag(
+        False,
         "--html",
         help="Write DIR/report.html: steps, the graph, memory over time, kernels; and pages that the target adds.",
-        rich_help_panel=_TOLD,
-    ),
-]
-
-
-Stats = Annotated[
-    bool,
-    typer.Option(
-        "--stats", help="Print for every kernel how often the bodies of its loops run.", rich_help_panel=_TOLD
-    ),
-]
-
-
-VerifySteps = Annotated[
-    bool,
-    typer.Option(
+        panel=_TOLD,
+    )
+    stats: bool = flag(
+        False, "--stats", help="Print for every kernel how often the bodies of its loops run.", panel=_TOLD
+    )
+    verify_steps: bool = flag(
+        False,
         "--verify-steps",
         help="Evaluate the graph before and after every step on random inputs; exit code 3 at the first step that "
         "changes an output.",
-        rich_help_panel=_TOLD,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What to do beside building."""
-
-    directory: Path
-    stop_after: str = ""
-    dump_ir: str = ""
-    explain: str = ""
-    html: bool = False
-    stats: bool = False
-    verify_steps: bool = False
-    jobs: int = 0
+        panel=_TOLD,
+    )
 
     @property
     def plain(self) -> bool:
         """Whether nothing but the program is asked for."""
-        return not (self.stop_after or self.dump_ir or self.explain or self.html or self.stats or self.verify_steps)
+        return replace(self, output=None) == BuildOutput()
 
 
+@flags.spelled
 def build(
     ctx: typer.Context,
     model: flags.Model,
-    target: flags.Target = "",
-    output: Output = None,
-    pipeline: flags.Pipeline = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    set: flags.Set = None,
-    without: flags.Without = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    train: flags.Train = None,
-    min_offload: flags.MinOffload = None,
-    stop_after: StopAfter = "",
-    dump_ir: DumpIr = "",
-    print_pipeline: PrintPipeline = False,
-    explain: Explain = "",
-    html: Html = False,
-    stats: Stats = False,
-    verify_steps: VerifySteps = False,
-    cache: flags.Cache = None,
-    cache_dir: flags.CacheDir = None,
-    trust_config: flags.TrustConfig = False,
+    options: BuildOptions,
+    asked: BuildOutput,
+    cache: CacheOptions,
     jobs: flags.Jobs = 0,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
@@ -153,33 +109,32 @@ def build(
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
-    directory = output or default_output(model)
-    _check_wishes(directory, stop_after, html)
-    wishes = Wishes(directory, stop_after, dump_ir, explain, html, stats, verify_steps, jobs)
-    config = configuration(flags.CacheFlags(cache, cache_dir, trust_config))
-    if wishes.plain and not print_pipeline and (found := _built_before(terminal, config, chosen, directory)):
+    chosen, directory = options.of(model), asked.output or default_output(model)
+    _check(asked, directory)
+    config = configuration(cache)
+    if asked.plain and (found := _built_before(terminal, config, chosen, directory)):
         return found
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
+    space = Workspace.open(terminal, cache)
     prepared = space.prepare(chosen)
-    if print_pipeline:
+    if asked.print_pipeline:
         return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
     with space.cache() as opened:
-        done, build = _build(space, prepared, opened, wishes)
-        if wishes.plain:
+        done, build = _build(space, prepared, opened, asked, directory, jobs)
+        if asked.plain:
             remember_build(space, prepared, chosen, opened, build, directory)
         return done
 
 
-def _built_before(terminal: Terminal, config: Config, chosen: flags.Choice, directory: Path) -> Outcome | None:
+def _built_before(terminal: Terminal, config: Config, chosen: BuildOptions, directory: Path) -> Outcome | None:
     if config.cache_mode in ("off", "refresh"):
         return None
     with opened_cache(terminal, config) as cache:
         return rebuild(terminal, config, cache, chosen, directory)
 
 
-def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
+def _check(asked: BuildOutput, directory: Path) -> None:
     """What would fail at the end is told at the start."""
+    html, stop_after = asked.html, asked.stop_after
     if html and stop_after not in ("", "build"):
         raise error(
             "no-effect",
@@ -200,15 +155,17 @@ def _check_wishes(directory: Path, stop_after: str, html: bool) -> None:
         )
 
 
-def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -> tuple[Outcome, Build]:
+def _build(
+    space: Workspace, prepared: Prepared, cache: Cache, asked: BuildOutput, directory: Path, jobs: int
+) -> tuple[Outcome, Build]:
     from dlc.runtime.install import install
 
     start = time.perf_counter()
     steps: list[StepRecord[Any]] = []
-    dump = Dump.of(wishes.dump_ir, wishes.directory / "ir", prepared.recipe)
-    explained = explanation(wishes.explain, prepared.recipe, prepared.frontend.runs)
-    if wishes.stats:
-        check_stats(prepared.recipe, wishes.stop_after)
+    dump = Dump.of(asked.dump_ir, directory / "ir", prepared.recipe)
+    explained = explanation(asked.explain, prepared.recipe, prepared.frontend.runs)
+    if asked.stats:
+        check_stats(prepared.recipe, asked.stop_after)
 
     verified: StepVerification | None = None
 
@@ -220,30 +177,30 @@ def _build(space: Workspace, prepared: Prepared, cache: Cache, wishes: Wishes) -
 
     try:
         with space.terminal.progress() as line:
-            verified = StepVerification(prepared.recipe, line.at) if wishes.verify_steps else None
-            where = wishes.stop_after
-            build = space.compile(prepared, cache, jobs=wishes.jobs, stop_after=where, on_step=on_step, progress=line)
+            verified = StepVerification(prepared.recipe, line.at) if asked.verify_steps else None
+            where = asked.stop_after
+            build = space.compile(prepared, cache, jobs=jobs, stop_after=where, on_step=on_step, progress=line)
     finally:
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
     target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
     texts, extra = [*explained(steps)], dict[str, Any]()
-    if wishes.stats:
+    if asked.stats:
         counted, extra["stats"] = told_stats(prepared.recipe.backend, steps)
         texts.append(counted)
     if verified:
         texts += verified.lines()
         extra["verify_steps"] = verified.json()
-    if build.last.kind != "artifact" or wishes.stop_after == "emit":
+    if build.last.kind != "artifact" or asked.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build
     artifact: Artifact = build.last.value
-    if wishes.html:
-        _add_report(artifact, steps, prepared, wishes.directory)
-    written = install(artifact, wishes.directory)
+    if asked.html:
+        _add_report(artifact, steps, prepared, directory)
+    written = install(artifact, directory)
     memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
     told = Told(target, pipeline, steps, artifact.entry, memory, lines)
-    done = outcome(cache, wishes.directory, written, told, start)
+    done = outcome(cache, directory, written, told, start)
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +14,12 @@ import typer
 from dlc.base.diagnostics import Diagnostic, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
 
 if TYPE_CHECKING:
+    from dlc.base.cache_settings import CacheMode
     from dlc.cache import Cache, Counts, Trimmed
     from dlc.config.config import Config
     from dlc.driver.why import Finding
@@ -39,16 +41,17 @@ Size = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def _opened(terminal: Terminal, directory: flags.CacheDir, mode: str = "rw") -> AbstractContextManager[Cache]:
+def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> AbstractContextManager[Cache]:
     """The configured cache, in a mode that suits the command."""
-    return opened_cache(terminal, configuration(flags.CacheFlags(mode, directory)), may_be_absent=True)
+    return opened_cache(terminal, configuration(replace(where, mode=mode)), may_be_absent=True)
 
 
 @app.command()
-def stats(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+@flags.spelled
+def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Sizes, hits and misses, and the time that hits saved."""
     del json
-    with _opened(ctx.obj, cache_dir, "ro") as cache:
+    with _opened(ctx.obj, where, "ro") as cache:
         found = cache.statistics()
     total = found.total
     lines = [
@@ -70,21 +73,12 @@ def stats(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json
 
 
 @app.command()
+@flags.spelled
 def why(
     ctx: typer.Context,
     model: flags.Model,
-    target: flags.Target = "",
-    pipeline: flags.Pipeline = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    set: flags.Set = None,
-    without: flags.Without = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    train: flags.Train = None,
-    min_offload: flags.MinOffload = None,
-    cache_dir: flags.CacheDir = None,
-    trust_config: flags.TrustConfig = False,
+    options: BuildOptions,
+    cache: flags.ReadCache,
     json: flags.Json = False,
 ) -> Outcome:
     """Why a build misses the cache; after a build, how it differs from the one before. Takes the flags of build."""
@@ -92,24 +86,24 @@ def why(
     from dlc.driver.why import explain, to_json
 
     terminal: Terminal = ctx.obj
-    space = Workspace.open(terminal, flags.CacheFlags("ro", cache_dir, trust_config))
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
-    prepared = space.prepare(chosen)
-    with opened_cache(terminal, space.config, may_be_absent=True) as cache:
+    space = Workspace.open(terminal, replace(cache, mode="ro"))
+    prepared = space.prepare(options.of(model))
+    with opened_cache(terminal, space.config, may_be_absent=True) as opened:
         found = explain(
             lambda watching, told: space.compile(prepared, watching, on_step=told),
             prepared.recipe,
-            cache.store,
+            opened.store,
             Path(model).name,
         )
     return Outcome("\n".join(_told(found)), {"findings": [to_json(finding) for finding in found]})
 
 
 @app.command()
-def verify(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+@flags.spelled
+def verify(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Re-hash every entry; damaged ones are set aside, and the exit code is 1."""
     del json
-    with _opened(ctx.obj, cache_dir) as cache:
+    with _opened(ctx.obj, where) as cache:
         found = cache.verify()
     lines = [
         f"{found.checked} entries checked, {size(found.size)}: "
@@ -123,13 +117,14 @@ def verify(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Jso
 
 
 @app.command()
-def trim(ctx: typer.Context, limit: Size = "", cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+@flags.spelled
+def trim(ctx: typer.Context, where: flags.CacheDirectory, limit: Size = "", json: flags.Json = False) -> Outcome:
     """Evict the least recently used entries down to a size."""
     del json
     from dlc.spec.configurable import parse_bytes
     from dlc.spec.convert import Problem
 
-    config = configuration(flags.CacheFlags("rw", cache_dir))
+    config = configuration(replace(where, mode="rw"))
     try:
         wanted = int(parse_bytes(limit)) if limit else config.cache_size
     except Problem as problem:
@@ -138,13 +133,14 @@ def trim(ctx: typer.Context, limit: Size = "", cache_dir: flags.CacheDir = None,
 
 
 @app.command()
-def clear(ctx: typer.Context, yes: Yes = False, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+@flags.spelled
+def clear(ctx: typer.Context, where: flags.CacheDirectory, yes: Yes = False, json: flags.Json = False) -> Outcome:
     """Remove everything, statistics included."""
     del json
     terminal: Terminal = ctx.obj
     if not yes and not terminal.json and not _confirmed():
         return Outcome("nothing removed", {})
-    config = configuration(flags.CacheFlags("rw", cache_dir))
+    config = configuration(replace(where, mode="rw"))
     return _removal(terminal, config, lambda cache: cache.clear())
 
 

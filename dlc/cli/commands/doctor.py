@@ -9,13 +9,14 @@ from dlc.cli import flags
 from dlc.cli.terminal import Outcome
 
 
-def doctor(ctx: typer.Context, cache_dir: flags.CacheDir = None, json: flags.Json = False) -> Outcome:
+@flags.spelled
+def doctor(ctx: typer.Context, cache: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Check what builds here need: compilers, plugins, cache, reference; exit 5 if something fails."""
     del ctx, json
     from dlc.cli.workspace import configuration
     from dlc.plugins.doctor import examine
 
-    found = examine(configuration(flags.CacheFlags(None, cache_dir)))
+    found = examine(configuration(cache))
     marks = {"ok": "ok  ", "warning": "note", "error": "FAIL"}
     lines: list[str] = []
     for check in found:

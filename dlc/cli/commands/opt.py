@@ -11,6 +11,7 @@ import typer
 from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.cli import flags
 from dlc.cli.complete import complete_passes
+from dlc.cli.options import BuildOptions
 from dlc.cli.progress import BuildProgress
 from dlc.cli.steps import no_step, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
@@ -53,14 +54,14 @@ class _Last:
     package: str
 
 
+@flags.spelled
 def opt(
     ctx: typer.Context,
     file: File,
+    options: flags.StepOptions,
+    cache: flags.Trust,
     pipeline: Pipeline = None,
     print_after: PrintAfter = "",
-    set: flags.Set = None,
-    without: flags.Without = None,
-    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -68,12 +69,12 @@ def opt(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    space = Workspace.open(terminal, flags.CacheFlags(trust_config=trust_config))
+    space = Workspace.open(terminal, cache)
     text = _read(file)
     wanted, origin, last = _wanted(text, pipeline, file)
-    foreign = "" if trust_config or pipeline is not None else _REMEDY
+    foreign = "" if cache.trust_config or pipeline is not None else _REMEDY
     state = _parse(space, text, file)
-    steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), set or [], without or [])
+    steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), options)
     backend = _backend(space, last, origin, foreign) if last else None
     names = [step.name for step in steps]
     if print_after not in ("", "all", *names):
@@ -156,11 +157,11 @@ def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
     return parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), stand_in, str(file))
 
 
-def _steps(space: Workspace, wanted: Pipelined, settings: list[str], without: list[str]) -> tuple[Step, ...]:
+def _steps(space: Workspace, wanted: Pipelined, options: BuildOptions) -> tuple[Step, ...]:
     from dlc.driver.pipeline import expand_pipeline, named_pipelines, resolve_steps
 
     specs = expand_pipeline(wanted, named_pipelines(space.registry, space.config))
-    return resolve_steps(space.registry, specs, settings=settings, without=without)
+    return resolve_steps(space.registry, specs, settings=options.settings, without=options.without)
 
 
 def _backend(space: Workspace, last: str, origin: str, foreign: str) -> _Last:

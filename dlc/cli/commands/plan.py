@@ -10,6 +10,7 @@ import typer
 from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.functions import by_function
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.steps import step_table
 from dlc.cli.terminal import Outcome, Terminal, columns
 from dlc.cli.train_files import check_outputs
@@ -29,23 +30,13 @@ Html = Annotated[
 ]
 
 
+@flags.spelled
 def plan(
     ctx: typer.Context,
     model: flags.Model,
+    options: BuildOptions,
+    cache: CacheOptions,
     html: Html = None,
-    target: flags.Target = "",
-    pipeline: flags.Pipeline = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    set: flags.Set = None,
-    without: flags.Without = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    train: flags.Train = None,
-    min_offload: flags.MinOffload = None,
-    cache: flags.Cache = None,
-    cache_dir: flags.CacheDir = None,
-    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -58,9 +49,8 @@ def plan(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     check_outputs({"--html": html}, (model,))
-    chosen = flags.choice(model, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
-    prepared = space.prepare(chosen)
+    space = Workspace.open(terminal, cache)
+    prepared = space.prepare(options.of(model))
     _check(prepared.recipe)
     steps: list[StepRecord[Any]] = []
     try:

@@ -10,6 +10,7 @@ import typer
 
 from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.cli import flags
+from dlc.cli.options import CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
@@ -34,27 +35,18 @@ _CALLS = 50
 """That --time makes by default."""
 
 
+@flags.spelled
 def run(
     ctx: typer.Context,
     subject: Subject,
+    options: flags.RunOptions,
+    cache: CacheOptions,
     inputs: Files = None,
     seed: Seed = 0,
     output: Outputs = None,
     timed: Time = False,
     calls: Calls = None,
-    target: flags.Target = "",
-    pipeline: flags.Pipeline = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    set: flags.Set = None,
-    without: flags.Without = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    min_offload: flags.MinOffload = None,
     max_memory: flags.MaxMemory = None,
-    cache: flags.Cache = None,
-    cache_dir: flags.CacheDir = None,
-    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -66,8 +58,7 @@ def run(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     _check(output, timed, calls)
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, min_offload=min_offload)
-    with open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened:
+    with open_program(terminal, options.of(subject), cache, max_memory) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)
         found = call(opened.program, feeds)

@@ -12,6 +12,7 @@ import typer
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.describe import describe_graph, port_rows, ports_data
+from dlc.cli.options import BuildOptions
 from dlc.cli.programs import program_file
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
@@ -47,18 +48,16 @@ Raw = Annotated[
 _DIGEST = re.compile(r"[0-9a-f]{4,64}")
 
 
+@flags.spelled
 def show(
     ctx: typer.Context,
     what: What,
+    options: flags.ShapeOptions,
+    cache: flags.CacheDirectory,
     text: Text = False,
     origins: Origins = False,
     parts: Parts = "",
     output: Raw = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    cache_dir: flags.CacheDir = None,
     json: flags.Json = False,
 ) -> Outcome:
     """Show a model, a built program, a checkpoint, or anything that the cache holds."""
@@ -71,7 +70,7 @@ def show(
         raise _no_effect("--output", f"{what} is a file already")
     if text and parts:
         raise _no_effect("--what", "--text prints the whole graph")
-    given = {"--text": text, "--what": parts, "--dim": dim, "--input": input, "--frontend": frontend, "--grad": grad}
+    given = {"--text": text, "--what": parts, **options.given}
     if path.is_file() and _is_checkpoint(path):
         return _checkpoint(path, given)
     space = Workspace.open(terminal) if path.exists() else None
@@ -86,8 +85,7 @@ def show(
     if space and path.is_dir():
         return _program(space, path)
     if space:
-        chosen = flags.choice(what, frontend=frontend, dim=dim, input=input, grad=grad)
-        return _model(space, chosen, text, origins, parts)
+        return _model(space, options.of(what), text, origins, parts)
     if not _DIGEST.fullmatch(what):
         raise error(
             "no-such-thing",
@@ -97,7 +95,7 @@ def show(
         )
     from dlc.cli.commands.show_cached import show_cached
 
-    return show_cached(Workspace.open(terminal, flags.CacheFlags("ro", cache_dir)), what, text, origins, output)
+    return show_cached(Workspace.open(terminal, replace(cache, mode="ro")), what, text, origins, output)
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -120,7 +118,7 @@ def _checkpoint(path: Path, given: Mapping[str, object]) -> Outcome:
     return show_checkpoint(path)
 
 
-def _model(space: Workspace, choice: flags.Choice, text: bool, origins: bool, parts: str) -> Outcome:
+def _model(space: Workspace, choice: BuildOptions, text: bool, origins: bool, parts: str) -> Outcome:
     from dlc.cli.commands.show_kernels import Views
 
     source = space.source(choice.model)

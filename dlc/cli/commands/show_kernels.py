@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
 
 if TYPE_CHECKING:
-    from dlc.cli.choice import Choice
+    from dlc.cli.options import BuildOptions
     from dlc.cli.workspace import Workspace
     from dlc.graph.graph import Graph
     from dlc.graph.op import Op
@@ -28,7 +28,7 @@ class Views:
     """None when neither a flag nor the file asks for gradients."""
 
     @classmethod
-    def of(cls, space: Workspace, choice: Choice) -> Views:
+    def of(cls, space: Workspace, choice: BuildOptions) -> Views:
         """Both, read from the file that the flags name."""
         wanted = space.graph(choice)
         forward = space.graph(replace(choice, grad=()), forward=True)

@@ -13,6 +13,7 @@ import typer
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
 from dlc.cli import flags
 from dlc.cli.commands.run import Files, Seed, Subject
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
@@ -74,9 +75,12 @@ Samples = Annotated[
 ]
 
 
+@flags.spelled
 def verify(
     ctx: typer.Context,
     subject: Subject,
+    options: BuildOptions,
+    cache: CacheOptions,
     inputs: Files = None,
     expected: Expected = None,
     reference: Ref = "auto",
@@ -86,20 +90,7 @@ def verify(
     gradients: Gradients = False,
     samples: Samples = None,
     seed: Seed = 0,
-    target: flags.Target = "",
-    pipeline: flags.Pipeline = None,
-    dim: flags.Dim = None,
-    input: flags.Input = None,
-    set: flags.Set = None,
-    without: flags.Without = None,
-    frontend: flags.Frontend = "",
-    grad: flags.Grad = None,
-    train: flags.Train = None,
-    min_offload: flags.MinOffload = None,
     max_memory: flags.MaxMemory = None,
-    cache: flags.Cache = None,
-    cache_dir: flags.CacheDir = None,
-    trust_config: flags.TrustConfig = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -115,18 +106,18 @@ def verify(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    chosen = flags.choice(subject, target, pipeline, frontend, dim, input, set, without, grad, train, min_offload)
+    chosen = options.of(subject)
     if gradients:
         from dlc.cli.commands.verify_gradients import Asked, verify_gradients
 
         _refuse({"--expected": expected, "--model": model}, "gradients are compared with differences")
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
-        return verify_gradients(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), asked)
-    _refuse({"--samples": samples, "--train": train}, "only --gradients asks for it")
+        return verify_gradients(terminal, chosen, cache, asked)
+    _refuse({"--samples": samples, "--train": options.train}, "only --gradients asks for it")
     from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
 
-    space = Workspace.open(terminal, flags.CacheFlags(cache, cache_dir, trust_config))
+    space = Workspace.open(terminal, cache)
     file = built_file(space, subject, max_memory)
     checked = file[0].check(file[1]) if file else ""
     built = Path(subject).is_dir() or file is not None
@@ -144,7 +135,7 @@ def verify(
         )
     kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
     with (
-        open_program(terminal, chosen, flags.CacheFlags(cache, cache_dir, trust_config), max_memory) as opened,
+        open_program(terminal, chosen, cache, max_memory) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
     ):
         if alone and behind is None:
@@ -175,7 +166,7 @@ def verify(
     return judged
 
 
-def _only(chosen: flags.Choice, checked: str, unasked: Mapping[str, object]) -> Outcome:
+def _only(chosen: BuildOptions, checked: str, unasked: Mapping[str, object]) -> Outcome:
     """What was found without running a program."""
     from dlc.cli.programs import refuse_flags
 
@@ -191,7 +182,7 @@ def _refuse(given: Mapping[str, object], reason: str) -> None:
             raise error("no-effect", f"{flag}: {reason}", help="leave it out", exit_code=ExitCode.USAGE)
 
 
-def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
+def _checked(reference: str, model: Path | None, chosen: BuildOptions) -> str:
     """Which reference, if everything it needs is there: asked before the model is built."""
     from dlc.verify.reference import choose
 
@@ -220,14 +211,14 @@ def _checked(reference: str, model: Path | None, chosen: flags.Choice) -> str:
     return choose("numpy" if chosen.by else kinds[reference], model)
 
 
-def _differentiated(opened: Opened, chosen: flags.Choice) -> Graph | None:
+def _differentiated(opened: Opened, chosen: BuildOptions) -> Graph | None:
     """What the pipeline makes of the model, where it is something else, as a training step; None where it is not."""
     steps = opened.space.prepare(chosen).recipe.steps
     return opened.space.meaning(chosen) if any(step.stage.computes_other for step in steps) else None
 
 
 def _reference(
-    kind: str, auto: bool, opened: Opened, model: Path | None, chosen: flags.Choice, graph: Graph | None
+    kind: str, auto: bool, opened: Opened, model: Path | None, chosen: BuildOptions, graph: Graph | None
 ) -> Reference:
     """What computes the reference; of itself (`auto`) numpy where onnxruntime does not know the model's operators."""
     from dlc.verify.reference import Reference, onnxruntime

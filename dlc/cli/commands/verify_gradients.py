@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
-from dlc.cli.choice import CacheFlags, Choice
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Asked:
     seed: int
 
 
-def verify_gradients(terminal: Terminal, chosen: Choice, cache: CacheFlags, asked: Asked) -> Outcome:
+def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptions, asked: Asked) -> Outcome:
     """Gradients that dlc derives against differences, and against PyTorch's where it is there."""
     from dlc.cli.programs import tell_random
     from dlc.cli.workspace import Workspace
@@ -66,7 +66,7 @@ def verify_gradients(terminal: Terminal, chosen: Choice, cache: CacheFlags, aske
     return _judged(question, found.loss, checked, _apart(found.arrays, other, subject), why)
 
 
-def _question(model: Graph, chosen: Choice, seed: int) -> Question:
+def _question(model: Graph, chosen: BuildOptions, seed: int) -> Question:
     from dlc.passes.autodiff import Autodiff
     from dlc.spec import OptionError, Spec
     from dlc.verify.gradient_check import of_loss, of_outputs
@@ -90,7 +90,7 @@ def _question(model: Graph, chosen: Choice, seed: int) -> Question:
         ) from None
 
 
-def _refuse(chosen: Choice, asked: Asked) -> None:
+def _refuse(chosen: BuildOptions, asked: Asked) -> None:
     """Raises DlcError (USAGE): flags that say nothing about gradients, or contradict each other."""
     if Path(chosen.model).is_dir():
         raise _usage(f"{chosen.model} holds a program, but gradients are derived from a model", "give the model's file")

@@ -1,0 +1,158 @@
+"""The flags that several commands share, declared once: fields of values, read by typer and by the quick form.
+
+Nothing here imports typer, whose import takes longer than a build that the cache has: `dlc.cli.flags` spells them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from dlc.base.cache_settings import CacheMode
+
+WHAT: Final = "What to build"
+CACHE: Final = "Cache and machine"
+
+Completes = Literal["", "targets", "pipelines", "passes", "steps"]
+"""What a shell completes the value of a flag with."""
+
+
+def flag(
+    default: Any,
+    *words: str,
+    help: str,
+    metavar: str | None = None,
+    panel: str | None = None,
+    completes: Completes = "",
+    low: int | None = None,
+) -> Any:
+    """A field that a flag says. A field whose default is () takes a flag that may repeat."""
+    told = {"words": words, "help": help, "metavar": metavar, "panel": panel, "completes": completes, "low": low}
+    return field(default=default, metadata=told)
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """Which cache, and how; and whether the directory's configuration is trusted, as all that reads it gets these."""
+
+    mode: CacheMode | None = flag(
+        None,
+        "--cache",
+        metavar="rw|ro|off|require|refresh",
+        help="Read and write; read only; neither; fail with exit code 7 on a miss; build everything again. "
+        "By default cache.mode of the configuration, else rw.",
+        panel=CACHE,
+    )
+    directory: Path | None = flag(
+        None,
+        "--cache-dir",
+        metavar="DIR",
+        help="Directory of the cache. By default cache.dir of the configuration, else the user's cache directory.",
+        panel=CACHE,
+    )
+    trust_config: bool = flag(
+        False,
+        "--trust-config",
+        help="Let this directory's configuration say what is run, this once; dlc trust says so for good.",
+        panel=CACHE,
+    )
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Everything that says what to build."""
+
+    model: str = ""
+    """The model's file: an argument, which each command names in its own way."""
+    target: str = flag(
+        "",
+        "--target",
+        "-t",
+        metavar="SPEC",
+        help="Backend with options, as c{cpu=generic}, or the name of a target of dlc.toml. By default the backend c.",
+        panel=WHAT,
+        completes="targets",
+    )
+    pipeline: str | None = flag(
+        None,
+        "--pipeline",
+        "-p",
+        metavar="SPEC",
+        help="Steps and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
+        panel=WHAT,
+        completes="pipelines",
+    )
+    dims: tuple[str, ...] = flag(
+        (), "--dim", metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", panel=WHAT
+    )
+    inputs: tuple[str, ...] = flag(
+        (), "--input", metavar="NAME:SHAPE", help="Shape of an input, as x:1x3x224x224; may repeat.", panel=WHAT
+    )
+    settings: tuple[str, ...] = flag(
+        (),
+        "--set",
+        metavar="STEP.KEY=VALUE",
+        help="One option of a step or of the frontend, as fuse.max-nests=8; may repeat.",
+        panel=WHAT,
+    )
+    without: tuple[str, ...] = flag(
+        (), "--without", metavar="STEP", help="Leave a step out; may repeat.", panel=WHAT, completes="passes"
+    )
+    frontend: str = flag(
+        "",
+        "--frontend",
+        metavar="SPEC",
+        help="Reader of the model, with options. By default the one that knows the file.",
+        panel=WHAT,
+    )
+    grad: tuple[str, ...] = flag(
+        (),
+        "--grad",
+        metavar="INPUT[,INPUT]",
+        help="Gradients of the outputs with respect to these inputs instead of the outputs; may repeat.",
+        panel=WHAT,
+    )
+    train: str | None = flag(
+        None,
+        "--train",
+        metavar="KEY=VALUE,…",
+        help="A training program instead of the model: loss, optimizer and other options of the pass autodiff, "
+        "as 'loss=cross-entropy,optimizer=adam{lr=1e-3}'.",
+        panel=WHAT,
+    )
+    min_offload: str | None = flag(
+        None,
+        "--min-offload",
+        metavar="PERCENT",
+        help="How much the target computes at least, where it may leave ops to the host: of the model's nodes and of "
+        "its multiply-adds, as 95%, or ops=80%,macs=99%. Exit code 4 if it is less.",
+        panel=WHAT,
+    )
+
+    def of(self, model: str) -> BuildOptions:
+        """The same for a model's file."""
+        return replace(self, model=model)
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Names of the inputs to differentiate by; the model itself is built when empty."""
+        return tuple(name.strip() for text in self.grad for name in text.split(","))
+
+    @property
+    def given(self) -> dict[str, object]:
+        """What is said, by the long form of its flag."""
+        return {words[0]: value for name, words in FLAGS.items() if (value := getattr(self, name))}
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """All but the model, by name."""
+        return {name: getattr(self, name) for name in FLAGS}
+
+
+FLAGS: Final[Mapping[str, tuple[str, ...]]] = {f.name: f.metadata["words"] for f in fields(BuildOptions) if f.metadata}
+"""Field of `BuildOptions` → how the flag is written; each takes a value."""
+
+MANY: Final = tuple(f.name for f in fields(BuildOptions) if f.default == ())
+"""Fields whose flags may repeat."""
