@@ -15,6 +15,9 @@ settings.register_profile("gate", derandomize=True, deadline=None, database=None
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile("gate")
 
+# Tests start Python hundreds of times. Where an image forbids to keep bytecode, each start would compile dlc again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 Golden = Callable[[str, str], None]
 
 
