@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -23,7 +23,7 @@ class Kernel:
     nests: tuple[Nest, ...]
 
     @cached_property
-    def tensors(self) -> Mapping[str, Param]:
+    def tensors(self) -> dict[str, Param]:
         """Every parameter, result and local by name."""
         return {p.name: p for p in (*self.params, *self.results, *self.locals)}
 
@@ -36,6 +36,30 @@ class Kernel:
         """The kernel, one nest a line; a `name` like `@k0` stands behind the word `kernel`."""
         return print_nests(self.params, self.results, self.locals, self.nests, name)
 
+    @cached_property
+    def writers(self) -> Mapping[str, tuple[int, ...]]:
+        """Positions of the nests that write each tensor, in order; tensors that none writes are absent."""
+        return _positions((n.out,) for n in self.nests)
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, ...]]:
+        """Positions of the nests that read each tensor, in order; tensors that none reads are absent."""
+        return _positions(n.loads for n in self.nests)
+
+    def touching(self, name: str) -> set[int]:
+        """Positions of the nests that write or read a tensor."""
+        return {*self.writers.get(name, ()), *self.readers.get(name, ())}
+
+    @cached_property
+    def reduces(self) -> bool:
+        """Whether any nest is a reduction."""
+        return any(n.reduce is not None for n in self.nests)
+
+    @cached_property
+    def local_numbers(self) -> Mapping[str, int]:
+        """The position of every local among the locals, by name."""
+        return {p.name: k for k, p in enumerate(self.locals)}
+
     @property
     def macs(self) -> int:
         """Points of the reductions: the usual count of multiply-accumulates for contractions."""
@@ -43,8 +67,8 @@ class Kernel:
 
     def start_of(self, name: str) -> bool | int | float:
         """The value that every element of a result or local starts from."""
-        first = next((n.reduce for n in self.nests if n.out == name), None)
-        return identity(first, self.tensors[name].dtype)
+        writers = self.writers.get(name)
+        return identity(self.nests[writers[0]].reduce if writers else None, self.tensors[name].dtype)
 
     def needed(self, *names: str) -> set[int]:
         """Positions of the nests that the values of these tensors come from."""
@@ -54,10 +78,9 @@ class Kernel:
             if out in seen:
                 continue
             seen.add(out)
-            for k, nest in enumerate(self.nests):
-                if nest.out == out:
-                    found.add(k)
-                    waiting += sorted(nest.reads())
+            for k in self.writers.get(out, ()):
+                found.add(k)
+                waiting += sorted(self.nests[k].reads())
         return found
 
     @cached_property
@@ -101,3 +124,12 @@ class Kernel:
                 nest = nest.substitute(axes, tuple(axes.values()))
             out.append(nest.rename(changed))
         return cls(renamed(params), renamed(results), renamed(locals), tuple(out))
+
+
+def _positions(names: Iterable[Iterable[str]]) -> Mapping[str, tuple[int, ...]]:
+    """The positions at which each name occurs."""
+    found: dict[str, list[int]] = {}
+    for k, together in enumerate(names):
+        for name in together:
+            found.setdefault(name, []).append(k)
+    return {name: tuple(positions) for name, positions in found.items()}

@@ -137,7 +137,7 @@ class _Fuser:
         movement = mapped and single is not None and is_movement(single.body)
         if self._readers[producer.digest] > 1 and not movement:
             return f"it has {self._readers[producer.digest]} readers"
-        if _reduces(consumer.kernel) and is_view(producer):
+        if consumer.kernel.reduces and is_view(producer):
             return "it is only another view of the same memory"
         nests = len(kernel.nests) + len(consumer.kernel.nests)
         if nests > self._options.max_nests:
@@ -205,10 +205,6 @@ def _named(origins: tuple[str, ...], text: str) -> str:
     """Where a call came from, in few words; `text` names one from nowhere."""
     names = origins or (text,)
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-
-
-def _reduces(kernel: Kernel) -> bool:
-    return any(n.reduce is not None for n in kernel.nests)
 
 
 def _aligned(kernel: Kernel) -> Kernel:

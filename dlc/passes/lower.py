@@ -10,8 +10,8 @@ What depends on constants only stays as it is: a backend evaluates it when it wr
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
@@ -42,7 +42,7 @@ class Lower(Pass[Graph, Graph]):
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph with nothing but inputs, constant expressions and calls."""
         memo: dict[str, bool] = {}
-        kernels: Kernels = {}
+        kernels = Kernels()
         problems: list[Diagnostic] = []
 
         def rule(op: Op) -> Op | None:
@@ -70,19 +70,37 @@ class Lower(Pass[Graph, Graph]):
         return graph
 
 
-Kernels: TypeAlias = dict[Hashable, Kernel]
-"""The kernels of the ops that were lowered, by what `define` is given: most ops of a large model repeat."""
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels of the ops that were lowered, each made once: most ops of a large model repeat.
+
+    Attributes:
+        single: By what `define` is given.
+        composed: By the kernels of the parts, which are held by the value: their addresses stay theirs.
+        inlined: By the kernel, likewise, and the literals.
+    """
+
+    single: dict[Hashable, Kernel] = field(default_factory=dict[Hashable, Kernel])
+    composed: dict[Hashable, tuple[Kernel, object]] = field(default_factory=dict[Hashable, tuple[Kernel, object]])
+    inlined: dict[Hashable, tuple[Kernel, object]] = field(default_factory=dict[Hashable, tuple[Kernel, object]])
 
 
 def lower_op(op: Op, kernels: Kernels | None = None) -> Call:
     """The call of an op's kernel: splat operands inlined as literals, a composite as the sequence of its parts."""
-    kernel = composite_kernel(op) if op.expansion is not None else _kernel(op, {} if kernels is None else kernels)
+    kernels = kernels or Kernels()
+    kernel = _kernel(op, kernels.single) if op.expansion is None else composite_kernel(op, kernels)
     literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
     args = tuple(x for x in op.operands if not isinstance(x, Splat))
-    return Call(inline_literals(kernel, literals) if literals else kernel, args)
+    if not literals:
+        return Call(kernel, args)
+    # Not the literals themselves: 0.0 equals -0.0, and 1 equals True.
+    key = (id(kernel), repr(literals))
+    if key not in kernels.inlined:
+        kernels.inlined[key] = inline_literals(kernel, literals), kernel
+    return Call(kernels.inlined[key][0], args)
 
 
-def _kernel(op: Op, kernels: Kernels) -> Kernel:
+def _kernel(op: Op, kernels: dict[Hashable, Kernel]) -> Kernel:
     """The op's kernel, that of an earlier op of the same class, attributes and operand types where there is one."""
     if isinstance(op, Call):
         return op.body
@@ -106,9 +124,10 @@ def single_result(item: Item) -> Call | None:
     return None if found is None else Call(found[0], tuple(item.of.args[k] for k in found[1]))
 
 
-def composite_kernel(op: Op) -> Kernel:
+def composite_kernel(op: Op, kernels: Kernels | None = None) -> Kernel:
     """The kernel of an op that is a composition: its parts in order, what is between them local."""
     assert op.expansion is not None
+    kernels = kernels or Kernels()
     given = {x.digest: k for k, x in enumerate(op.operands)}
     inputs = {k: Param(f"x{k}", x.type) for k, x in enumerate(op.operands)}
     parts: list[tuple[Kernel, Sequence[int]]] = []
@@ -117,11 +136,15 @@ def composite_kernel(op: Op) -> Kernel:
     for part in toposort((op.expansion,), op.operands):
         if isinstance(part, Splat):
             continue
-        call = lower_op(part)
+        call = lower_op(part, kernels)
         number[part.digest] = len(op.operands) + len(parts)
         parts.append((call.body, [number[a.digest] for a in call.args]))
         outputs.append(number[part.digest])
-    return compose(parts, inputs, outputs)
+    # Kernels carry the types of what is between the parts.
+    key = (tuple((id(kernel), tuple(numbers)) for kernel, numbers in parts), tuple(inputs.items()), tuple(outputs))
+    if key not in kernels.composed:
+        kernels.composed[key] = compose(parts, inputs, outputs), parts
+    return kernels.composed[key][0]
 
 
 def inline_literals(kernel: Kernel, literals: dict[str, bool | int | float]) -> Kernel:

@@ -1,5 +1,6 @@
 """An independent judge of placements: it shares no code with the planners it judges."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -35,7 +36,28 @@ def check_placement(
             faults.append(f"buffer {buffer.id} at offset {offset} is not aligned to {align} bytes")
         if arena is not None and offset + buffer.size > arena:
             faults.append(f"buffer {buffer.id} ends at {offset + buffer.size}, beyond the arena of {arena} bytes")
-    return faults + _overlaps(buffers, offsets)
+    return faults + (_overlaps(buffers, offsets) if _any_overlap(buffers, offsets) else [])
+
+
+def _any_overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> bool:
+    """Whether two buffers that are live together share bytes, in n log n.
+
+    Up to the first overlap the live buffers are disjoint, so a new one need only be compared with its two neighbours in
+    the order of addresses.
+    """
+    filled = [k for k, b in enumerate(buffers) if b.size > 0 and b.death > b.birth]
+    events = sorted([(buffers[k].death, 0, k) for k in filled] + [(buffers[k].birth, 1, k) for k in filled])
+    live: list[tuple[int, int]] = []  # first byte and the byte behind the last, ascending
+    for _, born, k in events:
+        span = (offsets[k], offsets[k] + buffers[k].size)
+        place = bisect_left(live, span)
+        if not born:
+            del live[place]
+        elif (place > 0 and live[place - 1][1] > span[0]) or (place < len(live) and live[place][0] < span[1]):
+            return True
+        else:
+            live.insert(place, span)
+    return False
 
 
 def _overlaps(buffers: Sequence[Interval], offsets: Sequence[int]) -> list[str]:

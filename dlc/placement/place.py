@@ -10,10 +10,12 @@ from typing import Literal
 from dlc.placement.buffers import Buffer, Placement, aligned, max_live
 from dlc.placement.greedy import FITS, ORDERS, Problem, best_fit, by_size, first_fit, place_in_order, problem
 from dlc.placement.repair import repair
+from dlc.placement.sweep import pairs, place_by_steps
 
 Strategy = Literal["none", "greedy", "best-fit", "search"]
 
 WORK_PER_BUDGET = 128  # inspected spans per unit of budget
+MANY_PAIRS = 1 << 18  # buffers live together beyond which the table of all of them is made only if it may help
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def place(
     greedy rules, then repairs the best of them until the bound is reached or the budget is
     spent. A unit of budget is a fixed amount of work, not of time, so results repeat: 20000
     units take about a second, whatever the number of buffers. Raises ValueError for a
-    negative size, an empty lifetime or an alignment below 1.
+    negative size, an empty lifetime or an alignment below 1. Where very many buffers are live
+    together, they are placed in the order of their births first, and searched for only above the bound.
     """
     bound, step = max_live(buffers, align)
     match strategy:
@@ -54,7 +57,12 @@ def place(
             offsets, arena = place_in_order(task := problem(buffers, align), by_size(task), best_fit)
             found = Candidate(offsets, arena, "best-fit by size", 1)
         case "search":
-            found = _search(problem(buffers, align), bound, seed, budget * WORK_PER_BUDGET)
+            swept = _swept(buffers, align) if pairs(buffers) > MANY_PAIRS else None
+            if swept is not None and swept.arena == bound:
+                found = swept
+            else:
+                searched = _search(problem(buffers, align), bound, seed, budget * WORK_PER_BUDGET)
+                found = min((c for c in (searched, swept) if c is not None), key=lambda c: c.arena)
     proven = found.arena == bound
     return Placement(tuple(found.offsets), found.arena, bound, step, found.method, proven, found.tries)
 
@@ -67,6 +75,12 @@ def _stacked(buffers: Sequence[Buffer], align: int) -> Candidate:
         offsets.append(end)
         end += aligned(buffer.size, align)
     return Candidate(offsets, end, "no reuse", 1)
+
+
+def _swept(buffers: Sequence[Buffer], align: int) -> Candidate:
+    """Every buffer in the first gap at its birth."""
+    offsets, arena = place_by_steps(buffers, align)
+    return Candidate(offsets, arena, "first-fit by birth", 1)
 
 
 def _search(task: Problem, bound: int, seed: int, work: int) -> Candidate:

@@ -1,7 +1,7 @@
 """Placement: sound for every input, at the bound on real networks, close to it on hard instances."""
 
 import time
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dlc.placement import Buffer, Strategy, check_placement, max_live, place
 from dlc.placement.greedy import first_fit, place_in_order, problem
+from dlc.placement.sweep import pairs, place_by_steps
 from tests.placement.instances import DATA, load_buffers
 
 STRATEGIES: tuple[Strategy, ...] = ("none", "greedy", "best-fit", "search")
@@ -173,3 +174,33 @@ def test_a_thousand_buffers_take_few_seconds() -> None:
     placement = place(buffers)
     assert time.process_time() - begun < 6
     assert placement.gap < 0.1
+
+
+def test_very_many_buffers_that_are_live_together_are_placed_by_their_births() -> None:
+    """20,000 values that one op reads: a table of those that meet would have 200,000,000 pairs."""
+    count = 20_000
+    buffers = [Buffer(k, 64 * (1 + k % 5), k, count + 1) for k in range(count)]
+    start = time.process_time()
+    placement = place(buffers)
+    faults = check_placement(buffers, placement.offsets, 64, placement.arena)
+    assert time.process_time() - start < 5
+    assert (placement.arena, placement.method, faults) == (placement.bound, "first-fit by birth", [])
+
+
+@settings(deadline=None, max_examples=150)
+@given(buffer_lists(), st.sampled_from([1, 16, 64]))
+def test_placing_by_steps_is_sound(buffers: list[Buffer], align: int) -> None:
+    offsets, arena = place_by_steps(buffers, align)
+    assert check_placement(buffers, offsets, align, arena) == []
+    filled = [b for b in buffers if b.size]
+    assert pairs(buffers) == sum(meets(a, b) for a, b in combinations(filled, 2))
+
+
+@settings(deadline=None, max_examples=150)
+@given(buffer_lists(), st.lists(st.integers(0, 900), min_size=14, max_size=14))
+def test_the_judge_finds_every_overlap(buffers: list[Buffer], offsets: list[int]) -> None:
+    """Whatever the offsets: against each pair compared."""
+    found = check_placement(buffers, offsets[: len(buffers)], 1)
+    spans = [(b, at, at + b.size) for b, at in zip(buffers, offsets, strict=False)]
+    shared = [(a, b) for (a, s, e), (b, t, f) in combinations(spans, 2) if meets(a, b) and max(s, t) < min(e, f)]
+    assert len(found) == len(shared)

@@ -30,7 +30,7 @@ def without_invariant_axes(kernel: Kernel) -> Kernel:
 
 def _invariant(nest: Nest, kernel: Kernel) -> tuple[int, ...]:
     """Dimensions of the output that the nest's value does not depend on."""
-    alone = sum(n.out == nest.out for n in kernel.nests) == 1 and nest.out not in nest.reads()
+    alone = len(kernel.writers[nest.out]) == 1 and nest.out not in nest.reads()
     if nest.reduce is None or not alone or not plain_write(nest, kernel.tensors[nest.out].shape):
         return ()
     used = set(axes_in(nest.body, *([] if nest.where is None else [nest.where])))

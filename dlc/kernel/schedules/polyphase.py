@@ -54,8 +54,8 @@ def split_phases(kernel: Kernel, machine: Machine) -> Kernel:
 
 def _phases(nest: Nest, kernel: Kernel) -> list[tuple[Nest, dict[Expr, Expr]]] | None:
     """One nest per combination of remainders, over fewer points, and what replaces the axes of the output."""
-    writers = sum(n.out == nest.out for n in kernel.nests)
-    if not is_product(nest) or writers != 1 or not plain_write(nest, kernel.tensors[nest.out].shape):
+    alone = len(kernel.writers[nest.out]) == 1
+    if not is_product(nest) or not alone or not plain_write(nest, kernel.tensors[nest.out].shape):
         return None
     kept = [a for a in nest.axes if a not in nest.reduction_axes]
     steps = {a: s for a in kept if (s := _step(nest, a))}

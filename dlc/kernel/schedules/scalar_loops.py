@@ -74,8 +74,7 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
     before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)
     after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
-    dtypes = {p.name: p.dtype for p in scope.tensors.values()}
-    fast = folded(nest, reduced, sum, machine, dtypes)
+    fast = folded(nest, reduced, sum, machine, kernel.dtypes)
     total = fast if fast is not None else reduction(nest, reduced, sum, machine)
     return wrap(outer, (*before, *total, *after))
 

@@ -5,6 +5,7 @@ for i: t[i, j] … t[i, j]   →   for i: t[j] … t[j]          when only this 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,12 +41,14 @@ class Scope:
 
 def open_scope(group: Group, kernel: Kernel, frozen: Sequence[Axis] = ()) -> Scope:
     """The group in flat form (see the module's equation); `frozen` axes stay as they are."""
-    nests, tensors, scalars = _shrink(group, kernel)
+    nests, narrowed, scalars = _shrink(group, kernel)
+    # Not a copy: a kernel may have as many groups as tensors.
+    tensors = ChainMap(narrowed, kernel.tensors)
     plain = tuple(plain_write(n, tensors[n.out].shape) for n in nests)
     flat = tuple(_read_scalars(flat_nest(n, tensors), scalars) for n in nests)
     shared = order(group.shared, flat[-1])
     flat, shared = merge_run(flat, shared, frozen)
-    narrow = tuple(p.name for p in kernel.locals if tensors[p.name].shape != p.shape)
+    narrow = tuple(name for name, p in narrowed.items() if p.shape != kernel.tensors[name].shape)
     return Scope(flat, shared, plain, tensors, scalars, (*narrow, *(n for n in scalars if n not in narrow)))
 
 
@@ -72,16 +75,16 @@ def merge_run(
     return nests, axes
 
 
-def _shrink(group: Group, kernel: Kernel) -> tuple[tuple[Nest, ...], Mapping[str, Param], Mapping[str, Local]]:
-    tensors = dict(kernel.tensors)
+def _shrink(group: Group, kernel: Kernel) -> tuple[tuple[Nest, ...], dict[str, Param], Mapping[str, Local]]:
+    narrowed: dict[str, Param] = {}
     scalars: dict[str, Local] = {}
     own = _private(group, kernel)
     kept: dict[str, tuple[int, ...]] = {}
     for name in own:
-        dims = tuple(d for d in range(len(tensors[name].shape)) if not _is_shared_dim(group, name, d))
+        old = kernel.tensors[name]
+        dims = tuple(d for d in range(len(old.shape)) if not _is_shared_dim(group, name, d))
         kept[name] = dims
-        old = tensors[name]
-        tensors[name] = Param(name, Type(old.dtype, tuple(old.shape[d] for d in dims)))
+        narrowed[name] = Param(name, Type(old.dtype, tuple(old.shape[d] for d in dims)))
         if not dims:
             scalars[name] = Local(name, old.dtype)
 
@@ -93,7 +96,7 @@ def _shrink(group: Group, kernel: Kernel) -> tuple[tuple[Nest, ...], Mapping[str
         index = n.index if n.out not in kept else tuple(n.index[d] for d in kept[n.out])
         return replace(n, index=index).map_loads(change)
 
-    return tuple(narrow(n) for n in group.nests), tensors, scalars
+    return tuple(narrow(n) for n in group.nests), narrowed, scalars
 
 
 def _private(group: Group, kernel: Kernel) -> list[str]:
@@ -102,13 +105,9 @@ def _private(group: Group, kernel: Kernel) -> list[str]:
     for n in group.nests:
         for name in n.reads() | {n.out}:
             inside[name] = inside.get(name, 0) + 1
-    everywhere: dict[str, int] = {}
-    for n in kernel.nests:
-        for name in n.reads() | {n.out}:
-            everywhere[name] = everywhere.get(name, 0) + 1
     # What nobody writes is read as its start, which only memory that is filled holds.
-    written = {n.out for n in group.nests}
-    return [p.name for p in kernel.locals if p.name in written and inside[p.name] == everywhere[p.name]]
+    written = sorted({n.out for n in group.nests} & kernel.local_numbers.keys(), key=kernel.local_numbers.__getitem__)
+    return [name for name in written if inside[name] == len(kernel.touching(name))]
 
 
 def _is_shared_dim(group: Group, name: str, d: int) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
 
 from dlc.kernel.expr import Axis, loads
 from dlc.kernel.kernel import Kernel
@@ -17,18 +19,17 @@ Box = tuple[tuple[int, int], ...]
 
 def needs_fill(kernel: Kernel, name: str) -> bool:
     """Whether the elements of a result or local must be set to their start before the nests run."""
-    writers = [n for n in kernel.nests if n.out == name]
+    writers, readers = kernel.writers.get(name, ()), kernel.readers.get(name, ())
     shape = kernel.tensors[name].shape
-    touched = next((n for n in kernel.nests if n.out == name or name in n.reads()), None)
-    if touched is None or not writers or touched is not writers[0] or name in touched.reads():
+    if not writers or (readers and readers[0] <= writers[0]):
         return True
-    first = writers[0]
+    first = kernel.nests[writers[0]]
     if first.reduce is not None:
         return not plain_write(first, shape)
     if _covers((first,), shape):
         return False
-    until = next((k for k, n in enumerate(kernel.nests) if name in n.reads() or (n.out == name and n.reduce)), None)
-    early = tuple(n for n in kernel.nests[:until] if n.out == name)
+    until = min((*readers[:1], *(k for k in writers if kernel.nests[k].reduce)), default=len(kernel.nests))
+    early = tuple(kernel.nests[k] for k in writers if k < until)
     return not _covers(early, shape)
 
 
@@ -40,18 +41,28 @@ def _covers(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> bool:
     if len(writers) == 1 and writers[0].where is None:
         return writers[0].points == size and not writers[0].reduction_axes
     boxes = [b for n in writers if (b := _box(n)) is not None]
-    if len(boxes) < len(writers) or sum(map(_volume, boxes)) != size:
-        return False
-    full = [b for b in boxes if _volume(b)]
-    return all(any(x[1] < y[0] or y[1] < x[0] for x, y in zip(a, b, strict=True)) for a, b in combinations(full, 2))
+    return len(boxes) == len(writers) and tile(boxes, shape)
 
 
-def _volume(box: Box) -> int:
-    return math.prod(last - first + 1 for first, last in box)
+def tile(boxes: Sequence[Box], shape: tuple[int, ...]) -> bool:
+    """Whether every element of a tensor lies in exactly one of the boxes, and no box reaches beyond the tensor.
+
+    The number of boxes that contain an element is determined by its differences along every dimension, which are not 0
+    at corners of boxes only: they are those of the tensor itself exactly if the boxes tile it. Time is proportional to
+    the number of boxes, times 2 for each dimension that a box may divide.
+    """
+    boxes = [b for b in boxes if all(start < stop for start, stop in b)]
+    whole = tuple((0, d) for d in shape)
+    divided = [d for d, side in enumerate(whole) if any(b[d] != side for b in boxes)]
+    corners: Counter[tuple[int, ...]] = Counter()
+    for box, sign in (*((b, 1) for b in boxes), (whole, -1)):
+        for ends in product((0, 1), repeat=len(divided)):
+            corners[tuple([box[d][e] for d, e in zip(divided, ends, strict=True)])] += sign * (-1) ** sum(ends)
+    return not any(corners.values())
 
 
 def _box(nest: Nest) -> Box | None:
-    """The box that a nest writes, as first and last element per dimension.
+    """The box that a nest writes, as the first element and the one after the last per dimension.
 
     Its subscripts are distinct axes plus constants, and its guard bounds single axes by constants.
     """
@@ -71,5 +82,5 @@ def _box(nest: Nest) -> Box | None:
                 return None
             used.append(atom)
             start, stop = inside[atom]
-        box.append((start + form.constant, stop - 1 + form.constant))
+        box.append((start + form.constant, stop + form.constant))
     return tuple(box) if len(set(used)) == len(used) == len(nest.axes) else None

@@ -1,0 +1,51 @@
+"""When writers fill a tensor, so that its start need not be stored."""
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlc.kernel.schedules.start import Box, tile
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[Box], tuple[int, ...]]:
+    """A tensor, and boxes in it and a little beyond it: a division of it, some of whose boxes have changed."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), min_size=0, max_size=3)))
+    boxes: list[Box] = [tuple((0, d) for d in shape)]
+    for _ in range(draw(st.integers(0, 5)) if shape else 0):
+        box = boxes.pop(draw(st.integers(0, len(boxes) - 1)))
+        d = draw(st.integers(0, len(shape) - 1))
+        at = draw(st.integers(*box[d]))
+        boxes += [(*box[:d], (box[d][0], at), *box[d + 1 :]), (*box[:d], (at, box[d][1]), *box[d + 1 :])]
+    for _ in range(draw(st.integers(0, 2))):
+        k = draw(st.integers(0, len(boxes) - 1))
+        if boxes[k]:
+            d = draw(st.integers(0, len(shape) - 1))
+            start = draw(st.integers(-1, 4))
+            boxes[k] = (*boxes[k][:d], (start, start + draw(st.integers(0, 4))), *boxes[k][d + 1 :])
+    return draw(st.permutations(boxes)), shape
+
+
+@given(cases())
+def test_boxes_tile_a_tensor_when_each_element_is_in_one(case: tuple[list[Box], tuple[int, ...]]) -> None:
+    boxes, shape = case
+    counts = dict.fromkeys(product(*(range(-1, 9) for _ in shape)), 0)
+    for box in boxes:
+        for p in product(*(range(*side) for side in box)):
+            counts[p] += 1
+    inside = {p for p in counts if all(0 <= x < d for x, d in zip(p, shape, strict=True))}
+    assert tile(boxes, shape) == all(n == (p in inside) for p, n in counts.items())
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_many_boxes_are_compared_in_time_proportional_to_their_number(axis: int) -> None:
+    """Each pair of 200,000 would be 20,000,000,000 comparisons."""
+    n = 200_000
+    shape = (3, n) if axis else (n, 3)
+    boxes: list[Box] = [((0, 3), (k, k + 1)) if axis else ((k, k + 1), (0, 3)) for k in range(n)]
+    assert math.prod(shape) == 3 * n
+    assert tile(boxes, shape)
+    assert not tile(boxes[:-1], shape)
