@@ -11,7 +11,6 @@ import pytest
 from dlc_backend_s2train.codes import Arena, Element, Opcode, Role
 from dlc_backend_s2train.container import layout, optional_sections, read, write
 from dlc_backend_s2train.crc import crc64
-from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.program import (
     Entry,
     Geometry,
@@ -23,6 +22,7 @@ from dlc_backend_s2train.program import (
     Target,
     Tensor,
 )
+from dlc_backend_s2train.v1 import encoding as v1
 from hypothesis import given
 from hypothesis import strategies as st
 

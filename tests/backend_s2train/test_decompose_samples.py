@@ -10,8 +10,8 @@ import pytest
 from dlc_backend_s2train.decompose import samples
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.instruction import S2Instruction
-from dlc_backend_s2train.isa.ppu import control_of
 from dlc_backend_s2train.program import Geometry, Program
+from dlc_backend_s2train.v1.control_words import control_of
 
 from dlc import DlcError, Report
 from dlc.api.backend import Reason

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Splitting, Stage
-from dlc_backend_s2train.isa import v1
-from dlc_backend_s2train.isa.legalize import from_v1, to_v1
-from dlc_backend_s2train.isa.numbering import number_tensors
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Storage, Tensor
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.legalize import from_v1, number_tensors, to_v1
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.isa.ppu import BYPASS, Control, control_of, decode_control, encode_control
-from dlc_backend_s2train.isa.transfer import Transfer, decode_transfer, encode_transfer
 from dlc_backend_s2train.program import Geometry, Instruction
+from dlc_backend_s2train.v1.control_words import (
+    BYPASS,
+    Control,
+    Transfer,
+    control_of,
+    decode_control,
+    decode_transfer,
+    encode_control,
+    encode_transfer,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dlc_backend_s2train.isa import v1
+from dlc_backend_s2train.v1 import encoding as v1
 from hypothesis import given
 
 from dlc.base.diagnostics import DlcError

@@ -13,9 +13,16 @@ from dlc_backend_s2train.codes import Element, Role, Stage
 from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
 from dlc_backend_s2train.cost.picture import peak_and_bound, planned
 from dlc_backend_s2train.cost.unfused import unfused_of
-from dlc_backend_s2train.legacy.order import breadth_first, operators_of
-from dlc_backend_s2train.legacy.plan import Life, legacy_plan, lives_from, lives_of, published_facts
 from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.v1.published_plan import (
+    Life,
+    breadth_first,
+    legacy_plan,
+    lives_from,
+    lives_of,
+    operators_of,
+    published_facts,
+)
 
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.programs import conv_step, linear_step

@@ -12,12 +12,11 @@ from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.show import show
 from dlc_backend_s2train.cost.lines import word_lines
-from dlc_backend_s2train.isa import v1
-from dlc_backend_s2train.isa.restore import Holders, restored
 from dlc_backend_s2train.isa.text import assemble, disassemble
-from dlc_backend_s2train.isa.words import SLOTS, worded
-from dlc_backend_s2train.legacy.words import with_words, word_facts
 from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.correspondence import SLOTS, Holders, restored, worded
+from dlc_backend_s2train.v1.legalize import with_words, word_facts
 from hypothesis import given
 from hypothesis import strategies as st
 

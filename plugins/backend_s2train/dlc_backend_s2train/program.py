@@ -207,7 +207,7 @@ class Program:
     meta: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     """Provenance: model, versions, spec texts, figures of the planner."""
     legacy: tuple[bytes, ...] = ()
-    """Words of version 1: one for each instruction that version 1 has (`isa.words`), in order; or none at all."""
+    """Words of version 1: one for each instruction that it has (`v1.correspondence`), in order; or none at all."""
     numbering: tuple[Numbered, ...] = ()
     """What the words' numbers of tensors stand for, by begin."""
     functions: tuple[Function, ...] = ()

@@ -8,11 +8,10 @@ from typing import Final
 from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.codes import Opcode
-from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.isa.restore import Holders, misread, restored
-from dlc_backend_s2train.isa.words import SLOTS, layer_of, layers_of, obstacles
 from dlc_backend_s2train.program import Instruction, Program
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.correspondence import SLOTS, Holders, layer_of, layers_of, misread, obstacles, restored
 
 _CODE: Final = "bad-word"
 

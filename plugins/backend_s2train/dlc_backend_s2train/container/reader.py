@@ -28,7 +28,6 @@ from dlc_backend_s2train.container.layout import (
     aligned,
 )
 from dlc_backend_s2train.container.rows import Row, exists, known, rows_of, words
-from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
     Entry,
@@ -41,6 +40,7 @@ from dlc_backend_s2train.program import (
     Storage,
     Tensor,
 )
+from dlc_backend_s2train.v1 import encoding as v1
 
 _ELEMENTS = {e.code: e for e in Element}
 _ROLES = {r.value: r for r in Role}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
-from dlc_backend_s2train.isa import v1
 from dlc_backend_s2train.isa.text import print_v1
-from dlc_backend_s2train.isa.words import worded
 from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.correspondence import worded
 
 
 def shown_words(program: Program) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from dlc_backend_s2train.isa.v1 import TENSORS
+from dlc_backend_s2train.v1.encoding import TENSORS
 
 READINGS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
 """How a PE may compute, see `cost.cycles`."""

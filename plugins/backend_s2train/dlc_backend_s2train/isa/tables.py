@@ -7,12 +7,12 @@ from enum import Enum
 from typing import Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Stage
-from dlc_backend_s2train.isa import v1, v2
+from dlc_backend_s2train.isa import v2
 from dlc_backend_s2train.isa.bits import Field, Layout
 from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
-from dlc_backend_s2train.isa.ppu import CONTROL
-from dlc_backend_s2train.isa.transfer import TRANSFER
-from dlc_backend_s2train.isa.words import SLOTS
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.control_words import CONTROL, TRANSFER
+from dlc_backend_s2train.v1.correspondence import SLOTS
 
 _OPCODES: Final = {
     Opcode.NOP: "nothing",

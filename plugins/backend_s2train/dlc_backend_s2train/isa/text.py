@@ -17,10 +17,11 @@ from typing import Any, Final, Literal
 from dlc.base.diagnostics import DlcError, did_you_mean
 from dlc.base.lexer import Tokens
 from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.isa import v1, v2
+from dlc_backend_s2train.isa import v2
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.forms import FORM_OF, NO_SPLITTING, spelled
 from dlc_backend_s2train.program import Instruction
+from dlc_backend_s2train.v1 import encoding as v1
 
 Version = Literal[1, 2]
 

@@ -1,7 +1,11 @@
-"""The control word of the post-processing unit: 50 bits, bit 0 first.
+"""Published words that are no instructions: control words of the post-processing unit, and transfer words.
 
-Source: the configuration text of the published compiler. Bits 0 to 20 fill the register of norm and activation, the
-other 29 that of addition and pool; how they lie inside the registers was not published.
+A control word has 50 bits, bit 0 first. Bits 0 to 20 fill the register of norm and activation, the other 29 that of
+addition and pool; how they lie inside the registers was not published. Source: the configuration text of the published
+compiler.
+
+A transfer word has 32 bits, big-endian, and names a tensor and a port of the link. Source: an older instruction set of
+the published compiler; nothing that runs uses it.
 """
 
 from __future__ import annotations
@@ -139,3 +143,44 @@ def _group(height: int, width: int, side: int) -> int:
         message = f"windows of {side} x {side} do not fill a map of {height} x {width}"
         raise error("bad-geometry", message, help="such a pool is an instruction of its own")
     return min(width, _LANES) // side - 1
+
+
+TRANSFER: Final = Layout(
+    "transfer word",
+    (
+        Field("opcode", 6, (None, "send", "receive")),
+        Field("tensor", 22),
+        Field("port", 4),
+    ),
+    "high",
+)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A tensor that goes to the device or comes from it."""
+
+    opcode: Literal["send", "receive"]
+    tensor: int
+    port: int
+
+
+def encode_transfer(transfer: Transfer) -> bytes:
+    """The 4 bytes of a word.
+
+    Raises:
+        DlcError: "bad-instruction", if a number does not fit its field.
+    """
+    return TRANSFER.to_bytes(asdict(transfer))
+
+
+def decode_transfer(data: bytes, location: Location = NOWHERE) -> Transfer:
+    """The word in 4 bytes.
+
+    Raises:
+        DlcError: "bad-word" for an unknown opcode, "truncated-file" for another number of bytes.
+    """
+    size = TRANSFER.width // 8
+    if len(data) != size:
+        raise error("truncated-file", f"a transfer word has {size} bytes, not {len(data)}", location=location)
+    return Transfer(**TRANSFER.from_bytes(data, location))

@@ -1,25 +1,29 @@
-"""Instructions as words of version 1, where those can say them, and the reasons where they cannot.
+"""Instructions as words of version 1, where those can say them, and the reasons where they cannot: `s2train{isa=v1}`.
 
 The bits are those of the published compiler's encoding: padding is always `none` (frames come padded), weight gradients
 and updates always have stride 1 and kernel 1. Shapes, pads, hyper-parameters, tokens and cores are implicit. So are
 operands that words have no place for: labels and loss, partial sums, velocity and master weights and, in a backward
 with `add`, the addend and the gradient of the other branch; the second norm's gradient too. `Legacy.implicit` lists
 them.
+
+Numbers are few and tensors many: a number is given anew once the tensor that it stood for is no longer used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.isa import v1
+from dlc.base.diagnostics import Diagnostic, DlcError, Location, quote
+from dlc_backend_s2train.codes import Arena, Flag, Opcode, Stage
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.forms import spelled
-from dlc_backend_s2train.isa.numbering import number_tensors
-from dlc_backend_s2train.isa.words import NORMS, OPS, PARTIAL, SLOTS, layer_of, layers_of, obstacles
 from dlc_backend_s2train.program import Instruction, Numbered, Program
+from dlc_backend_s2train.v1 import encoding as v1
+from dlc_backend_s2train.v1.correspondence import NORMS, OPS, PARTIAL, SLOTS, layer_of, layers_of, obstacles
 
 _BITS: Final = {
     "relu": Flag.RELU | Flag.MASK_READ,
@@ -160,3 +164,106 @@ def _numbered(word: v1.Word, numbers: Mapping[int, int]) -> bytes:
     operands: dict[str, Any] = {name: numbers[tensor] for name, tensor in v1.tensors_of(word).items()}
     header: dict[str, Any] = {field.name: getattr(word, field.name) for field in v1.header_fields(type(word))}
     return v1.encode(type(word)(**header, **operands))
+
+
+_LASTING: Final = (Arena.HOST, Arena.WEIGHTS)
+"""What the host, or the next run, finds under its number."""
+
+
+def number_tensors(program: Program, uses: Sequence[tuple[int, Sequence[int]]], limit: int) -> tuple[Numbered, ...]:
+    """Numbers for the tensors of `uses`: (instruction, its tensors), in order.
+
+    They are the program's own where all of those are below `limit`. Otherwise each tensor has the lowest number that
+    is free from its first use to its last, which takes as few numbers as tensors are in use at once; weights, states
+    and what the host reads or writes keep theirs throughout. Numbers may pass `limit`: the caller looks.
+    """
+    everywhere = len(program.instructions)
+    lives: dict[int, tuple[int, int]] = {}
+    for at, tensors in uses:
+        for tensor in tensors:
+            begin, _ = lives.get(tensor, (at, at))
+            lives[tensor] = (begin, at + 1)
+    if all(tensor < limit for tensor in lives):
+        return tuple(Numbered(tensor, tensor, 0, everywhere) for tensor in sorted(lives))
+    for tensor in lives:
+        if program.storages[program.tensors[tensor].storage].arena in _LASTING:
+            lives[tensor] = (0, everywhere)
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    given = 0
+    numbered: list[Numbered] = []
+    # A left-edge colouring of intervals: optimal, since each takes a new number only while all others are in use.
+    for tensor, (begin, end) in sorted(lives.items(), key=lambda life: (life[1][0], life[0])):
+        while busy and busy[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        number = heapq.heappop(free) if free else given
+        given = max(given, number + 1)
+        heapq.heappush(busy, (end, number))
+        numbered.append(Numbered(tensor, number, begin, end))
+    return tuple(numbered)
+
+
+_NAMED: Final = 4
+"""Instructions at most that are named for one reason."""
+_OTHER: Final = "build for s2train{isa=v2}, whose words say it"
+_HELPS: Final = (
+    (" says kernel", _OTHER),
+    (" says stride", _OTHER),
+    ("no field says", _OTHER),
+    ("applied at once", "set s2-select.update=apart, or leave --pipeline out"),
+    ("always writes", "set s2-select.masks=yes, or leave --pipeline out"),
+    ("says dropout", "leave dropout out of the model"),
+)
+"""What helps where a reason has these words: the first of them, for some help with a part of it only."""
+
+
+def with_words(program: Program) -> Program:
+    """The program with a word for each instruction that version 1 has, and what the words' numbers stand for.
+
+    Raises:
+        DlcError: "no-word", all reasons why instructions have none.
+    """
+    found = to_v1(program)
+    if found.reasons:
+        raise DlcError(*_refusals(program, found.reasons))
+    return replace(program, legacy=tuple(found.words.values()), numbering=found.numbering)
+
+
+def word_facts(program: Program) -> dict[str, int | str]:
+    """How many words and numbers there are, and which instructions have no word; nothing where there are no words."""
+    if not program.legacy:
+        return {}
+    without = Counter(
+        f"{spelled(i.opcode)} {spelled(i.stage)}" for i in (program.instructions[n] for n in wordless(program))
+    )
+    return {
+        "v1_words": len(program.legacy),
+        "v1_numbers": len({entry.number for entry in program.numbering}),
+        "v1_tensors": len({entry.tensor for entry in program.numbering}),
+        "v1_without": ", ".join(f"{count} {what}" for what, count in sorted(without.items())),
+    }
+
+
+def _refusals(program: Program, reasons: Mapping[int, str]) -> Sequence[Diagnostic]:
+    """One for each reason, with the first instructions that have it."""
+    kinds: dict[str, list[int]] = {}
+    for number, reason in reasons.items():
+        # Of too many tensors at once each instruction has a number of its own.
+        kinds.setdefault(reason.partition(":")[0], []).append(number)
+    return [_refusal(program, reason, numbers) for reason, numbers in kinds.items()]
+
+
+def _refusal(program: Program, reason: str, numbers: Sequence[int]) -> Diagnostic:
+    count = "an instruction" if len(numbers) == 1 else f"{len(numbers)} instructions"
+    more = len(numbers) - _NAMED
+    notes = [_named(program, number) for number in numbers[:_NAMED]] + ([f"and {more} more"] if more > 0 else [])
+    help = next((told for words, told in _HELPS if words in reason), _OTHER)
+    node = program.tensors[program.instructions[numbers[0]].operands["dst0"]].name
+    message = f"version 1 has no word for {count}: {reason}"
+    return Diagnostic("no-word", message, location=Location(node=node), notes=tuple(notes), help=help)
+
+
+def _named(program: Program, number: int) -> str:
+    instruction = program.instructions[number]
+    name = quote(program.tensors[instruction.operands["dst0"]].name)
+    return f"instruction {number}, {spelled(instruction.opcode)} {spelled(instruction.stage)}: {name}"
