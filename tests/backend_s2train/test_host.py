@@ -17,7 +17,7 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Arena, Element, Opcode
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.host.op import S2Host
-from dlc_backend_s2train.numerics.half import encode
+from dlc_backend_s2train.numerics.operands import encode
 from dlc_backend_s2train.program import Program
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics.half import rounded
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
+from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, rounded
 from dlc_backend_s2train.program import Geometry, Hyper
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.numerics.half import rounded
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
+from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, rounded
 from dlc_backend_s2train.numerics.products import bound
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings

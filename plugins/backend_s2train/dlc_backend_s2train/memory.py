@@ -14,8 +14,7 @@ import numpy as np
 
 from dlc_backend_s2train.checks.limits import needed, too_large
 from dlc_backend_s2train.codes import Arena
-from dlc_backend_s2train.numerics.half import decode, encode
-from dlc_backend_s2train.numerics.operands import Array, OperandError
+from dlc_backend_s2train.numerics.operands import Array, OperandError, decode, encode
 from dlc_backend_s2train.program import Program, Tensor
 
 if TYPE_CHECKING:

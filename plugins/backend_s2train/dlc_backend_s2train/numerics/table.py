@@ -2,7 +2,8 @@
 
     ARITHMETIC[opcode, stage](operands) → values of the slots that are written
 
-Every result is fp32 (or bits, pointers); rounding to what the tensor stores is the store's.
+Every result is fp32 (or bits, pointers); rounding to what the tensor stores is the store's. The weight update is
+stochastic gradient descent as torch.optim.SGD has it (Sutskever et al. 2013).
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from typing import Final
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics import draws, norm, pool, products
-from dlc_backend_s2train.numerics.loss import softmax, softmax_cross_entropy
+from dlc_backend_s2train.numerics import pool, products, reproducible
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
-from dlc_backend_s2train.numerics.post import normalized, post_backward, post_forward
-from dlc_backend_s2train.numerics.update import descended
-from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.numerics.post import (
+    batch_normalized,
+    batch_statistics,
+    moved_statistics,
+    normalized,
+    post_backward,
+    post_forward,
+)
+from dlc_backend_s2train.numerics.reproducible import softmax, softmax_cross_entropy
+from dlc_backend_s2train.program import Geometry, Hyper
 
 Rule = Callable[[Operands], Results]
 
@@ -66,7 +73,7 @@ def _convolution_gradient(given: Operands) -> Results:
     else:
         dw = products.channel_sums(dy, _partial(given, (g.co,)), given.mode)
     if Flag.PRUNE in given.flags and Splitting.ACCUMULATE_OUT not in given.splitting:
-        dw = draws.pruned(dw, given.hyper.threshold, given.hyper.seed, given.run, given.first)
+        dw = reproducible.pruned(dw, given.hyper.threshold, given.hyper.seed, given.run, given.first)
     return {"dst0": dw}
 
 
@@ -91,11 +98,11 @@ def _eltwise_forward(given: Operands) -> Results:
     x = given.get("src0")
     if Flag.BN_TRAIN not in given.flags:
         return post_forward(x, given)
-    statistics, variance = norm.batch_statistics(x, given.hyper.epsilon, given.mode)
-    results = post_forward(norm.batch_normalized(x, statistics, given.get("bn0")), given)
+    statistics, variance = batch_statistics(x, given.hyper.epsilon, given.mode)
+    results = post_forward(batch_normalized(x, statistics, given.get("bn0")), given)
     results["dst1"] = statistics
     if "bn1" in given.values:
-        results["bn1"] = norm.moved(given.get("bn1"), statistics[0], variance, given.hyper.momentum)
+        results["bn1"] = moved_statistics(given.get("bn1"), statistics[0], variance, given.hyper.momentum)
     return results
 
 
@@ -229,3 +236,22 @@ def _checked(g: Geometry) -> Geometry:
         if need > size:
             raise OperandError(f"{count} windows of {kernel} need {need} elements, with pads there are {size}")
     return g
+
+
+def descended(gradient: Array, w: Array, velocity: Array | None, h: Hyper) -> tuple[Array, Array] | None:
+    """The new weight and the new velocity, fp32; without a velocity v = g.
+
+    g = gradient/scale + decay·w;  v = momentum·velocity + g;  w - rate·v, with nesterov w - rate·(g + momentum·v).
+    None where the gradient has an infinity or a NaN: such an update is left out, and raises the machine's flag.
+    """
+    if h.scale == 0:
+        raise OperandError("the loss scale is 0")
+    if not np.isfinite(gradient).all():
+        return None
+    rate, momentum, decay, scale = (np.float32(v) for v in (h.rate, h.momentum, h.decay, h.scale))
+    g = gradient / scale
+    if decay:
+        g = g + decay * w
+    v = g if velocity is None else momentum * velocity + g
+    step = g + momentum * v if h.nesterov else v
+    return w - rate * step, v
