@@ -14,7 +14,7 @@ from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 
 from dlc import Report
 from dlc.base.types import Array

@@ -17,9 +17,9 @@ from dlc_backend_s2train.checks.verified import Verified, verified
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.files import check
-from dlc_backend_s2train.loading import load_file
 from dlc_backend_s2train.program import Program
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.loading import load_file
+from dlc_backend_s2train.simulator.machine import Machine
 
 import dlc
 from dlc import DlcError, Source

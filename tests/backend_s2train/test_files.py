@@ -16,9 +16,9 @@ from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate
 from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.cost.packing import gains
-from dlc_backend_s2train.loading import load_file
 from dlc_backend_s2train.program import Geometry, Program
-from dlc_backend_s2train.training import Trained
+from dlc_backend_s2train.simulator.loading import load_file
+from dlc_backend_s2train.simulator.training import Trained
 
 import dlc
 from dlc import Artifact, DlcError, Signature, Source

@@ -17,7 +17,7 @@ from dlc_backend_s2train.frames.stream import stream
 from dlc_backend_s2train.numerics.operands import Mode, Results
 from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 from dlc_backend_s2train.v1.legalize import to_v1
 
 from dlc.base.types import Array

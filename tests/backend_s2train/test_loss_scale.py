@@ -12,10 +12,9 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Hyper, Program
-from dlc_backend_s2train.scaling import HIGHEST, LOWEST, LossScale
 from dlc_backend_s2train.select.s2_select import S2Select
-from dlc_backend_s2train.simulate import Machine
-from dlc_backend_s2train.training import Trained
+from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.training import HIGHEST, LOWEST, LossScale, Trained
 from onnx import numpy_helper, parser
 
 from dlc import DlcError

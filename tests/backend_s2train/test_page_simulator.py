@@ -15,7 +15,7 @@ from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.isa.access import access, standing
 from dlc_backend_s2train.isa.forms import FORM_OF
 from dlc_backend_s2train.program import Entry, Geometry, Hyper, Instruction, Program, Storage, Tensor
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from dlc_backend_s2train.numerics.operands import Array
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 
 from dlc import DlcError
 from dlc.base.types import Type, i64

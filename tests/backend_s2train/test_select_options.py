@@ -9,7 +9,7 @@ import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.select.s2_select import S2Select
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 
 from dlc import DlcError
 from dlc.base.types import Array

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.codes import Arena, Opcode, Role, Stage
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Storage
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 
 from dlc import DlcError
 from tests.backend_s2train.machines import machine_of, unverified

@@ -40,7 +40,7 @@ from dlc_backend_s2train.container import read
 from dlc_backend_s2train.decompose.names import assembled, blocks_of
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.program import Instruction, Program
-from dlc_backend_s2train.simulate import Machine
+from dlc_backend_s2train.simulator.machine import Machine
 from torch import nn
 
 from dlc.base.types import Array

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.runtime.array_program import ArrayProgram
-    from dlc_backend_s2train.training import Trained
+    from dlc_backend_s2train.simulator.training import Trained
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class S2Train(Backend):
 
     def load(self, directory: Path) -> "ArrayProgram | Trained":
         """The program in the simulator, once the verifier found nothing; raises DlcError for any other file."""
-        from dlc_backend_s2train.loading import load
+        from dlc_backend_s2train.simulator.loading import load
 
         return load(directory, self.memory_limit)
 
     def load_file(self, source: Source) -> "ArrayProgram | Trained":
         """As `load`."""
-        from dlc_backend_s2train.loading import load_file
+        from dlc_backend_s2train.simulator.loading import load_file
 
         return load_file(source, self.simulate, self.memory_limit)
 

@@ -24,7 +24,7 @@ from dlc_backend_s2train.frames.operands import View
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 if TYPE_CHECKING:
-    from dlc_backend_s2train.simulate import Machine
+    from dlc_backend_s2train.simulator.machine import Machine
 
 Read = Callable[[int], NDArray[Any] | None]
 """The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16. None:

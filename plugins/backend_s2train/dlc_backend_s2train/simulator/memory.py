@@ -20,6 +20,7 @@ from dlc_backend_s2train.program import Program, Tensor
 if TYPE_CHECKING:
     from dlc.base.diagnostics import DlcError
 
+
 HOST: Final = -1
 """Who wrote, where it was no instruction."""
 _NOBODY: Final = -2

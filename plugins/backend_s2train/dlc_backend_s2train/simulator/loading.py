@@ -18,8 +18,8 @@ from dlc_backend_s2train.container.files import check
 from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Entry, Program
-from dlc_backend_s2train.simulate import Machine
-from dlc_backend_s2train.training import Trained, entry_of, identity_of
+from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.training import Trained, entry_of, identity_of
 
 
 def load(directory: Path, limit: int) -> ArrayProgram | Trained:
