@@ -27,7 +27,7 @@ What = Literal["index", "label"]
 
 _REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
     "index": ("bad-index", "is out of range: indices are"),
-    "label": ("bad-label", "is no label: labels are"),
+    "label": ("bad-label", "is not a valid label: labels are"),
 }
 _HELP: Final[Mapping[str, str]] = {
     "index": "dlc show tells what every input may be; nothing has changed",

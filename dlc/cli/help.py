@@ -20,7 +20,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "build": (
         ("dlc build model.onnx -o out", "sources, header, weights and a shared library"),
         ("dlc build model.onnx --dim batch=1 -t 'c{cpu=generic lib=none}'", "portable C99 sources only"),
-        ("dlc build model.onnx --set fuse.max-nests=8 --explain fuse", "one option changed, one step told"),
+        ("dlc build model.onnx --set fuse.max-nests=8 --explain fuse", "change an option, explain one pass"),
         ("dlc build model.onnx --stop-after simplify", "the graph as text on stdout"),
         ("dlc build blur.kernel --grad B --stats", "a kernel's gradient, and how often its loops run"),
     ),
@@ -45,7 +45,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc train out --data train.npz --resume --epochs 20", "ten more, from the checkpoint"),
     ),
     "plan": (
-        ("dlc plan model.onnx", "peak, lower bound and gap of the arena"),
+        ("dlc plan model.onnx", "peak memory, lower bound and the overhead over it"),
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a step of training"),
     ),
     "opt": (

@@ -27,7 +27,7 @@ def step_name(step: StepRecord[Any]) -> str:
 
 def step_table(steps: Steps) -> str:
     """Step, milliseconds, hit or miss, nodes, and a note; in front the function of a training program."""
-    rows = [("step", "ms", "cache", "nodes", "note")]
+    rows = [("pass", "ms", "cache", "nodes", "note")]
     before: int | None = None
     function = ""
     for step in steps:
@@ -128,12 +128,12 @@ class Dump:
 
 
 def memory_line(memory: Mapping[str, int | str]) -> str:
-    """`arena 8,192 B (lower bound 8,192 B, gap 0.00 %), weights 1,024 B`, as far as it is known."""
-    arena, bound, gap = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
+    """`arena 8,192 B (lower bound 8,192 B, overhead 0.00 %), weights 1,024 B`, as far as it is known."""
+    arena, bound, overhead = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
     if not isinstance(arena, int):
         return ""
     against = [f"lower bound {bound:,} B"] if isinstance(bound, int) else []
-    against += [f"gap {gap} %"] if gap is not None else []
+    against += [f"overhead {overhead} %"] if overhead is not None else []
     parts = [f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")]
     weights = memory.get("weights_bytes")
     return ", ".join([*parts, f"weights {weights:,} B"] if isinstance(weights, int) else parts)

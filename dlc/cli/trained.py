@@ -54,8 +54,8 @@ def tell_start(terminal: Terminal, run: Run) -> None:
     left = course.data.rows - course.steps_per_epoch * course.size
     text = f"{course.data.rows:,} rows: {course.steps_per_epoch:,} steps of {course.size} an epoch"
     if left:
-        others = ", others every time" if course.shuffle else ""
-        text += f"; {left} rows that fill no batch sit out{others}"
+        how = f"{left} rows in an incomplete batch are dropped"
+        text += f"; {how}{', different ones each epoch' if course.shuffle else ''}"
     if course.validation:
         text += f"; validation: {course.validation.rows:,} rows"
     if not terminal.quiet:

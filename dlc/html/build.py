@@ -94,7 +94,7 @@ def _first_graph(steps: Sequence[StepRecord[Any]]) -> Graph | None:
 
 
 def graph_rows(step: StepRecord[Any]) -> tuple[GraphRow, ...]:
-    """What the graph or plan behind a step consists of; nothing for artifacts."""
+    """What the graph or plan after a pass consists of; nothing for artifacts."""
     if step.handle.kind not in ("graph", "plan"):
         return ()
     state = step.handle.value

@@ -1,4 +1,4 @@
-"""Memory, drawn: time by address, with the bytes alive at every step, and the bound of all plans.
+"""Memory over time, drawn: addresses by operation, the live bytes, and the lower bound of all plans.
 
 It knows steps, values and places, whatever the steps are: calls of kernels, or instructions of a target. Plugins draw
 the memory of their own programs with it, `storages_html(title, drawn(…))`. Everything that comes from the model
@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 1000, 420
 WORKSPACE = "workspace"
 """Kind of what a step's kernel works in, beside the types of values."""
 _LISTED = 12
-"""Values at most that are listed as alive at the peak."""
+"""Values at most that are listed as live at the peak."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class Memory:
 
     rectangles: tuple[Rectangle, ...]
     curve: str
-    """Points of the line of bytes alive at every step."""
+    """Points of the line of live bytes."""
     arena: int
     """Bytes of the memory."""
     bound: int
     """Bytes that every plan needs."""
     bound_y: float
     peak_x: float
-    """A step at which most bytes are alive."""
+    """A step at which most bytes are live."""
     peak: tuple[tuple[str, int, str], ...]
-    """What is alive there, the largest first: (name, bytes, kind)."""
+    """What is live there, the largest first: (name, bytes, kind)."""
     unit: str
     """What steps are called, one of them."""
     begin: int
@@ -83,8 +83,8 @@ class Memory:
     """(kind, hue), where hues tell kinds."""
 
     @property
-    def gap(self) -> str:
-        """What the memory has beyond the bound."""
+    def overhead(self) -> str:
+        """What the memory has beyond the lower bound, in per cent of it."""
         return f"{100 * (self.arena - self.bound) / self.bound:.2f} %" if self.bound else "0.00 %"
 
 
@@ -98,13 +98,13 @@ def drawn(
     marks: Sequence[tuple[int, str]] = (),
     key: Mapping[str, int] | None = None,
 ) -> Memory:
-    """Time by address: a rectangle for each that lives, the line of bytes alive, the bound.
+    """Memory over time: a rectangle for each value that is live, the line of live bytes, the bound.
 
     Args:
         held: What lies in the memory. Of bytes that several share at a step, such as views, each counts once.
         span: First step and the one behind the last; by default, those of what is held.
         memory: Lowest address and bytes; by default, from the lowest that is held to behind the highest.
-        bound: Bytes that every plan needs; by default, the most that are alive at a step.
+        bound: Bytes that every plan needs; by default, the most that are live at a step.
         unit: What a step is called.
         marks: Steps at which a part of the program begins, with its name.
         key: Kind → hue in degrees; by default, neighbours have different hues.
@@ -117,7 +117,7 @@ def drawn(
     at, most = max(levels, key=lambda level: level[2])[::2]
     bound = most if bound is None else bound
     across, up = WIDTH / max(end - begin, 1), HEIGHT / max(arena, bound, 1)
-    alive = sorted((h for h in held if h.begin <= at < h.end), key=lambda h: -h.size)
+    live = sorted((h for h in held if h.begin <= at < h.end), key=lambda h: -h.size)
     points = [(x, n) for first, behind, n in levels for x in (first, behind)]
     return Memory(
         tuple(
@@ -136,7 +136,7 @@ def drawn(
         bound,
         HEIGHT - bound * up,
         (at + 0.5 - begin) * across,
-        tuple((escape(h.name), h.size, escape(h.kind)) for h in alive[:_LISTED]),
+        tuple((escape(h.name), h.size, escape(h.kind)) for h in live[:_LISTED]),
         unit,
         begin,
         end,
@@ -147,15 +147,15 @@ def drawn(
 
 
 def _levels(held: Sequence[Held], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(first step, the one behind the last, bytes alive) of the parts of a span in which the same is alive."""
+    """(first step, the one behind the last, live bytes) of the parts of a span in which the same is live."""
     changes = sorted({begin, *(h.begin for h in held), *(h.end for h in held), end})
     pending = sorted(held, key=lambda h: -h.begin)
-    alive: list[Held] = []
+    live: list[Held] = []
     for first, behind in pairwise(changes):
         while pending and pending[-1].begin <= first:
-            alive.append(pending.pop())
-        alive = [h for h in alive if h.end > first]
-        yield first, behind, _covered([(h.offset, h.size) for h in alive])
+            live.append(pending.pop())
+        live = [h for h in live if h.end > first]
+        yield first, behind, _covered([(h.offset, h.size) for h in live])
 
 
 def storages_html(title: str, picture: Memory) -> str:
@@ -193,7 +193,7 @@ def figures(plan: Plan) -> dict[str, int | str]:
 
     `peak_bytes` has room for the values and for what kernels work in: `scratch_bytes` of it for the neediest kernel.
     `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
-    the bytes of the lower bound are alive.
+    the bytes of the lower bound are live.
     """
     facts = plan.facts
     return {

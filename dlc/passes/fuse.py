@@ -167,10 +167,10 @@ class _Fuser:
         if not self._options.epilogues:
             return "epilogues are off"
         if not is_epilogue(nest, value):
-            return "its reader is no map over it"
+            return "its consumer is not elementwise"
         local = {p.name for p in consumer.locals}
         if any(n.reduce is not None and n.out in local and n.out in nest.reads() for n in consumer.nests):
-            return "its reader is the epilogue of another reduction already"
+            return "its consumer is already the epilogue of another reduction"
         return ""
 
     def _join(self, producer: Call, consumer: _Group) -> _Group:

@@ -97,7 +97,7 @@ class _Rewriter:
             self._choose(kernel, op, orders, fixed)
         if not fixed and (chosen := orders.get(kernel.results[0].name)) is not None:
             self.order[op.digest] = chosen
-            self.report.count("values permuted")
+            self.report.count("layout changed")
         kernel = permute(kernel, orders) if orders else kernel
         args = tuple(self.new[x.digest] for x in op.args)
         return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
@@ -164,7 +164,7 @@ class _Rewriter:
         order = changing_plan(kernel.nests[k], a, b, value.type) if self.options.panel > 1 else None
         if order is None or not _read_once(kernel, b):
             return None
-        self.report.count("changing factors packed")
+        self.report.count("computed factors packed")
         index = _packed_index(b, order, self.options.panel)
         return self._on_panels(kernel, k, b, index, packing(value, order, self.options.panel))
 
@@ -187,7 +187,7 @@ class _Rewriter:
         value = _packed(weights, perm, panel)
         index = _packed_index(b, perm, panel)
 
-        self.report.count("factors packed")
+        self.report.count("weights packed")
         return self._on_panels(kernel, k, b, index, value)
 
     def _on_panels(self, kernel: Kernel, k: int, b: Load, index: tuple[Expr, ...], value: Op) -> tuple[Kernel, int, Op]:

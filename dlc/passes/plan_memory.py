@@ -4,8 +4,8 @@
 
 Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. An input
 that is still read when an output may have been written over it gets a place too, for a copy made first. So does what a
-kernel works in while its step runs, where the target has said so. Prints the arena, the lower bound (most bytes alive
-at once in this order) and the gap between them.
+kernel works in while its step runs, where the target has said so. Prints the arena, the lower bound (most live bytes at
+once in this order) and the overhead over it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ class PlanMemory(Pass[Plan, Plan]):
         found = place(buffers, align=self.align, strategy=self.strategy, seed=self.seed)
         wrong = check_placement(buffers, found.offsets, self.align)
         assert not wrong, wrong
-        gap = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
+        overhead = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
         if wanted.kept:
             names = ", ".join(i.name for i in wanted.kept)
             report.note(f"copied first, because an output may be written over them: {names}")
-        report.note(f"arena {found.arena:,} B, bound {found.bound:,} B at step {found.bound_step}, gap {gap:.2f} %")
+        bound = f"bound {found.bound:,} B at operation {found.bound_step}"
+        report.note(f"arena {found.arena:,} B, {bound}, overhead {overhead:.2f} %")
         if self.limit is not None and found.arena > self.limit:
             raise self._too_large(state, found, wanted)
         facts = {
             "arena": found.arena,
             "bound": found.bound,
             "bound_step": found.bound_step,
-            "gap_percent": f"{gap:.2f}",
+            "gap_percent": f"{overhead:.2f}",
             "method": found.method,
             "unshared": wanted.unshared,
         }

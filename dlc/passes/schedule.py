@@ -1,6 +1,6 @@
 """schedule: a graph of kernels becomes a plan: an order of execution.
 
-    graph   →   plan: steps in an order that keeps few values alive
+    graph   →   plan: operations in an order that keeps few values live
 
 Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says
 whether it is proven minimal (Serenity's search with dominance, see `dlc.placement`). Two more are about steps that
@@ -27,7 +27,7 @@ from dlc.spec import option
 
 @dataclass(frozen=True)
 class Schedule(Pass[Graph, Plan]):
-    """Choose an order of execution: a graph of kernels  →  a plan that keeps few values alive."""
+    """Choose an order of execution: a graph of kernels  →  a plan that keeps few values live."""
 
     name: ClassVar[str] = "schedule"
     level_in: ClassVar[Level] = "kernels"
@@ -42,8 +42,8 @@ class Schedule(Pass[Graph, Plan]):
         state = separate_outputs(state)
         model = MemoryModel.of(state)
         found = self._order(model, updates_of(state, model.calls))
-        report.count("steps", len(found.order))
-        report.note(f"peak of the order {found.peak:,} B ({'minimal' if found.proven else 'best found'})")
+        report.count("operations", len(found.order))
+        report.note(f"peak of the order {found.peak:,} B ({'optimal' if found.proven else 'best found'})")
         facts = {"order_peak": found.peak, "order_proven": int(found.proven)}
         return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts)
 

@@ -67,7 +67,7 @@ def test_a_call_refuses_what_onnxruntime_refuses(name: str, compile_model: Compi
         try:
             want = reference.run(None, given)[0]
         except Exception:  # noqa: BLE001  # onnxruntime's own, of which there are several
-            with pytest.raises(DlcError, match=f"{value} at .* (is out of range|is no label)"):
+            with pytest.raises(DlcError, match=f"{value} at .* (is out of range|is not a valid label)"):
                 program(given)
         else:
             # Of labels onnxruntime counts negative ones from the end, or not at all; the standard has no such labels.

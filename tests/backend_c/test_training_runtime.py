@@ -191,7 +191,7 @@ def test_a_label_that_is_none_is_told_and_moves_nothing(make: Make) -> None:
         before, wrong = memory(program), Y.copy()
         wrong[3] = 5
         for call in (program.train_step, program.evaluate):
-            with pytest.raises(DlcError, match=r'"y": 5 at \[3\] is no label: labels are 0 to 4') as found:
+            with pytest.raises(DlcError, match=r'"y": 5 at \[3\] is not a valid label: labels are 0 to 4') as found:
                 call(X, wrong)
             assert found.value.diagnostics[0].code == "bad-label"
         assert memory(program) == before

@@ -109,10 +109,10 @@ def test_the_build_tells_them(built: Path, capsys: pytest.CaptureFixture[str]) -
     assert said[0] == said[1] == said[2]
     lines = said[0].splitlines()
     assert lines[1].startswith("peak memory of a training step ")
-    assert "arena " in lines[1] and "(lower bound " in lines[1] and lines[1].endswith(", gap 0.00 %)")
+    assert "arena " in lines[1] and "(lower bound " in lines[1] and lines[1].endswith(", overhead 0.00 %)")
     told = dict(line.split(": ", 1) for line in lines if ": " in line)
     assert " over the link " in told["step"]
-    assert "parallel" in told["cycles"] and "serial" in told["cycles"] and "broadcast steps" in told["cycles"]
+    assert "parallel" in told["cycles"] and "serial" in told["cycles"] and "array steps" in told["cycles"]
     assert " without fusion (features and all gradients " in told["traffic of operands"]
 
 
@@ -237,7 +237,7 @@ def test_a_label_that_is_no_class(built: Path, label: int) -> None:
         before, labels = found.checkpoint(), np.arange(ROWS) % 4
         labels[1] = label
         for call in (found.train_step, found.evaluate):
-            with pytest.raises(DlcError, match=rf'"y": {label} at \[1\] is no label: labels are 0 to 3'):
+            with pytest.raises(DlcError, match=rf'"y": {label} at \[1\] is not a valid label: labels are 0 to 3'):
                 call(x=X, y=labels)
         assert found.checkpoint() == before
 

@@ -56,10 +56,10 @@ def test_small_maps_lie_side_by_side() -> None:
     assert {stage for stage, _, _ in found} == {Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT}
     steps = [total(estimate(p)).steps for p in (before, after)]
     assert steps[0] > steps[1]
-    counts = [report.counts[f"broadcast steps {when}"] for when in ("before", "after")]
+    counts = [report.counts[f"array steps {when}"] for when in ("before", "after")]
     assert counts[0] - counts[1] == steps[0] - steps[1]
     # 3 channels, 3 kernel rows, 11 columns of 2 mosaics in place of 6 columns of 4 images.
-    assert "conv1, norm1, relu1 forward: 2 x 1 of 4 images as one, 198 of 216 broadcast steps" in report.notes
+    assert "conv1, norm1, relu1 forward: 2 x 1 of 4 images as one, 198 of 216 array steps" in report.notes
     facts = cost_facts(after, after.entries[0])
     assert (facts["steps"], facts["unpacked_steps"], facts["packed_steps"]) == (steps[1], steps[0], steps[1])
     assert S2Pack().run(packed, Report()).digest == packed.digest
@@ -160,4 +160,4 @@ def test_the_pipeline_packs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run([*line, "-q", "--cache", "off"]) == 0
     said = capsys.readouterr().out
     # 2 channels, 3 kernel rows, 2 x 11 columns in place of 4 x 6.
-    assert "; 132 broadcast steps, 144 without mosaics of images\n" in said
+    assert "; 132 array steps, 144 without mosaics of images\n" in said

@@ -29,7 +29,7 @@ def test_it_says_what_it_wrote(dlc: Dlc) -> None:
     assert ran.err == ""
     assert re.fullmatch(
         r"build/small: \d+ files, [\d.,]+ \w+\n"
-        r"arena [\d,]+ B \(lower bound [\d,]+ B, gap \d+\.\d\d %\), weights [\d,]+ B\n",
+        r"arena [\d,]+ B \(lower bound [\d,]+ B, overhead \d+\.\d\d %\), weights [\d,]+ B\n",
         ran.out,
     )
     assert names("build/small") >= FILES
@@ -38,7 +38,7 @@ def test_it_says_what_it_wrote(dlc: Dlc) -> None:
 def test_the_table_goes_to_stderr(dlc: Dlc) -> None:
     ran = dlc("build", "small.onnx", "-o", "out")
     head, *rows = ran.err.splitlines()
-    assert head.split() == ["step", "ms", "cache", "nodes", "note"]
+    assert head.split() == ["pass", "ms", "cache", "nodes", "note"]
     assert [row.split()[0] for row in rows[:2]] == ["onnx", "fold-constants"]
     assert rows[-1].startswith("build c ")
     assert ran.out.startswith("out: ")
@@ -140,10 +140,10 @@ def test_dump_ir(dlc: Dlc) -> None:
 
 
 def test_html(dlc: Dlc) -> None:
-    """Everything in one file that loads nothing: time by address, the bound, kernels with their work."""
+    """Everything in one file that loads nothing: memory over time, the bound, kernels with their work."""
     assert dlc("build", "small.onnx", "--html", "-o", "out", "-q", "-p", "expand,lower,schedule,plan-memory").code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
-    for part in ("<h2>Steps</h2>", "<h2>Graph</h2>", "<h2>Memory</h2>", "<svg", "<polyline", "Kernels"):
+    for part in ("<h2>Passes</h2>", "<h2>Graph</h2>", "<h2>Memory</h2>", "<svg", "<polyline", "Kernels"):
         assert part in page
     assert not re.search(r"<script|<link|https?://|url\(|@import|<img|<iframe", page)
     assert page[page.index("<h2>Memory") :].count("<rect") == 2  # of three values in a chain, the last is the caller's

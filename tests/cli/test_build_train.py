@@ -57,7 +57,7 @@ def test_what_it_prints(dlc: Dlc, golden: Golden) -> None:
     ran = dlc("build", "small.onnx", *TARGET, *TRAIN, "-o", "out", "-q")
     golden("build-train/build.txt", ran.transcript())
     table = dlc("build", "small.onnx", *TARGET, *TRAIN, "-o", "out").err.splitlines()
-    assert table[0].split() == ["function", "step", "ms", "cache", "nodes", "note"]
+    assert table[0].split() == ["function", "pass", "ms", "cache", "nodes", "note"]
     assert [line.partition(" ")[0] for line in table if "autodiff{" in line] == list(FUNCTIONS)
 
 

@@ -56,7 +56,7 @@ TARGETS = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_picture_of_every_function(name: str) -> None:
-    """The line of bytes alive touches the bound, which the planner found by other means."""
+    """The line of live bytes touches the bound, which the planner found by other means."""
     model, target, train = TARGETS[name]
     plans = plans_of(model, target, train)
     assert (len(plans) > 1) == (train is not None)
@@ -219,7 +219,7 @@ def test_the_published_count_of_a_step(dlc: Dlc) -> None:
     assert ran.code == ExitCode.OK
     assert ran.out.startswith(plain.rstrip())
     assert "\nstep in the published count: peak " in ran.out
-    assert "gap 0.00 %\nthat count: " in ran.out
+    assert "overhead 0.00 %\nthat count: " in ran.out
     found = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", *TRAIN, "--json").document["facts"]
     assert found["published_peak"] == found["published_bound"] > 0
     inference = dlc("plan", "net.onnx", "--target", "s2train{lifetimes=published}", "-q").out

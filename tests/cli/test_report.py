@@ -97,7 +97,7 @@ def test_the_page_has_the_pictures(dlc: Dlc) -> None:
     Path("small.onnx").write_bytes(small().SerializeToString())
     assert dlc("build", "small.onnx", "-o", "out", "--html", "-q").code == 0
     page = Path("out/report.html").read_text()
-    drawn = page[page.index("The model as it was read") : page.index("After each step")]
+    drawn = page[page.index("The model as it was read") : page.index("After each pass")]
     for word in ("mat_mul", "relu", "product", "positive", "input", "f32[2,4]", "output y", "The program as it runs"):
         assert word in drawn, word
 

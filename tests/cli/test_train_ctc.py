@@ -57,5 +57,5 @@ def test_steps_are_those_of_torch(dlc: Dlc) -> None:
     assert losses[-1] < 0.5 * losses[0]
     np.testing.assert_allclose(program.parameters()["w"], w.detach(), atol=1e-4)
     assert program.evaluate(X, LABELS)["loss"] < losses[-1]
-    with pytest.raises(DlcError, match=r"5 at \[0,0\] is no label: labels are 0 to 4"):
+    with pytest.raises(DlcError, match=r"5 at \[0,0\] is not a valid label: labels are 0 to 4"):
         program.train_step(X, np.full((ROWS, 3), 5))

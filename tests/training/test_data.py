@@ -157,8 +157,8 @@ BAD = {
     "float_labels": (replaced(y=np.zeros(6)), ["wrong-array"], "expected elements i64, found f64[6]"),
     "rows": (replaced(y=np.zeros(5, np.int64)), ["different-rows"], '"x" has 6, "y" has 5'),
     "no_rows": (good(0), ["no-rows"], "there are no rows"),
-    "label": (spoilt("y", (4,), 3), ["bad-label"], '"y", row 4: 3 at [4] is no label: labels are 0 to 2'),
-    "negative_label": (spoilt("y", (0,), -1), ["bad-label"], '"y", row 0: -1 at [0] is no label'),
+    "label": (spoilt("y", (4,), 3), ["bad-label"], '"y", row 4: 3 at [4] is not a valid label: labels are 0 to 2'),
+    "negative_label": (spoilt("y", (0,), -1), ["bad-label"], '"y", row 0: -1 at [0] is not a valid label'),
     "nan": (spoilt("x", (2, 0, 1), np.nan), ["not-a-number"], '"x", row 2: nan at [2, 0, 1] is not a number'),
     "overflow": (replaced(x=np.full((6, 1, 2), 1e39)), ["bad-value"], "cannot be converted to f32; 11 more"),
     "all_at_once": (

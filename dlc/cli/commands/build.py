@@ -45,7 +45,7 @@ class BuildOutput:
         "",
         "--stop-after",
         metavar="STEP",
-        help="Stop behind a step (parse, a pass, emit) and print what it gave; nothing is installed.",
+        help="Stop after a pass (or after parse or emit) and print its result; nothing is installed.",
         panel=_TOLD,
         completes="steps",
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PASS = "plan-memory"
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE.html", help="Draw time by address with the bytes alive and the lower bound."),
+    typer.Option("--html", metavar="FILE.html", help="Draw memory over time, with the live bytes and the lower bound."),
 ]
 
 
@@ -40,10 +40,10 @@ def plan(
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
-    """Plan the memory that a program works in, and tell peak, lower bound and gap; nothing is built.
+    """Plan the memory of a program and print its peak, the lower bound and the overhead over it; nothing is built.
 
     A training program (--train) has a plan for each of its functions. The lower bound is the
-    most bytes that are alive at once in this order of the steps: no places take less.
+    most bytes that are live at once in this order of operations: no allocation can use less.
     """
     del json
     terminal: Terminal = ctx.obj
@@ -85,11 +85,12 @@ def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Ou
     told = recipe.backend.planned(plans)
 
     found = {name: figures(plan) for name, plan in plans.items()}
-    keys = ("peak_bytes", "bound_bytes", "unshared_bytes")
-    rows: list[tuple[str, ...]] = [("function", "steps", "peak", "lower bound", "without sharing", "gap", "method")]
+    names = ("function", "operations", "peak", "lower bound", "overhead", "without sharing", "method")
+    rows: list[tuple[str, ...]] = [names]
     for name, f in found.items():
-        sizes = [f"{f[key]:,} B" for key in keys]
-        rows.append((name, f"{f['steps']:,}", *sizes, f"{f['gap_percent']} %", str(f["method"])))
+        peak, bound, unshared = (f"{f[key]:,} B" for key in ("peak_bytes", "bound_bytes", "unshared_bytes"))
+        overhead = f"{f['gap_percent']} %"
+        rows.append((name, f"{f['steps']:,}", peak, bound, overhead, unshared, str(f["method"])))
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)

@@ -136,10 +136,10 @@ def train(
 ) -> Outcome:
     """Train a program that was built with --train.
 
-    A checkpoint is written after every epoch, and when the run is interrupted (Ctrl-C): --resume goes on from it as if
-    nothing had happened; without it, no checkpoint that is there already is replaced. The last rows of an epoch that
-    fill no batch sit out; in validation every row counts. Rows are shuffled by the seed alone: the same command gives
-    the same weights.
+    A checkpoint is written after every epoch and when the run is interrupted (Ctrl-C); --resume continues from it
+    with the same results as an uninterrupted run. An existing checkpoint is never replaced without --resume or --fresh.
+    The last rows of an epoch are dropped if they do not fill a batch; validation uses every row. Rows are shuffled
+    by the seed alone: the same command gives the same weights.
     """
     del json
     terminal: Terminal = ctx.obj

@@ -25,7 +25,7 @@ class Ctc(Loss):
 
     name: ClassVar[str] = "ctc"
     length: int = option(0, "places for the labels of a row, the rest blank; 0: as many as there are times", low=0)
-    blank: int = option(0, "class that is no label, and that ends the labels of a row", low=0)
+    blank: int = option(0, "class that stands for no label, and that ends the labels of a row", low=0)
     time: Literal[0, 1] = option(1, "dimension of time in the prediction: 1 for [N, T, C], 0 for [T, N, C]")
     zero_infinity: bool = option(False, "rows whose labels do not fit into the time count 0, not infinity")
     reduction: Reduction = option("mean", "over all rows: the mean of each by the number of its labels, or the sum")

@@ -11,7 +11,7 @@ from dlc.base.diagnostics import error
 
 
 def row_density(x: NDArray[Any], rows: int = 4) -> float:
-    """The part of broadcast steps that is left when zeros are skipped, for `Assumptions.density`.
+    """The part of array steps that is left when zeros are skipped, for `Assumptions.density`.
 
     Of each group of `rows` rows of a map, all channels and columns, the fullest counts; the mean over groups and
     images. Never below the plain part of elements that are not zero.

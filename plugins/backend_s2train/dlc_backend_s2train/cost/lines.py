@@ -30,7 +30,7 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
 
 def _steps(facts: Mapping[str, int | str]) -> str:
     steps, packed, unpacked = (int(facts[key]) for key in ("steps", "packed_steps", "unpacked_steps"))
-    told = f"{steps:,} broadcast steps"
+    told = f"{steps:,} array steps"
     told += f", {unpacked:,} without mosaics of images" if unpacked != steps else ""
     return told + (f", {packed:,} with mosaics of images" if packed != steps else "")
 
@@ -50,9 +50,10 @@ def published_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     if "published_of" not in facts:
         return ()
     peak, bound = int(facts["published_peak"]), int(facts["published_bound"])
-    gap = f"{100 * (peak - bound) / bound:.2f} %" if bound else "0 %"
+    overhead = f"{100 * (peak - bound) / bound:.2f} %" if bound else "0 %"
     return (
-        f"{facts['published_of']} in the published count: peak {peak:,} B, lower bound {bound:,} B, gap {gap}",
+        f"{facts['published_of']} in the published count: "
+        f"peak {peak:,} B, lower bound {bound:,} B, overhead {overhead}",
         f"that count: {facts['published_operators']:,} operators breadth first, each weight updated at once; tensors "
         "live from first to last touch; masks of fp16; nothing in place; without weights",
     )

@@ -88,7 +88,7 @@ def facts(sum_: Total) -> list[tuple[str, str]]:
     return [
         ("instructions", f"{sum_.instructions:,}"),
         ("MACs", f"{sum_.macs:,}"),
-        ("broadcast steps", f"{sum_.steps:,}"),
+        ("array steps", f"{sum_.steps:,}"),
         ("utilisation", f"{float(sum_.utilisation):.3f}"),
         ("bytes in", f"{sum_.inward:,}"),
         ("bytes out", f"{sum_.outward:,}"),
@@ -111,7 +111,7 @@ def packing_table(program: Program) -> str:
             share = f"{100 * (gain.before - gain.after) / gain.before:.1f} %"
             lines.append((*cells, share, f"{gain.passes_before:,}", f"{gain.passes_after:,}"))
         text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that packing would help"
-        words = f"total: {before - saved:,} of {before:,} broadcast steps are left"
+        words = f"total: {before - saved:,} of {before:,} array steps are left"
         sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
     return "\n\n".join(sections)
 

@@ -52,8 +52,8 @@ class S2Pack(Pass[Graph, Graph]):
             assert g is not None, "what gains has a geometry"
             found[_kind(op)] = geometry_values(replace(g, mosaic=gain.mosaic))
             report.count("convolutions packed")
-            report.count("broadcast steps before", gain.before)
-            report.count("broadcast steps after", gain.after)
+            report.count("array steps before", gain.before)
+            report.count("array steps after", gain.after)
             report.note(_told(state, op, g, gain))
 
         def packed(op: Op) -> Op | None:
@@ -90,4 +90,4 @@ def _kind(op: S2Instruction) -> _Kind:
 def _told(graph: Graph, op: S2Instruction, g: Geometry, gain: Gain) -> str:
     name = ", ".join(graph.origin(op)) or op.opcode
     how = f"{gain.mosaic[0]} x {gain.mosaic[1]} of {g.n} images as one"
-    return f"{name} {op.stage}: {how}, {gain.after:,} of {gain.before:,} broadcast steps"
+    return f"{name} {op.stage}: {how}, {gain.after:,} of {gain.before:,} array steps"
