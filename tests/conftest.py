@@ -1,4 +1,4 @@
-"""Fixtures that every area uses, and the line that says what a machine lacks."""
+"""Fixtures that every area uses, the choice of the quick tests, and the line that says what a machine lacks."""
 
 import os
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.lanes import mark_quick, write_slow
 from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
@@ -23,6 +24,11 @@ Golden = Callable[[str, str], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden files with what the code gives now")
+    parser.addoption("--update-slow", action="store_true", help="rewrite slow.txt with what this run of all took")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_quick(items)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -33,6 +39,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.config.getoption("--update-slow"):
+        found = (report for reports in terminalreporter.stats.values() for report in reports)
+        write_slow(report for report in found if isinstance(report, pytest.TestReport))
     if absent := missing():
         terminalreporter.write_line(f"left out, because this machine lacks it: tests with {absent}")
 

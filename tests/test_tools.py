@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lanes import SLOW_TESTS
 from tests.tools import PACKAGES, missing
 
 ROOT = Path(__file__).parents[1]
@@ -51,3 +52,11 @@ def test_a_compiler_without_the_libraries_of_its_sanitizers_has_none(
     monkeypatch.setitem(PACKAGES, "fake", "fake")
     monkeypatch.setitem(PACKAGES, "fake's sanitizers", "libfake-rt-dev")
     assert missing(["fake", "fake's sanitizers"]) == "fake's sanitizers (apt install libfake-rt-dev)"
+
+
+def test_every_slow_function_is_one() -> None:
+    """A function that is renamed would be quick from then on, unseen."""
+    for line in SLOW_TESTS.read_text(encoding="utf-8").split():
+        file, _, function = line.partition("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text or file.endswith(".dlc"), f"tests/slow.txt: {line} is none"

@@ -28,7 +28,6 @@ from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.programs import conv_step, linear_step
 from tests.backend_s2train.torch_steps import SGD, step_of
 
-pytestmark = pytest.mark.slow
 LIVES = json.loads((Path(__file__).parents[1] / "data" / "s2train" / "lifetimes.json").read_text(encoding="utf-8"))
 PUBLISHED = {
     "resnet18_b1_merge_imm": 6_952_960,

@@ -66,7 +66,6 @@ def test_norms_by_the_batch_keep_both() -> None:
     assert not any("add_single" in i.flags for i in instructions(select(graph, residual="single")))
 
 
-@pytest.mark.slow
 def test_resnet18() -> None:
     """Before three of five blocks beside the identity stand projections, whose second norm takes `bn1`."""
     program = step_of(S2_NETWORKS["resnet18"], SGD, "residual=single")

@@ -13,8 +13,6 @@ from dlc_backend_s2train.program import Program
 from tests.backend_s2train.networks import S2_NETWORKS
 from tests.backend_s2train.torch_steps import Compared, compare, step_of
 
-SLOW = ("resnet18", "resnet50", "alexnet", "vgg11")
-
 
 def judge(found: Compared) -> list[str]:
     """What is further apart than the bound of torch_steps allows."""
@@ -32,9 +30,7 @@ def judge(found: Compared) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in S2_NETWORKS]
-)
+@pytest.mark.parametrize("name", S2_NETWORKS)
 def test_one_step_agrees_with_pytorch(name: str) -> None:
     network = S2_NETWORKS[name]
     program = step_of(network)

@@ -59,7 +59,6 @@ def out_of_words(program: Program) -> Program:
     return replace(program, instructions=tuple(instructions))
 
 
-@pytest.mark.slow
 def test_resnet101_in_words_of_version_1() -> None:
     """All 101 layers, few channels: more than 512 tensors, fewer in use at once."""
     program = step(Network(partial(ResNet101, 2), pictures(32), 1))

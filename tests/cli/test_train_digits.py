@@ -20,7 +20,6 @@ from tests.cli.models import small
 from tests.training.linear import save
 
 DIGITS = Path(__file__).parent.parent.parent / "examples" / "digits"
-pytestmark = pytest.mark.slow
 DATA = ("--data", DIGITS / "digits_train.npz", "--validation-data", DIGITS / "digits_test.npz")
 
 

@@ -40,10 +40,8 @@ FUSED = {
     "vgg19": 26,
     "zfnet512": 15,
 }
-SLOW = ("bvlc_alexnet", "vgg19", "zfnet512")
-MODELS = [
-    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.timeout(900)] if name in SLOW else []) for name in LIGHT
-]
+LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
+MODELS = [pytest.param(name, marks=[pytest.mark.timeout(900)] if name in LARGE else []) for name in LIGHT]
 MANY_KERNELS = ("densenet121", "inception_v1", "inception_v2")
 """As users compile them with the weights that they ship with; with random ones as portable C, which is quick."""
 MAX_GAP = 2.0

@@ -67,10 +67,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-PARAMETERS = [pytest.param(name, marks=[pytest.mark.slow] if name in LIGHT else []) for name in NETWORKS]
-
-
-@pytest.fixture(scope="module", params=PARAMETERS)
+@pytest.fixture(scope="module", params=list(NETWORKS))
 def network(request: pytest.FixtureRequest) -> Generator[tuple[str, onnx.ModelProto]]:
     yield request.param, NETWORKS[request.param]()
 

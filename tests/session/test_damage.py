@@ -65,7 +65,6 @@ def flip(file: Path, position: int, bit: int) -> None:
         raw.write(bytes([byte ^ 1 << bit]))
 
 
-@pytest.mark.slow
 def test_a_bit_flipped_in_any_file_of_a_real_cache(
     real: Real, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

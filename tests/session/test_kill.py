@@ -3,12 +3,9 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.session.building import ROOT
 
 
-@pytest.mark.slow
 def test_builds_killed_at_any_moment_leave_nothing_wrong() -> None:
     done = subprocess.run(
         [sys.executable, "benchmarks/build_kill.py", "--rounds", "6"],

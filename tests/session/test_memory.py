@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.session.building import ROOT, environment, save
@@ -25,7 +24,6 @@ def large_layer(side: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.mark.slow
 def test_a_build_takes_the_size_of_the_model_and_300_megabytes(tmp_path: Path) -> None:
     model = save(large_layer(4096), tmp_path / "large" / "large.onnx")
     done = subprocess.run(

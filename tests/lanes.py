@@ -1,0 +1,40 @@
+"""Which tests are quick: those that a contributor runs after every change, with `-m quick`.
+
+The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs everything and writes their list anew.
+A new test is quick until then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+SLOW_TESTS = Path(__file__).parent / "slow.txt"
+"""Functions of tests of which a case takes longer than `QUICK`, one a line."""
+QUICK = 0.5
+"""Seconds, with the fixtures that the case is the first to ask for."""
+
+
+def mark_quick(items: Iterable[pytest.Item]) -> None:
+    """Give the mark `quick` to all that are not in `SLOW_TESTS`."""
+    slow = set(SLOW_TESTS.read_text(encoding="utf-8").split())
+    for item in items:
+        if _function(item.nodeid) not in slow:
+            item.add_marker(pytest.mark.quick)
+
+
+def write_slow(reports: Iterable[pytest.TestReport]) -> None:
+    """Write `SLOW_TESTS` from the reports of a run of all tests."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in reports:  # of set-up, call and tear-down
+        seconds[report.nodeid] += report.duration
+    slow = {_function(nodeid) for nodeid, taken in seconds.items() if taken > QUICK}
+    SLOW_TESTS.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
+
+
+def _function(nodeid: str) -> str:
+    """What the cases of a test have in common: `tests/f.py::test_g[1-2]` → `tests/f.py::test_g`."""
+    return nodeid.partition("[")[0]
