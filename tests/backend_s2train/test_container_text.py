@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container import layout, write
-from dlc_backend_s2train.container.files import check, describe
-from dlc_backend_s2train.container.show import disassembly, memory, show, show_data
+from dlc_backend_s2train.container.files import check, describe, disassembly, memory, show, show_data
 from dlc_backend_s2train.container.tables import tables
 from dlc_backend_s2train.isa.text import assemble
 from dlc_backend_s2train.program import Program

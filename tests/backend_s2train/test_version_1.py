@@ -10,7 +10,7 @@ import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot
 from dlc_backend_s2train.container import read, write
-from dlc_backend_s2train.container.show import show
+from dlc_backend_s2train.container.files import show
 from dlc_backend_s2train.cost.lines import word_lines
 from dlc_backend_s2train.isa.text import assemble, disassemble
 from dlc_backend_s2train.program import Program

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from dlc.base.diagnostics import DlcError, Location, quote
 from dlc_backend_s2train.codes import Arena, Element, Role
-from dlc_backend_s2train.container.envelope import Envelope, Span, open_envelope
 from dlc_backend_s2train.container.layout import (
     BIND,
     ENTR,
@@ -27,7 +26,7 @@ from dlc_backend_s2train.container.layout import (
     WORD_2,
     aligned,
 )
-from dlc_backend_s2train.container.rows import Row, exists, known, rows_of, words
+from dlc_backend_s2train.container.sections import Envelope, Row, Span, exists, known, open_envelope, rows_of, words
 from dlc_backend_s2train.isa.v2 import decode
 from dlc_backend_s2train.program import (
     Entry,
