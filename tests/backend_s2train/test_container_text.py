@@ -12,7 +12,7 @@ import pytest
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container import layout, write
 from dlc_backend_s2train.container.files import check, describe, disassembly, memory, show, show_data
-from dlc_backend_s2train.container.tables import tables
+from dlc_backend_s2train.doc_tables import container_tables
 from dlc_backend_s2train.isa.text import assemble
 from dlc_backend_s2train.program import Program
 
@@ -63,7 +63,7 @@ def test_memory_at_once_is_that_of_the_worst_instruction() -> None:
 
 
 def test_every_record_has_a_table_that_covers_it() -> None:
-    found = tables()
+    found = container_tables()
     assert {f"section-{s.fourcc.lower()}" for s in layout.SECTIONS if s.record} < set(found)
     for name, record in (("header", layout.HEADER), ("entry", layout.ENTRY), ("section-tens", layout.TENS)):
         rows = [[c.strip() for c in line.split("|")[1:-1]] for line in found[name].splitlines()[2:]]
@@ -76,7 +76,9 @@ def test_tables_say_where_numbers_stand() -> None:
     """A reader written from the tables finds the address of a storage."""
     data = bytearray(write(conv_step()))
     offset = next(o for _, name, o, _ in sections(data) if name == b"STOR")
-    places = {r.split("|")[2].strip(): int(r.split("|")[1]) for r in tables()["section-stor"].splitlines()[2:]}
+    places = {
+        r.split("|")[2].strip(): int(r.split("|")[1]) for r in container_tables()["section-stor"].splitlines()[2:]
+    }
     for number, storage in enumerate(conv_step().storages):
         at = offset + number * layout.STOR.size
         assert struct.unpack_from("<Q", data, at + places["address"]) == (storage.address,)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dlc_backend_s2train import instruction
+from dlc_backend_s2train.build_lines import fusion_line
 from dlc_backend_s2train.codes import Flag, Opcode, Role
 from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
-from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts, unfused_of
-from dlc_backend_s2train.decompose import samples
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.program import Entry, Geometry, Program
 
@@ -73,7 +73,7 @@ def test_batches_in_parts(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     m = Model()
     x = m.relu(m.conv(m.x(8, 2, 8, 8), 4, bias=bias))
     x = m.relu(m.add(m.conv(x, 4, bias=bias) if bias else m.norm(m.conv(x, 4)), x))
-    monkeypatch.setattr(samples, "COUNTED", 256)
+    monkeypatch.setattr(instruction, "COUNTED", 256)
     fused, unfused = both(m.graph(x))
     assert any(g.samples[0] for g in fused.geometries)
     assert unfused_of(fused) == by_kind(unfused)

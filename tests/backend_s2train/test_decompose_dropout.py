@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train import instruction
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.decompose import samples
 from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.numerics.operands import Mode
@@ -72,7 +72,7 @@ def by_torch(m: Model, data: dict[str, Array], relu: list[Array], drop: list[Arr
 @pytest.mark.parametrize("mode", ["fast", "bit-true"])
 @pytest.mark.parametrize("counted", [1 << 16, 2 * SIZE * SIZE], ids=["whole batches", "two samples at a time"])
 def test_a_step_agrees_with_torch(counted: int, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "COUNTED", counted)
+    monkeypatch.setattr(instruction, "COUNTED", counted)
     m, made = step()
     units = [i for i in made.instructions if i.opcode is Opcode.ELTWISE and Flag.DROPOUT in i.flags]
     blocks = [i for i in made.instructions if Splitting.ACCUMULATE_OUT in i.splitting]

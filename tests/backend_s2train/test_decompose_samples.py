@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.decompose import samples
+from dlc_backend_s2train import instruction
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.instruction import S2Instruction
 from dlc_backend_s2train.program import Geometry, Program
@@ -36,7 +36,7 @@ def ranges(of: Program) -> list[tuple[int, int]]:
 def whole(graph: Graph, arrays: Mapping[str, Array], limit: pytest.MonkeyPatch) -> dict[str, Array]:
     """What it gives if the unit could count everything."""
     with limit.context() as context:
-        context.setattr(samples, "COUNTED", 1 << 40)
+        context.setattr(instruction, "COUNTED", 1 << 40)
         return simulated(graph, arrays)
 
 
@@ -50,7 +50,7 @@ def test_parts_give_the_bits_of_the_whole(
     graph = make(SEVEN, dropout)
     arrays = given(graph)
     wanted = whole(graph, arrays, monkeypatch)
-    monkeypatch.setattr(samples, "COUNTED", counted)
+    monkeypatch.setattr(instruction, "COUNTED", counted)
     same(simulated(graph, arrays), wanted)
     found = ranges(program(graph))
     assert len(found) == parts
@@ -62,7 +62,7 @@ def test_decomposed_products_are_divided_where_they_end(monkeypatch: pytest.Monk
     graph = S2Decompose().run(forward_with_all(replace(square(5), n=7), False), Report())
     arrays = given(graph)
     wanted = whole(graph, arrays, monkeypatch)
-    monkeypatch.setattr(samples, "COUNTED", 512)
+    monkeypatch.setattr(instruction, "COUNTED", 512)
     same(simulated(graph, arrays), wanted)
     assert ranges(program(graph)) == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
@@ -75,9 +75,9 @@ def test_the_published_unit_counts_all_parts() -> None:
     assert report.notes == ["conv forward: its samples in 2 parts, of at most 65,536 in a channel"]
     made = program(graph)
     assert ranges(made) == [(0, 10), (10, 20)]
-    for instruction in made.instructions:
-        assert instruction.geometry is not None
-        assert control_of(instruction, made.geometries[instruction.geometry]).bn_finish == 40959
+    for each in made.instructions:
+        assert each.geometry is not None
+        assert control_of(each, made.geometries[each.geometry]).bn_finish == 40959
 
 
 def added(shape: tuple[int, ...], *more: str) -> Graph:
@@ -95,7 +95,7 @@ def added(shape: tuple[int, ...], *more: str) -> Graph:
 
 @pytest.mark.parametrize("shape", [(9, 3, 8, 4), (90, 3), (9, 3, 31)])
 def test_sums_without_a_product_have_parts_too(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "COUNTED", 64)
+    monkeypatch.setattr(instruction, "COUNTED", 64)
     graph = added(shape, "relu")
     arrays = given(graph)
     found = program(graph)
@@ -125,11 +125,11 @@ def test_masks_that_begin_inside_a_byte_keep_samples_together(monkeypatch: pytes
         writes=(("dst0", "fp16", shape, "activation", 0), ("mask", "bit", shape, "mask", 0)),
         results=(Type(f16, shape), Type(f16, (225,))),
     )
-    monkeypatch.setattr(samples, "COUNTED", 399)
-    found = samples.parts(op)
+    monkeypatch.setattr(instruction, "COUNTED", 399)
+    found = instruction.sample_parts(op)
     assert not isinstance(found, Reason)
     assert [g.samples for g in found if g] == [(0, 8), (8, 16), (16, 24)]
-    monkeypatch.setattr(samples, "COUNTED", 199)
-    refused = samples.parts(op)
+    monkeypatch.setattr(instruction, "COUNTED", 199)
+    refused = instruction.sample_parts(op)
     assert isinstance(refused, Reason)
     assert refused.text.startswith("8 samples, whose masks fill whole bytes, of 25 elements in a channel")

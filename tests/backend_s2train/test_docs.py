@@ -5,11 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting
-from dlc_backend_s2train.container import tables as container
-from dlc_backend_s2train.cost import tables as cost
 from dlc_backend_s2train.cost import work
+from dlc_backend_s2train.doc_tables import container_tables, cost_tables, instruction_tables
 from dlc_backend_s2train.frames import layout
-from dlc_backend_s2train.isa import tables as isa
 
 from tests.docs.blocks import ROOT
 
@@ -20,7 +18,7 @@ _MARK = re.compile(r"^<!-- table: (?P<name>[a-z0-9-]+) -->\n(?P<text>.*?)^<!-- e
 def tables() -> Mapping[str, str]:
     """Every table that the page has to show, by the name in its mark."""
     stated = {"frame-operands": table_in(layout.__doc__), "cost-loops": table_in(work.__doc__)}
-    several = (isa.tables(), container.tables(), cost.tables(), stated)
+    several = (instruction_tables(), container_tables(), cost_tables(), stated)
     found = {name: table for each in several for name, table in each.items()}
     assert len(found) == sum(map(len, several))
     return found

@@ -2,19 +2,19 @@
 
 import pytest
 from dlc_backend_s2train.codes import OPERANDS
+from dlc_backend_s2train.doc_tables import field_table, instruction_tables
 from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, reserved
-from dlc_backend_s2train.isa.tables import field_table, tables
 
 from dlc.base.diagnostics import DlcError, Location
 from tests.conftest import Golden
 
 
 def test_tables(golden: Golden) -> None:
-    golden("isa_tables.md", "\n\n".join(f"## {name}\n\n{table}" for name, table in tables().items()))
+    golden("isa_tables.md", "\n\n".join(f"## {name}\n\n{table}" for name, table in instruction_tables().items()))
 
 
 def test_every_row_of_a_table_has_its_columns() -> None:
-    for table in tables().values():
+    for table in instruction_tables().values():
         assert len({line.count(" | ") for line in table.splitlines()}) == 1
 
 
@@ -33,7 +33,7 @@ def test_the_words_places_are_those_of_the_specification() -> None:
 
 
 def field_table_lines(name: str) -> list[str]:
-    return tables()[name].splitlines()[2:]
+    return instruction_tables()[name].splitlines()[2:]
 
 
 HIGH = Layout("high", (Field("a", 3), Field("b", 2, ("x", None, "y")), Field("c", 1, (1, 2)), reserved(10)), "high")

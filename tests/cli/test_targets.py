@@ -162,7 +162,7 @@ def test_stats_of_instructions_that_are_not_there_yet(dlc: Dlc) -> None:
 
 def test_stats_say_what_they_do_not_count() -> None:
     """A target whose operations are no kernels, and which tells nothing of them."""
-    from dlc_backend_s2train.host.op import S2Host
+    from dlc_backend_s2train.instruction import S2Host
 
     from dlc.cli.stats import stats_of
     from dlc.graph import Input, make_graph

@@ -117,8 +117,7 @@ class S2Train(Backend):
 
     def summary(self, facts: Mapping[str, int | str]) -> Sequence[str]:
         """Instructions, traffic of the link, cycles under both readings."""
-        from dlc_backend_s2train.cost.lines import cost_lines, published_lines, word_lines
-        from dlc_backend_s2train.host.lines import coverage_lines
+        from dlc_backend_s2train.build_lines import cost_lines, coverage_lines, published_lines, word_lines
 
         return (*cost_lines(facts), *coverage_lines(facts), *word_lines(facts), *published_lines(facts))
 

@@ -13,17 +13,17 @@ from dlc.api.plan import Plan, results_of
 from dlc.base.types import Array
 from dlc.graph import Constant, Input, Op, Tensor
 from dlc_backend_s2train.codes import Arena, Element, Opcode, Role, Slot
-from dlc_backend_s2train.decompose.runs import copied_runs
-from dlc_backend_s2train.decompose.samples import parts
-from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (
+    S2Host,
     S2Instruction,
+    copied_runs,
     element_of,
     flags_of,
     geometry_of,
     hyper_of,
     opcode_of,
     role_of,
+    sample_parts,
     slot_of,
     splitting_of,
 )
@@ -215,7 +215,7 @@ def _parts(step: Op) -> tuple[Geometry | None, ...]:
     assert isinstance(step, S2Instruction)
     if runs := copied_runs(step):
         return (None,) * len(runs)
-    found = parts(step)
+    found = sample_parts(step)
     return (geometry_of(step.geometry),) if isinstance(found, Reason) else found
 
 

@@ -1,17 +1,27 @@
-"""`S2Instruction`: one instruction as an op of a graph, between selection and the binary.
+"""Ops of a graph of instructions, between selection and the binary: `S2Instruction`, and `S2Host` for the host's part.
 
 A graph of these is scheduled and given places by the passes that all targets share; then each op becomes one
-`Instruction` of the program.
+`Instruction` of the program, or several: copies of several runs of elements (`copied_runs`), and instructions on so
+many samples that the unit behind the array cannot count them (`sample_parts`).
+
+    y = norm(conv(x, w)), 128 samples of 32 x 32   →   the same on samples 0 to 63, then on samples 64 to 127
+
+The unit goes to the next channel's parameters of a norm, or addends, when N·H·W elements have passed, which it counts
+in 16 bits. Both instructions have the same operands and name their samples, so that nobody else sees two. Source:
+published control words of the S2Train compiler, section 1.4.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
+import math
+from dataclasses import astuple, fields, replace
 from enum import IntFlag
-from typing import Any, ClassVar, cast
+from itertools import accumulate
+from typing import Any, ClassVar, Final, cast
 
+from dlc.api.backend import Reason
 from dlc.base.types import Type, f16, f32, i32, u8
-from dlc.graph import Op
+from dlc.graph import Call, Cotangent, Op
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.program import Geometry, Hyper
 
@@ -152,3 +162,105 @@ def names_of(bits: IntFlag) -> tuple[str, ...]:
 def slot_of(name: str) -> Slot:
     """An operand slot by its name."""
     return cast("Slot", name)
+
+
+def kind_of(op: Op) -> str:
+    """What an op that the host computes is called, for people: calls of kernels, as gradients are, by that."""
+    match op:
+        case Call():
+            return "kernel"
+        case Cotangent():
+            return "gradient"
+        case _:
+            return op.text_name
+
+
+class S2Host(Op):
+    """The host computes `text` on stored values; `results` are what it stores."""
+
+    runs: ClassVar[bool] = True
+    args: tuple[Op, ...] = ()
+    text: str = ""
+    """The function's graph, as `.dlc` text."""
+    reads: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Of each operand the shape in which the function sees it, and bytes before it in its value."""
+    results: tuple[Type, ...] = ()
+
+    def derive_types(self) -> tuple[Type, ...]:
+        if len(self.args) != len(self.reads) or not self.results:
+            raise ValueError(f"{len(self.args)} operands, {len(self.reads)} reads, {len(self.results)} results")
+        return self.results
+
+
+def copied_runs(op: S2Instruction) -> list[tuple[Op, tuple[int, ...], int, int]]:
+    """Of several runs that one op copies: value, shape, byte in the value, byte in the result; none for other ops."""
+    if op.opcode != "copy" or len(op.reads) < 2:
+        return []
+    sizes = [packed_type(Element.FP16, shape).nbytes for _, shape, _ in op.reads]
+    begins = accumulate(sizes, initial=0)
+    return [(arg, shape, at, into) for arg, (_, shape, at), into in zip(op.args, op.reads, begins, strict=False)]
+
+
+COUNTED: Final = 1 << 16
+"""Elements of a channel that pass the unit in one instruction."""
+_COUNTING: Final = frozenset(("add", "add_single", "bn_forward", "bn_backward", "bn_backward_2"))
+_WHOLE: Final = frozenset(("bn_train", "softmax_ce"))
+"""Stages that need the whole batch, and that the published unit does not have."""
+
+
+def sample_parts(op: S2Instruction) -> tuple[Geometry | None, ...] | Reason:
+    """The geometries of the instructions that an op becomes: its own, or one for each range of samples.
+
+    A reason instead: the unit cannot count one sample's elements.
+    """
+    g = geometry_of(op.geometry)
+    shape = _counted(op, g)
+    if not _COUNTING & set(op.flags) or _WHOLE & set(op.flags) or math.prod(shape[:1] + shape[2:]) <= COUNTED:
+        return (g,)
+    n, channels, *places = shape
+    each = math.prod(places)
+    # A sample's bits of a mask have to begin with a byte.
+    unit = math.lcm(*(8 // math.gcd(8, bits) for bits in _bits(op, n)))
+    most = COUNTED // each // unit * unit
+    if not most:
+        told = "a sample" if unit == 1 else f"{unit} samples, whose masks fill whole bytes,"
+        reason = f"{told} of {each:,} elements in a channel: the unit behind the array counts {COUNTED:,} at once"
+        return Reason(reason, "smaller images, or sizes that are multiples of 8")
+    if g is None:
+        height, width = (*places, 1, 1)[:2]
+        g = Geometry(n, channels, channels, height, width, height, width)
+    # Parts of nearly equal size: the last one fills the array as well as the others.
+    count = -(-n // most)
+    step = -(-n // (count * unit)) * unit
+    return tuple(replace(g, samples=(first, min(first + step, n))) for first in range(0, n, step))
+
+
+def _counted(op: S2Instruction, g: Geometry | None) -> tuple[int, ...]:
+    """The shape of what passes the unit's norm and addition: forward before it pools, backward behind that."""
+    if op.stage == "forward" and op.opcode != "eltwise" and g is not None:
+        return g.n, g.co, g.ho, g.wo
+    if op.stage == "forward":
+        return next((shape for slot, shape, _ in op.reads if slot == "src0"), ())
+    return next((shape for slot, _, shape, _, _ in op.writes if slot == "dst0"), ())
+
+
+def _bits(op: S2Instruction, n: int) -> list[int]:
+    """Bits of a sample of all that is stored in less than bytes."""
+    small = {"mask": 1, "ptr": 4 if "pool_4" in op.flags else 2, "aux": 1 if "dropout" in op.flags else 32}
+    seen = [(small.get(slot, 16), shape) for slot, shape, _ in op.reads]
+    seen += [(element_of(element).bits, shape) for _, element, shape, _, _ in op.writes]
+    return [bits * math.prod(shape) // n for bits, shape in seen if shape[:1] == (n,)]
+
+
+SEEDS: Final = 1 << 53
+"""Hyper-parameters are numbers of fp64 while they are attributes."""
+_WORDS = 1 << 64
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mixed(seed: int, stream: int) -> int:
+    """A seed for one of several streams: SplitMix64 (Steele, Lea, Flood 2014), number `stream` of what it draws."""
+    word = (seed + (stream + 1) * _GOLDEN) % _WORDS
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        word = (word ^ word >> shift) * factor % _WORDS
+    return (word ^ word >> 31) % SEEDS

@@ -13,7 +13,7 @@ def function_problems(program: Program) -> Iterator[Diagnostic]:
     """What is wrong with host functions. Each is one instruction's, so that all of them are looked at once."""
     if not program.functions:
         return
-    from dlc_backend_s2train.host.function import problem_of  # imports all ops; few programs have functions
+    from dlc_backend_s2train.host_functions import problem_of  # imports all ops; few programs have functions
 
     callers: dict[int, int] = {}
     for number, instruction in enumerate(program.instructions):

@@ -14,7 +14,7 @@ from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
 from dlc_backend_s2train.checks.spans import Bytes, sample_problems, touched, whole
 from dlc_backend_s2train.codes import Opcode
-from dlc_backend_s2train.host.operands import operands_of
+from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.program import Instruction, Program
 
 _POINTWISE: Final = frozenset((Opcode.ELTWISE, Opcode.COPY, Opcode.UPDATE, Opcode.LOSS))

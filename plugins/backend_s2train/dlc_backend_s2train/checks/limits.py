@@ -18,7 +18,7 @@ def needed(program: Program) -> tuple[int, int]:
     device = max((s.address + s.size for s in program.storages), default=0)
     if not program.functions:
         return device, 0
-    from dlc_backend_s2train.host.function import room  # imports all ops; few programs have functions
+    from dlc_backend_s2train.host_functions import room  # imports all ops; few programs have functions
 
     return device, room(program)
 

@@ -14,17 +14,17 @@ from typing import Any
 from dlc.api.artifact import Description
 from dlc.api.source import Source
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, escape, quote
+from dlc_backend_s2train.build_lines import fusion_line
 from dlc_backend_s2train.checks.problems import instruction_of
 from dlc_backend_s2train.checks.verified import Verified, verified
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.layout import WORD_2
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.container.sections import open_envelope
-from dlc_backend_s2train.cost.lines import fusion_line
 from dlc_backend_s2train.cost.unfused import fusion_facts
 from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
-from dlc_backend_s2train.host.operands import operands_of
+from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.isa.text import print_v1, print_v2
 from dlc_backend_s2train.program import Entry, Function, Instruction, Program, Storage, Tensor
 from dlc_backend_s2train.v1 import encoding as v1

@@ -156,7 +156,7 @@ def _functions(span: Span | None, operands: Span | None, tensors: Sequence[Tenso
         used.setdefault(last, []).append(v["tensor"])
     found: list[Function] = []
     for number, at, _, (text,) in rows:
-        from dlc_backend_s2train.host.function import problem_of  # imports all ops; few programs have functions
+        from dlc_backend_s2train.host_functions import problem_of  # imports all ops; few programs have functions
 
         assert span is not None
         reads, writes = (tuple(used.get((number, kind), ())) for kind in range(len(SIDES)))

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from dlc_backend_s2train.codes import Role, Slot, Stage
-from dlc_backend_s2train.host.operands import operands_of
+from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.isa.forms import Way
 from dlc_backend_s2train.program import Instruction, Program
 

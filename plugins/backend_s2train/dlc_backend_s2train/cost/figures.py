@@ -8,10 +8,10 @@ from typing import Any
 
 from dlc.api.artifact import Artifact
 from dlc.api.source import Source
+from dlc_backend_s2train.build_lines import READINGS
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate, total
-from dlc_backend_s2train.cost.lines import READINGS
 from dlc_backend_s2train.cost.packing import gains, saved_steps
 from dlc_backend_s2train.cost.picture import memory_html
 from dlc_backend_s2train.cost.report import data, table, timeline_html

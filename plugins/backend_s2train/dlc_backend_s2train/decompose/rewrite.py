@@ -25,9 +25,8 @@ from dlc_backend_s2train.codes import OPERANDS, Splitting
 from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
 from dlc_backend_s2train.decompose.kernels import FACTORS, GRADIENTS, Blocks, argument, by_element, product, refusal
 from dlc_backend_s2train.decompose.names import block_name
-from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, names_of
+from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, mixed, names_of
 from dlc_backend_s2train.program import Geometry
-from dlc_backend_s2train.seeds import mixed
 
 _Operand = tuple[Op, tuple[int, ...], int]
 """A value, the shape in which it is seen, bytes before it."""

@@ -20,8 +20,7 @@ from dlc.graph import Graph
 from dlc_backend_s2train.decompose.blocks import KERNEL
 from dlc_backend_s2train.decompose.kernels import Blocks, cut, product, refusal
 from dlc_backend_s2train.decompose.rewrite import Rewriting
-from dlc_backend_s2train.decompose.samples import COUNTED, parts
-from dlc_backend_s2train.instruction import S2Instruction
+from dlc_backend_s2train.instruction import COUNTED, S2Instruction, sample_parts
 from dlc_backend_s2train.program import Geometry, Target
 
 
@@ -96,7 +95,7 @@ def _tell_samples(graph: Graph, report: Report) -> list[Diagnostic]:
     for op in graph.ops:
         if not isinstance(op, S2Instruction):
             continue
-        found = parts(op)
+        found = sample_parts(op)
         if isinstance(found, Reason):
             problems.append(refusal(graph, op, found))
         elif len(found) > 1:

@@ -1,9 +1,13 @@
-"""`access`: which operands an instruction reads, writes, or both; everything else about its legality with it."""
+"""Operands of an instruction, which it reads, writes, or both: by slot (`access`), by name (`operands_of`).
+
+Everything else about an instruction's legality comes with `access`. Names are those of slots or, of a call of a host
+function, of that function's tensors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.forms import (
@@ -17,11 +21,13 @@ from dlc_backend_s2train.isa.forms import (
     Way,
     spelled,
 )
-from dlc_backend_s2train.program import Instruction
+from dlc_backend_s2train.program import Instruction, Program
 
 if TYPE_CHECKING:
     from dlc.base.diagnostics import Location
 
+MOST_TENSORS: Final = 256
+"""Tensors that one host function reads and writes at most."""
 _WAITS = range(16)
 _CORES = range(256)
 _IDS = range(0xFFFF)
@@ -41,6 +47,22 @@ def access(instruction: Instruction, location: Location | None = None) -> Mappin
     form = FORM_OF[instruction.opcode, instruction.stage]
     uses = standing(form, instruction.flags, instruction.splitting)
     return {slot: uses[slot].way for slot in OPERANDS if slot in instruction.operands}
+
+
+def operands_of(program: Program, instruction: Instruction) -> Mapping[str, tuple[Way, int]]:
+    """Name of an operand → how the instruction touches it, and its tensor: slots as `access` orders them.
+
+    What a host function reads is called `read 0`, `read 1`…, what it writes `write 0`…
+
+    Raises:
+        DlcError: "bad-instruction", as `access`.
+    """
+    ways = access(instruction)
+    if instruction.function is None:
+        return {slot: (way, instruction.operands[slot]) for slot, way in ways.items()}
+    function = program.functions[instruction.function]
+    found: dict[str, tuple[Way, int]] = {f"read {k}": ("read", t) for k, t in enumerate(function.reads)}
+    return {**found, **{f"write {k}": ("write", t) for k, t in enumerate(function.writes)}}
 
 
 def standing(form: Form, flags: Flag, splitting: Splitting) -> dict[Slot, Use]:

@@ -17,7 +17,6 @@ from dlc.base.report import Report
 from dlc.graph import Graph, Op
 from dlc.spec import option
 from dlc_backend_s2train.cost.packing import Gain, pack, packs
-from dlc_backend_s2train.decompose.samples import parts
 from dlc_backend_s2train.frames.mosaic import ALONE
 from dlc_backend_s2train.instruction import (
     S2Instruction,
@@ -25,6 +24,7 @@ from dlc_backend_s2train.instruction import (
     geometry_of,
     geometry_values,
     opcode_of,
+    sample_parts,
     slot_of,
 )
 from dlc_backend_s2train.program import Geometry, Instruction
@@ -72,7 +72,7 @@ class S2Pack(Pass[Graph, Graph]):
         if g is None or not packs(made):
             return None
         # What becomes several instructions has maps that fill tiles, or else a batch of thousands.
-        several = parts(op)
+        several = sample_parts(op)
         if isinstance(several, Reason) or len(several) > 1:
             return None
         gain = pack(g, made.product, reading=self.reading)

@@ -9,9 +9,9 @@ from dlc.base.types import Type, f16, i32
 from dlc.graph import Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
 from dlc_backend_s2train.codes import OPERANDS, Opcode
-from dlc_backend_s2train.host.op import S2Host
 from dlc_backend_s2train.instruction import (
     Read,
+    S2Host,
     S2Instruction,
     Write,
     geometry_values,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from dlc.graph import Cotangent
 from dlc.ops.random import Dropout
 from dlc_backend_s2train.codes import Element, Flag, Role
+from dlc_backend_s2train.instruction import SEEDS, mixed
 from dlc_backend_s2train.program import Hyper
-from dlc_backend_s2train.seeds import SEEDS, mixed
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import kept
 from dlc_backend_s2train.select.group import Backward, Forward, Given, Made

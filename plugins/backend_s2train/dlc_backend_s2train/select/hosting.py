@@ -23,8 +23,8 @@ from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
-from dlc_backend_s2train.host.op import kind_of
-from dlc_backend_s2train.host.operands import MOST
+from dlc_backend_s2train.instruction import kind_of
+from dlc_backend_s2train.isa.access import MOST_TENSORS
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.effects import Key, key, offset, source
 from dlc_backend_s2train.select.group import Given, Group, Made
@@ -206,8 +206,10 @@ def _function(work: Selection, several: Sequence[Group], wanted: set[Key]) -> Gr
         value = writing.ops[op.digest]
         outputs[f"y{k}"] = value if stored.shape == op.shape else Reshape(value, to=stored.shape)
     group.text = print_graph(make_graph(writing.inputs, outputs))
-    if (count := len(group.sources) + len(results)) > MOST:
-        work.refuse(results[-1], f"a function of the host would read and write {count} values; {MOST} are the most")
+    if (count := len(group.sources) + len(results)) > MOST_TENSORS:
+        work.refuse(
+            results[-1], f"a function of the host would read and write {count} values; {MOST_TENSORS} are the most"
+        )
     return group
 
 

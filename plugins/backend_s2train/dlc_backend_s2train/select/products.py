@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from dlc.graph import Cotangent, Op
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.instruction import mixed
 from dlc_backend_s2train.program import Geometry, Hyper
-from dlc_backend_s2train.seeds import mixed
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.group import Forward, Given, Group, Made
 from dlc_backend_s2train.select.selection import Selection

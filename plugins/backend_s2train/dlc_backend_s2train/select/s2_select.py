@@ -21,7 +21,7 @@ from dlc.spec import option
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.select import parameters
 from dlc_backend_s2train.select.build import built
-from dlc_backend_s2train.select.demands import check_coverage
+from dlc_backend_s2train.select.coverage import check_coverage
 from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner, source
 from dlc_backend_s2train.select.ends import Ends, ends_of
 from dlc_backend_s2train.select.group import Group, Made

@@ -17,8 +17,7 @@ import numpy as np
 
 from dlc_backend_s2train.checks.verified import Verified
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
-from dlc_backend_s2train.host.operands import operands_of
-from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.isa.access import access, operands_of
 from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
 from dlc_backend_s2train.numerics.table import compute
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
@@ -165,7 +164,7 @@ class Machine:
 
     def _call(self, number: int, function: Function) -> None:
         """A function of the host, on what lies in memory."""
-        from dlc_backend_s2train.host.function import compiled  # imports all ops; few programs have functions
+        from dlc_backend_s2train.host_functions import compiled  # imports all ops; few programs have functions
 
         values = [self._memory.read(self._memory.span(tensor), number) for tensor in function.reads]
         for tensor, value in zip(function.writes, compiled(function.text).run(values), strict=True):

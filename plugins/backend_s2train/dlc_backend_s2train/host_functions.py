@@ -24,7 +24,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.plugins.discovery import load_registry
 from dlc_backend_s2train.codes import Element
-from dlc_backend_s2train.host.operands import MOST
+from dlc_backend_s2train.isa.access import MOST_TENSORS
 from dlc_backend_s2train.program import Function, Program, Tensor
 
 MOST_BYTES: Final = 1 << 30
@@ -140,8 +140,8 @@ def problem_of(function: Function, tensors: Sequence[Tensor]) -> str:
         first = refused.diagnostics[0]
         place = f"line {first.location.line}: " if first.location and first.location.line > 0 else ""
         return f"{place}{first.message}"
-    if (count := len(function.reads) + len(function.writes)) > MOST:
-        return f"it reads and writes {count} tensors; {MOST} are the most"
+    if (count := len(function.reads) + len(function.writes)) > MOST_TENSORS:
+        return f"it reads and writes {count} tensors; {MOST_TENSORS} are the most"
     sides = (
         ("reads", [i.type for i in graph.inputs], function.reads),
         ("writes", [o.type for o in graph.outputs], function.writes),

@@ -1,18 +1,20 @@
-"""How much of a model the accelerator does: nodes of the model, and products of its sums of products."""
+"""How much of a model the accelerator does, in nodes and in products, and whether that is as much as was asked for."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
+from dlc.base.diagnostics import ExitCode, error, quote
 from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.ops.shape import Reshape
+from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
 from dlc_backend_s2train.decompose.names import blocks_of
-from dlc_backend_s2train.host.function import compiled
-from dlc_backend_s2train.host.lines import coverage_text
-from dlc_backend_s2train.host.op import S2Host, kind_of
-from dlc_backend_s2train.instruction import S2Instruction, geometry_of
+from dlc_backend_s2train.host_functions import compiled
+from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
+from dlc_backend_s2train.select.hosting import Left
 
 
 def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
@@ -59,3 +61,36 @@ def _node(name: str) -> str:
     """The node of a name; blocks of a kernel are one."""
     found = blocks_of(name)
     return name if found is None else found[0]
+
+
+_MOST: Final = 20
+"""Nodes that a message names; the others are counted."""
+
+
+def check_coverage(graph: Graph, left: Left, least: Mapping[str, float]) -> None:
+    """Hold a graph of instructions and host functions against percentages of `ops` and `macs`.
+
+    Raises:
+        DlcError: (LIMIT) the device computes less; with the nodes that are left to the host, and why.
+    """
+    found = coverage_facts(graph, (op for op in graph.ops if isinstance(op, S2Instruction | S2Host)))
+    counts = {what: (int(found[f"device_{what}"]), int(found[f"host_{what}"])) for what in least}
+    short = [what for what, (device, host) in counts.items() if 100 * device < least[what] * (device + host)]
+    if not short:
+        return
+    asked = " and ".join(f"{least[what]:g} % of the {COUNTS[what]}" for what in short)
+    raise error(
+        "offload-limit",
+        f"the device computes {shares(found)}; at least {asked} is asked for",
+        notes=_notes(left),
+        help="ask for less with --min-offload, replace these ops in the model, or compile for target c",
+        exit_code=ExitCode.LIMIT,
+    )
+
+
+def _notes(left: Left) -> Iterator[str]:
+    every = list(left.told().items())
+    for node, why in every[:_MOST]:
+        yield f"left to the host: node {quote(node)}: {why}"
+    if len(every) > _MOST:
+        yield f"and {len(every) - _MOST} more; --explain s2-select names all of a build without the limit"

@@ -1,4 +1,4 @@
-"""The documentation's tables of the instruction set, from the declarations that encoders and decoders use."""
+"""The documentation's tables of instructions, files and costs, from the declarations that the code works with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from enum import Enum
 from typing import Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Stage
+from dlc_backend_s2train.container import record
+from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
+from dlc_backend_s2train.cost.counts import KIND_OF, Kind
+from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
+from dlc_backend_s2train.cost.estimate import POSTED
+from dlc_backend_s2train.cost.traffic import ARRAY, UNMOVED
+from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
+from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
 from dlc_backend_s2train.isa import v2
 from dlc_backend_s2train.isa.bits import Field, Layout
 from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
+from dlc_backend_s2train.program import Target
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.control_words import CONTROL, TRANSFER
 from dlc_backend_s2train.v1.correspondence import SLOTS
@@ -53,7 +62,7 @@ _MOST_VALUES: Final = 8
 """Fields with more values are shown by their range."""
 
 
-def tables() -> Mapping[str, str]:
+def instruction_tables() -> Mapping[str, str]:
     """Every table as Markdown, by a name for the place where it stands."""
     return {
         "forms": form_table(),
@@ -178,3 +187,97 @@ def _codes(members: Iterable[Enum], joint: str = ", ") -> str:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def container_tables() -> Mapping[str, str]:
+    """Every table as Markdown, by a name for the place where it stands: `header`, `entry`, `sections`, `section-…`."""
+    return {
+        "header": _fields(HEADER),
+        "entry": _fields(ENTRY),
+        "sections": _sections(),
+        **{f"section-{s.fourcc.lower()}": _fields(s.record) for s in SECTIONS if s.record},
+    }
+
+
+def _fields(of: record.Record) -> str:
+    rows = [(str(of.offsets[_name(f)]), _called(f), _type(f), f.meaning) for f in of.fields]
+    return _table(("byte", "field", "type", "meaning"), rows)
+
+
+def _sections() -> str:
+    rows = [(f"`{s.fourcc}`", s.meaning, _content(s), _presence(s)) for s in SECTIONS]
+    return _table(("section", "holds", "as", "where"), rows)
+
+
+def _content(section: Section) -> str:
+    """How a section's bytes are divided."""
+    if section.record:
+        names = ", then the records' names" if section.record.texts else ""
+        data = ", then the bytes" if section.fourcc == "WGHT" else ""
+        return f"at most {section.record.limit:,} records of {section.record.size} bytes{names}{data}"
+    if section.word == 1:
+        return "bytes" if section.limit == 1 else f"at most {section.limit:,} bytes"
+    return f"at most {section.limit:,} words of {section.word} bytes"
+
+
+def _presence(section: Section) -> str:
+    must = "has to be understood" if section.must else "may be skipped"
+    return f"in every file, {must}" if section.needed else f"optional, {must}"
+
+
+def _name(field: record.Field) -> str:
+    return field.name.removeprefix("text:")
+
+
+def _called(field: record.Field) -> str:
+    """The field's name; one of a name's size says so."""
+    return f"{_name(field)} size" if field.name.startswith("text:") else field.name
+
+
+def _type(field: record.Field) -> str:
+    return field.type if field.count == 1 else f"{field.type} × {field.count}"
+
+
+def cost_tables() -> Mapping[str, str]:
+    """Every table as Markdown, by a name for the place where it stands."""
+    return {"cost-constants": _constants(), "cost-opcodes": _times(), "cost-kinds": _kinds()}
+
+
+def _constants() -> str:
+    target, chosen = Target(), Assumptions()
+    rows = [
+        ("a beat of the link, one a cycle and direction", f"{BEAT} bytes"),
+        ("a frame besides its LAD rows", f"{HEAD} + {TRAILER} bytes"),
+        ("a LAD row besides its data", f"{LAD_HEAD} bytes"),
+        ("elements of a LAD at most", f"{LAD_LIMIT:,}"),
+        ("feature memory of a unit's frame at most", f"{LANES} x {WINDOW:,} bytes"),
+        ("weight memory of a column", f"{target.weight_bytes:,} bytes"),
+        ("setting up a column", f"{REGISTERS} registers of {REGISTER_BEATS} cycles"),
+        ("a tile's way through the PPU", f"{ppu_latency(target)} cycles"),
+        ("a sum that leaves the array", f"{chosen.partial_bytes} bytes"),
+        ("part of the elements that are not zero", f"{max(chosen.density):g}"),
+        ("buffers", "double" if chosen.overlapped else "single"),
+    ]
+    return _table(("what", "is taken as"), rows)
+
+
+def _times() -> str:
+    """Where opcodes take time."""
+    rows: list[tuple[str, ...]] = []
+    for names, where in (
+        (ARRAY, "frames and other operands over the link, the array, the PPU's latency"),
+        (POSTED, "operands over the link, the PPU alone"),
+        (UNMOVED, "nothing: what they move counts with the instructions that use it"),
+    ):
+        rows.append((_codes(names), where))
+    others = [o for o in Opcode if o not in (*ARRAY, *POSTED, *UNMOVED)]
+    rows.append((_codes(others), "operands over the link, if there are any"))
+    return _table(("opcodes", "take"), rows)
+
+
+def _kinds() -> str:
+    rows = [
+        (kind.value.replace("_", " "), ", ".join(spelled(r).replace("_", " ") for r, k in KIND_OF.items() if k is kind))
+        for kind in Kind
+    ]
+    return _table(("kind", "tensors of the roles"), rows)
