@@ -1,6 +1,7 @@
 """How the time of a build grows with the size of a model: wide, long and repetitive graphs with random weights.
 
     python benchmarks/scale.py [--families branches-sum,lstm] [--sizes 500,1000] [--lib shared] [--limit 1.1] [--json]
+    python benchmarks/scale.py --parameters 1.2e9 [--json]      what weights cost: see weights.py
 
 Every model is made on the spot and built once per size with `dlc build --cache off`; a stage's time is that which dlc
 reports for its steps. The exponent is that of the power of the size which fits the times best (least squares of
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+import weights
 from onnx import TensorProto, helper, numpy_helper
 
 STAGES: Final = ("import", "passes", "plan", "emit", "rest", "compiler")
@@ -235,7 +237,10 @@ def main() -> int:
     parser.add_argument("--lib", default="shared", choices=("shared", "static", "none"), help="none runs no C compiler")
     parser.add_argument("--limit", type=float, default=1.1, help="largest exponent of dlc's own stages")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    parser.add_argument("--parameters", type=float, help="build a GPT of about so many instead of the families")
     options = parser.parse_args()
+    if options.parameters:
+        return weights.report(options.parameters, as_json=options.json)
     names = options.families.split(",")
     if unknown := [name for name in names if name not in FAMILIES]:
         parser.error(f"no family {unknown[0]}: there are {', '.join(FAMILIES)}")

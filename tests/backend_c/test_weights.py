@@ -6,8 +6,18 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from dlc_backend_c.weights import ALIGN, IN_MEMORY, Blob, weights_text, write_weights
+from dlc_backend_c.weights import (
+    ALIGN,
+    IN_MEMORY,
+    LIBRARY_LIMIT,
+    MAP_ABOVE,
+    Blob,
+    storage_of,
+    weights_text,
+    write_weights,
+)
 
+from dlc import DlcError
 from dlc.base.types import Type, bool_, f32, f64
 from dlc.files.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.graph import Constant, LazyData, Op, Splat, Tensor
@@ -109,3 +119,13 @@ def test_the_digest_of_large_weights_is_known(large: list[Op]) -> None:
     blob = write_weights(large, "w.bin")
     assert isinstance(blob.content, OwnedFile)
     assert content_sha256(blob.content) == blob.sha256 == file_sha256(blob.content)
+
+
+def test_weights_are_in_the_library_unless_they_are_large_or_somebody_chose() -> None:
+    assert storage_of("auto", MAP_ABOVE) == "incbin"
+    assert storage_of("auto", MAP_ABOVE + ALIGN) == "map"
+    assert storage_of("incbin", LIBRARY_LIMIT - ALIGN) == "incbin"
+    assert storage_of("map", 0) == "map"
+    for choice in ("incbin", "text"):
+        with pytest.raises(DlcError, match="do not fit into a library"):
+            storage_of(choice, LIBRARY_LIMIT)

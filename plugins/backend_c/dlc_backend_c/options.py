@@ -21,9 +21,10 @@ class Options(Configurable):
         False, "round as the kernels are written: sums in the order of their axes, no fused multiply-add; slower"
     )
     lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
-    weights: Literal["incbin", "text", "map"] = option(
-        "incbin",
-        "where weights live: a binary file in the library, a C array in the library, or a file given at run time",
+    weights: Literal["auto", "incbin", "text", "map"] = option(
+        "auto",
+        "where weights live: a binary file in the library, a C array in the library, or a file given at run time; "
+        "auto: in the library up to 256 MiB",
     )
     prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
     arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")

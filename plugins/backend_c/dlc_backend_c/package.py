@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dlc import Signature
@@ -15,7 +16,7 @@ from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Section, join, linkage, own_names
 from dlc_backend_c.target import CTarget
-from dlc_backend_c.weights import ALIGN, Blob, weights_text
+from dlc_backend_c.weights import ALIGN, Blob, Storage, storage_of, weights_text
 
 ABI_VERSION = 2
 """Of the generated interface."""
@@ -58,7 +59,12 @@ class Package:
     @property
     def needs_weights(self) -> bool:
         """Whether the weights are missing until the user gives them."""
-        return self.blob.size > 0 and self.options.weights == "map"
+        return self.blob.size > 0 and self.weights == "map"
+
+    @cached_property
+    def weights(self) -> Storage:
+        """Where the weights live."""
+        return storage_of(self.options.weights, self.blob.size)
 
 
 # ---- parts of the source ---------------------------------------------------------------------------------------------
@@ -147,7 +153,7 @@ def files_of(package: Package, main: str, header: bytes) -> dict[str, Content]:
         main: The section of the source that defines the functions of the interface.
         header: The header.
     """
-    p, blob, weights = package.prefix, package.blob, package.options.weights
+    p, blob, weights = package.prefix, package.blob, package.weights
     values = template_values(package)
     files: dict[str, Content] = {f"{p}.h": header, f"{p}.c": _source(package, main)}
     if blob.size and weights == "text":
@@ -164,7 +170,7 @@ def files_of(package: Package, main: str, header: bytes) -> dict[str, Content]:
 def template_values(package: Package) -> dict[str, object]:
     """What every template may use."""
     p, options = package.prefix, package.options
-    in_file = package.blob.size > 0 and options.weights != "text"
+    in_file = package.blob.size > 0 and package.weights != "text"
     return {
         "p": p,
         "P": package.macro,
@@ -208,7 +214,7 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "signature": signature_json(signature),
         "memory": {k: v for k, v in sorted(facts.items()) if k not in model},
         "model": {k: package.facts[k] for k in model if k in package.facts},
-        "weights": package.options.weights if package.blob.size else "none",
+        "weights": package.weights if package.blob.size else "none",
         "cpu": list(package.target.flags),
         "kernels": [
             {"function": f.name, "digest": digest, "scratch": f.scratch} for (digest, _), f in package.functions.items()
@@ -267,5 +273,5 @@ def _array_head(package: Package) -> str:
 
 def _sources(package: Package) -> list[str]:
     p = package.prefix
-    extra = {"incbin": [f"{p}_weights.S"], "text": [f"{p}_weights.c"], "map": []}[package.options.weights]
+    extra = {"incbin": [f"{p}_weights.S"], "text": [f"{p}_weights.c"], "map": []}[package.weights]
     return [f"{p}.c", *(extra if package.blob.size else [])]

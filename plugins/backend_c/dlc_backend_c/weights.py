@@ -7,10 +7,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 
+from dlc import ExitCode
+from dlc.base.diagnostics import error
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
 
@@ -19,6 +21,14 @@ ALIGN = 64
 
 IN_MEMORY = 1 << 20
 """Weights of at most so many bytes travel as bytes, larger ones as a file."""
+
+MAP_ABOVE = 256 << 20
+"""Weights above this size are given at run time where nobody chose: a library of that size is slow to link and load."""
+
+LIBRARY_LIMIT = 2 << 30
+"""Bytes that the code of a library can address by 32-bit offsets, as compilers make it by default."""
+
+Storage = Literal["incbin", "text", "map"]
 
 _BLOCK = 1 << 22
 _SAMPLE = 256
@@ -71,6 +81,20 @@ def write_weights(constants: Iterable[Op], name: str) -> Blob:
     path.written(whole.hexdigest())
     blob = path.read_bytes() if end <= IN_MEMORY else path
     return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared)
+
+
+def storage_of(choice: Literal["auto", "incbin", "text", "map"], size: int) -> Storage:
+    """Where weights of `size` bytes live; raises DlcError (USAGE) where they do not fit there."""
+    if choice == "auto":
+        return "incbin" if size <= MAP_ABOVE else "map"
+    if choice != "map" and size >= LIBRARY_LIMIT:
+        raise error(
+            "too-large",
+            f"weights of {size:,} bytes do not fit into a library, which holds less than {LIBRARY_LIMIT:,}",
+            help="choose weights=map, which the program is given at run time, or leave weights=auto",
+            exit_code=ExitCode.USAGE,
+        )
+    return choice
 
 
 def _bytes_of(op: Op) -> memoryview:
