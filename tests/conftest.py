@@ -19,6 +19,11 @@ settings.load_profile("gate")
 # Tests start Python hundreds of times. Where an image forbids to keep bytecode, each start would compile dlc again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Workers share the processor already: threads of theirs would wait for each other in busy loops, which costs more than
+# all that they compute. Numpy and torch read this when they are imported.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 Golden = Callable[[str, str], None]
 
 

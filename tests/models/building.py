@@ -101,7 +101,7 @@ def reference(source: Path, feeds: Mapping[str, Array], optimised: bool = True) 
     onnxruntime: Any = import_module("onnxruntime")  # it has no types
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(source), options)
