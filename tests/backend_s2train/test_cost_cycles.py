@@ -12,14 +12,15 @@ from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
     Times,
+    Work,
     beats,
     compute_cycles,
     configuration_cycles,
     ideal_serial,
     ppu_latency,
     utilisation,
+    work_of,
 )
-from dlc_backend_s2train.cost.work import Work, work_of
 from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dlc_backend_s2train.codes import Arena
-from dlc_backend_s2train.cost.picture import live_bytes, memory_html, peak_and_bound, picture, planned
+from dlc_backend_s2train.cost.figures import live_bytes, memory_html, peak_and_bound, picture, planned
 from dlc_backend_s2train.program import Program, Storage
 from hypothesis import given
 from hypothesis import strategies as st

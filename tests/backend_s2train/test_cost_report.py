@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions, Times
 from dlc_backend_s2train.cost.estimate import estimate, total
-from dlc_backend_s2train.cost.packing import gains
 from dlc_backend_s2train.cost.report import (
     HEADINGS,
     LANES,

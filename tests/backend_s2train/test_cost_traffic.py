@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from dlc_backend_s2train.codes import Flag, Opcode, Role, Splitting, Stage
-from dlc_backend_s2train.cost.counts import Touched, touched, traffic_of
-from dlc_backend_s2train.cost.traffic import shape_of, traffic
+from dlc_backend_s2train.cost.estimate import shape_of, traffic
+from dlc_backend_s2train.cost.operand_traffic import Touched, touched, traffic_of
 from dlc_backend_s2train.frames.layout import PUBLISHED
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.program import Geometry, Program

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting
-from dlc_backend_s2train.cost import work
+from dlc_backend_s2train.cost import cycles
 from dlc_backend_s2train.doc_tables import container_tables, cost_tables, instruction_tables
 from dlc_backend_s2train.frames import layout
 
@@ -17,7 +17,7 @@ _MARK = re.compile(r"^<!-- table: (?P<name>[a-z0-9-]+) -->\n(?P<text>.*?)^<!-- e
 
 def tables() -> Mapping[str, str]:
     """Every table that the page has to show, by the name in its mark."""
-    stated = {"frame-operands": table_in(layout.__doc__), "cost-loops": table_in(work.__doc__)}
+    stated = {"frame-operands": table_in(layout.__doc__), "cost-loops": table_in(cycles.__doc__)}
     several = (instruction_tables(), container_tables(), cost_tables(), stated)
     found = {name: table for each in several for name, table in each.items()}
     assert len(found) == sum(map(len, several))

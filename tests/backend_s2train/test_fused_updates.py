@@ -10,9 +10,8 @@ import pytest
 import torch
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
-from dlc_backend_s2train.cost.counts import touched
-from dlc_backend_s2train.cost.estimate import estimate
-from dlc_backend_s2train.cost.traffic import traffic
+from dlc_backend_s2train.cost.estimate import estimate, traffic
+from dlc_backend_s2train.cost.operand_traffic import touched
 from dlc_backend_s2train.frames.stream import stream
 from dlc_backend_s2train.numerics.operands import Mode, Results
 from dlc_backend_s2train.program import Geometry, Hyper, Program

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Element, Role, Stage
-from dlc_backend_s2train.cost.counts import Kind, Touched, by_kind, traffic_of
-from dlc_backend_s2train.cost.picture import peak_and_bound, planned
-from dlc_backend_s2train.cost.unfused import unfused_of
+from dlc_backend_s2train.cost.figures import peak_and_bound, planned
+from dlc_backend_s2train.cost.operand_traffic import Kind, Touched, by_kind, traffic_of, unfused_of
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.v1.published_plan import (
     Life,

@@ -21,8 +21,8 @@ from dlc_backend_s2train.frames.mosaic import collected
 from dlc_backend_s2train.frames.operands import shape_of
 from dlc_backend_s2train.frames.stored import stored_frames
 from dlc_backend_s2train.frames.stream import conversion_of, sends, stream
-from dlc_backend_s2train.pack.s2_pack import S2Pack
 from dlc_backend_s2train.program import Geometry, Program
+from dlc_backend_s2train.s2_pack import S2Pack
 
 from dlc import Report
 from dlc.cli.frame import run

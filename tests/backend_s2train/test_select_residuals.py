@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Flag
-from dlc_backend_s2train.cost.counts import Kind, by_kind
-from dlc_backend_s2train.cost.picture import peak_and_bound, planned
-from dlc_backend_s2train.cost.unfused import unfused_of
+from dlc_backend_s2train.cost.figures import peak_and_bound, planned
+from dlc_backend_s2train.cost.operand_traffic import Kind, by_kind, unfused_of
 
 from dlc.graph import Graph, Op
 from dlc.ops.normalize import BatchNorm

@@ -29,7 +29,7 @@ def dlc_passes() -> Iterable[Lazy]:
     return [
         Lazy("s2-select", "dlc_backend_s2train.select.s2_select:S2Select"),
         Lazy("s2-decompose", "dlc_backend_s2train.decompose.s2_decompose:S2Decompose"),
-        Lazy("s2-pack", "dlc_backend_s2train.pack.s2_pack:S2Pack"),
+        Lazy("s2-pack", "dlc_backend_s2train.s2_pack:S2Pack"),
     ]
 
 

@@ -63,7 +63,7 @@ def fusion_line(facts: Mapping[str, int | str]) -> str:
     """What fusion leaves of the traffic of operands: `126.6 MB, 58.7 % of 215.6 MB without fusion (…)`.
 
     Args:
-        facts: `traffic_…` and `unfused_…`, in bytes, as `cost.unfused.fusion_facts` tells them.
+        facts: `traffic_…` and `unfused_…`, in bytes, as `cost.operand_traffic.fusion_facts` tells them.
     """
     # What a planner places over time, and what stays in memory from one run to the next.
     passing = _share(["features_bytes", "weight_gradients_bytes"], facts)

@@ -9,10 +9,9 @@ from typing import Final
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Stage
 from dlc_backend_s2train.container import record
 from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
-from dlc_backend_s2train.cost.counts import KIND_OF, Kind
 from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
-from dlc_backend_s2train.cost.estimate import POSTED
-from dlc_backend_s2train.cost.traffic import ARRAY, UNMOVED
+from dlc_backend_s2train.cost.estimate import ARRAY, POSTED, UNMOVED
+from dlc_backend_s2train.cost.operand_traffic import KIND_OF, Kind
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
 from dlc_backend_s2train.isa import v2

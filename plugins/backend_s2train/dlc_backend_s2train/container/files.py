@@ -21,7 +21,7 @@ from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.layout import WORD_2
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.container.sections import open_envelope
-from dlc_backend_s2train.cost.unfused import fusion_facts
+from dlc_backend_s2train.cost.operand_traffic import fusion_facts
 from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
 from dlc_backend_s2train.isa.access import operands_of

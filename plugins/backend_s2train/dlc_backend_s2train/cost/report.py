@@ -10,10 +10,10 @@ from typing import Any
 from dlc.base.diagnostics import escape
 from dlc.html.memory import render_text
 from dlc_backend_s2train.build_lines import fusion_line
+from dlc_backend_s2train.cost.batch_packing import gains, saved_steps
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
-from dlc_backend_s2train.cost.packing import gains, saved_steps
-from dlc_backend_s2train.cost.unfused import fusion_facts
+from dlc_backend_s2train.cost.operand_traffic import fusion_facts
 from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import Entry, Program
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.cost.traffic import shape_of
-from dlc_backend_s2train.cost.work import work_of
+from dlc_backend_s2train.cost.cycles import work_of
+from dlc_backend_s2train.cost.estimate import shape_of
 from dlc_backend_s2train.frames.layout import reduced
 from dlc_backend_s2train.frames.mosaic import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.sizes import sizes

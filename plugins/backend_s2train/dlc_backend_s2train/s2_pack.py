@@ -16,7 +16,7 @@ from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.graph import Graph, Op
 from dlc.spec import option
-from dlc_backend_s2train.cost.packing import Gain, pack, packs
+from dlc_backend_s2train.cost.batch_packing import Gain, pack, packs
 from dlc_backend_s2train.frames.mosaic import ALONE
 from dlc_backend_s2train.instruction import (
     S2Instruction,

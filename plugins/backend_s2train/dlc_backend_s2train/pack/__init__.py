@@ -1,1 +1,0 @@
-"""Several images of a batch taken as one: a pass over instructions."""
