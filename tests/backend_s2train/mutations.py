@@ -14,7 +14,7 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Element
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.crc import crc16, crc32c, crc64
-from dlc_backend_s2train.frames.stored import stored_frames
+from dlc_backend_s2train.frames.stream import stored_frames
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.v1.legalize import to_v1
 

@@ -10,15 +10,17 @@ import pytest
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.crc import crc64
 from dlc_backend_s2train.frames.convert import conversion, receive, send
-from dlc_backend_s2train.frames.head import (
+from dlc_backend_s2train.frames.frame import (
     FrameFlag,
     Head,
+    LadRow,
     Memory,
+    decode,
     decode_frame,
     decode_frames,
     encode_frame,
+    encode_rows,
 )
-from dlc_backend_s2train.frames.lad import LadRow, decode, encode_rows
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st

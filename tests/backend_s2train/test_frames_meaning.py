@@ -10,12 +10,10 @@ import pytest
 import torch
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.convert import Conversion, Piece, conversion, pieces, receive, send
-from dlc_backend_s2train.frames.fm import decode_plane
-from dlc_backend_s2train.frames.head import Memory, decode_frames
+from dlc_backend_s2train.frames.frame import Memory, decode_frames
 from dlc_backend_s2train.frames.layout import Form, layout
-from dlc_backend_s2train.frames.operands import shape_of
+from dlc_backend_s2train.frames.planes_and_kernels import decode_kernels, decode_plane, shape_of
 from dlc_backend_s2train.frames.sizes import sizes, sizes_of
-from dlc_backend_s2train.frames.wm import decode_kernels
 from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given, settings
 from hypothesis import strategies as st

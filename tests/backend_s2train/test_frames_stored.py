@@ -14,11 +14,9 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.container import write
 from dlc_backend_s2train.container.files import check
 from dlc_backend_s2train.crc import crc64
-from dlc_backend_s2train.frames import stored
-from dlc_backend_s2train.frames.head import Frame, FrameFlag, Memory, decode_frames
-from dlc_backend_s2train.frames.show import frame_rows, frames_data
-from dlc_backend_s2train.frames.stored import sent, stored_frames
-from dlc_backend_s2train.frames.stream import run_frames
+from dlc_backend_s2train.frames import stream
+from dlc_backend_s2train.frames.frame import Frame, FrameFlag, Memory, decode_frames
+from dlc_backend_s2train.frames.stream import frame_rows, frames_data, run_frames, sent, stored_frames
 from dlc_backend_s2train.program import Program
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,8 +129,8 @@ def test_too_many_bytes_are_refused_before_they_are_made(monkeypatch: pytest.Mon
     program, report = PROGRAMS["conv_step"](), Report()
     size = len(stored_frames(program, report))
     assert report.notes[0].endswith(f", of {size:,} bytes")
-    monkeypatch.setattr(stored, "FRAMES", size - 1)
-    monkeypatch.setattr(stored, "program_frames", None)
+    monkeypatch.setattr(stream, "FRAMES", size - 1)
+    monkeypatch.setattr(stream, "program_frames", None)
     with pytest.raises(DlcError, match=f"come to {size:,} bytes; a file holds {size - 1:,}"):
         stored_frames(program, Report())
 

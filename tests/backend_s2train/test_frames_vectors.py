@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.codes import Opcode, Stage
 from dlc_backend_s2train.frames.convert import conversion, pieces
-from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
-from dlc_backend_s2train.frames.head import Memory
-from dlc_backend_s2train.frames.lad import Bits, LadRow, decode, encode_rows
+from dlc_backend_s2train.frames.frame import Bits, LadRow, Memory, decode, encode_rows
 from dlc_backend_s2train.frames.layout import Form
-from dlc_backend_s2train.frames.operands import arrange, gather, shape_of
 from dlc_backend_s2train.frames.parts import Index, Part
-from dlc_backend_s2train.frames.wm import encode_kernels
+from dlc_backend_s2train.frames.planes_and_kernels import (
+    arrange,
+    decode_plane,
+    encode_kernels,
+    encode_plane,
+    gather,
+    shape_of,
+)
 from dlc_backend_s2train.program import Geometry
 
 from dlc.base.diagnostics import DlcError

@@ -7,8 +7,7 @@ import pytest
 from dlc_backend_s2train.codes import Opcode, Role, Stage
 from dlc_backend_s2train.frames.convert import conversion, send
 from dlc_backend_s2train.frames.sizes import sizes
-from dlc_backend_s2train.frames.stored import stored_frames
-from dlc_backend_s2train.frames.stream import stream
+from dlc_backend_s2train.frames.stream import stored_frames, stream
 from dlc_backend_s2train.program import Geometry
 
 from dlc import Report

@@ -3,7 +3,7 @@
     conv (x[4, 512, 4, 4], w)   →   the same on 2 images of 4 x 9: 2 maps side by side, a column of zeros between
 
 Results do not depend on it, and neither do places in memory: an instruction's geometry says how the array has its
-batch, see `frames.mosaic`.
+batch, see `frames.batch_packing`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dlc.base.report import Report
 from dlc.graph import Graph, Op
 from dlc.spec import option
 from dlc_backend_s2train.cost.batch_packing import Gain, pack, packs
-from dlc_backend_s2train.frames.mosaic import ALONE
+from dlc_backend_s2train.frames.batch_packing import ALONE
 from dlc_backend_s2train.instruction import (
     S2Instruction,
     flags_of,

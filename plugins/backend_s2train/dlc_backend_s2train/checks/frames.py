@@ -10,10 +10,8 @@ import numpy as np
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc_backend_s2train.checks.problems import HELP, title
 from dlc_backend_s2train.frames.convert import receive
-from dlc_backend_s2train.frames.head import Frame, Memory, decode_frame
-from dlc_backend_s2train.frames.lad import refusal
-from dlc_backend_s2train.frames.stored import Sent, known, sent
-from dlc_backend_s2train.frames.stream import operand
+from dlc_backend_s2train.frames.frame import Frame, Memory, decode_frame, refusal
+from dlc_backend_s2train.frames.stream import Sent, known, operand, sent
 from dlc_backend_s2train.program import Program
 
 

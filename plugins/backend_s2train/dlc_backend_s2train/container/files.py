@@ -23,7 +23,7 @@ from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.container.sections import open_envelope
 from dlc_backend_s2train.cost.operand_traffic import fusion_facts
 from dlc_backend_s2train.defaults import LIMIT
-from dlc_backend_s2train.frames.show import RIGHT, frame_rows, frames_data
+from dlc_backend_s2train.frames.stream import FRAMES_RIGHT, frame_rows, frames_data
 from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.isa.text import print_v1, print_v2
 from dlc_backend_s2train.program import Entry, Function, Instruction, Program, Storage, Tensor
@@ -84,7 +84,7 @@ def show(program: Program, name: str) -> str:
     if rows := number_rows(program):
         parts.append(f"numbers of version 1\n{_aligned(rows, right=(0, 1))}")
     if frames := frame_rows(program):
-        parts.append(f"frames\n{_aligned(frames, right=RIGHT)}")
+        parts.append(f"frames\n{_aligned(frames, right=FRAMES_RIGHT)}")
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Batch packing: which mosaic of images (`frames.mosaic`) takes a convolution the fewest steps.
+"""Batch packing: which mosaic of images (`frames.batch_packing`) takes a convolution the fewest steps.
 
 As an element that is broadcast reaches at most k lanes, what packing saves in the parallel reading is halos and empty
 rows, no more; in the serial reading it is empty rows alone, and results between images cost as much as others. Tile
@@ -17,8 +17,8 @@ from typing import Literal
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.cost.cycles import work_of
 from dlc_backend_s2train.cost.estimate import shape_of
+from dlc_backend_s2train.frames.batch_packing import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.layout import reduced
-from dlc_backend_s2train.frames.mosaic import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 

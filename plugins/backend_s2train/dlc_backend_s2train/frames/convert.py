@@ -18,14 +18,24 @@ import numpy as np
 
 from dlc.base.diagnostics import DlcError, Location
 from dlc_backend_s2train.codes import Opcode, Stage
-from dlc_backend_s2train.frames.fm import decode_plane, encode_plane
-from dlc_backend_s2train.frames.head import Frame, FrameFlag, Head, Memory, check_size, encode_frame
-from dlc_backend_s2train.frames.lad import Bits, refusal
+from dlc_backend_s2train.frames.frame import Bits, Frame, FrameFlag, Head, Memory, check_size, encode_frame, refusal
 from dlc_backend_s2train.frames.layout import Form, Layout, layout, reduced
-from dlc_backend_s2train.frames.operands import VIEWS, View, arrange, gather, restore, scatter, shape_of
 from dlc_backend_s2train.frames.parts import Part
+from dlc_backend_s2train.frames.planes_and_kernels import (
+    VIEWS,
+    View,
+    arrange,
+    column_addresses,
+    decode_kernels,
+    decode_plane,
+    encode_kernels,
+    encode_plane,
+    gather,
+    restore,
+    scatter,
+    shape_of,
+)
 from dlc_backend_s2train.frames.sizes import kernel_bulk, plane_bulk, sizes_of
-from dlc_backend_s2train.frames.wm import column_addresses, decode_kernels, encode_kernels
 from dlc_backend_s2train.program import Geometry, Target
 
 _ELEMENTS_LIMIT: Final = 1 << 29

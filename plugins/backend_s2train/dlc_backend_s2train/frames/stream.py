@@ -2,6 +2,11 @@
 
 Only convolutions and linear layers have frames in the published material. Operands of the post-processing unit (masks,
 pointers, norms, addends) are registers and FIFOs without a frame; other opcodes send nothing.
+
+A file holds the stream with what is known before a run: what the storages of weights hold at first, and the ones that
+gradients of biases are made with. Their frames are complete, for the first run of every entry. Activations, gradients
+and what an update moves are values of a run: their frames are open, heads with lengths and addresses in the places and
+order of the whole stream, without data.
 """
 
 from __future__ import annotations
@@ -15,16 +20,25 @@ from numpy.typing import NDArray
 
 from dlc.base.diagnostics import error
 from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.frames.batch_packing import ALONE, spread
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
-from dlc_backend_s2train.frames.head import Memory
-from dlc_backend_s2train.frames.lad import Bits
+from dlc_backend_s2train.frames.frame import Bits, Memory
 from dlc_backend_s2train.frames.layout import Form, parted
-from dlc_backend_s2train.frames.mosaic import ALONE, spread
-from dlc_backend_s2train.frames.operands import View
+from dlc_backend_s2train.frames.planes_and_kernels import View
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.simulator.machine import Machine
+
+
+from dataclasses import dataclass
+
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.report import Report
+from dlc_backend_s2train.codes import Arena, Element
+from dlc_backend_s2train.container.layout import FRAMES
+from dlc_backend_s2train.frames.sizes import sizes_of
+from dlc_backend_s2train.isa.forms import spelled
 
 Read = Callable[[int], NDArray[Any] | None]
 """The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16. None:
@@ -171,3 +185,118 @@ def _bits(tensor: NDArray[Any]) -> Bits:
     with np.errstate(over="ignore"):
         half = np.ascontiguousarray(tensor, np.float16)
     return half.view(np.uint16)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The frames of one instruction."""
+
+    number: int
+    """In the program."""
+    conversion: Conversion
+    frames: int
+    begin: int
+    """Byte in the section."""
+    end: int
+    bare: tuple[Memory, ...]
+    """Memories whose frames are open."""
+
+
+def known(program: Program, tensor: int) -> NDArray[Any] | None:
+    """What a tensor holds in the first run of an entry, of the tensor's shape; None: a value of the run."""
+    view = program.tensors[tensor]
+    if not _stays(program, tensor):
+        return None
+    held = program.weights.get(view.storage)
+    if held is None:
+        return np.zeros(view.shape, np.float16)
+    return np.frombuffer(held, "<f2", view.count, view.offset).reshape(view.shape)
+
+
+def sent(program: Program) -> Iterator[Sent]:
+    """Each instruction of a verified program that sends frames, with the place of its frames in the section.
+
+    Raises:
+        DlcError: "bad-geometry", "too-large", "bad-target": an operator that has no frames.
+    """
+    at = 0
+    for number, instruction in enumerate(program.instructions):
+        if not sends(instruction):
+            continue
+        con = conversion_of(program, instruction)
+        features, weights = sizes_of(con.layout).sent
+        bare = tuple(memory for memory in Memory if not _known(program, number, con, memory))
+        size = sum(b.bare if memory in bare else b.bytes for memory, b in zip(Memory, (features, weights), strict=True))
+        yield Sent(number, con, features.frames + weights.frames, at, at + size, bare)
+        at += size
+
+
+def stored_frames(program: Program, report: Report) -> bytes:
+    """The section's bytes; the report is told their size before they are made.
+
+    Raises:
+        DlcError: (USAGE) "too-many-frames", before memory is taken, with the size that they would have.
+    """
+    every = list(sent(program))
+    size = max((each.end for each in every), default=0)
+    report.note(f"frames of {len(every)} instructions: {sum(each.frames for each in every):,}, of {size:,} bytes")
+    if size > FRAMES:
+        raise error(
+            "too-many-frames",
+            f"emit=frames: the frames come to {size:,} bytes; a file holds {FRAMES:,}",
+            help="build fewer functions, -p s2train-step for a step or no --train for prediction, or no frames",
+            exit_code=ExitCode.USAGE,
+        )
+    made = b"".join(program_frames(program, lambda tensor: known(program, tensor)))
+    assert len(made) == size, f"{len(made)} bytes of frames, counted were {size}"
+    report.count("bytes of frames", size)
+    return made
+
+
+def _known(program: Program, number: int, con: Conversion, memory: Memory) -> bool:
+    instruction = program.instructions[number]
+    if has_ones(instruction) and memory is Memory.FM:
+        return True
+    return _stays(program, instruction.operands[con.view(memory).slot])
+
+
+def _stays(program: Program, tensor: int) -> bool:
+    view = program.tensors[tensor]
+    return program.storages[view.storage].arena is Arena.WEIGHTS and view.element is Element.FP16
+
+
+FRAMES_HEAD = ("#", "instruction", "frames", "bytes", "features", "weights")
+FRAMES_RIGHT = (0, 2, 3)
+"""Columns of numbers."""
+
+
+def frame_rows(program: Program) -> list[tuple[str, ...]]:
+    """`HEAD` and a row for each instruction; nothing where the file holds no frames, or none that fit."""
+    rows: list[tuple[str, ...]] = [FRAMES_HEAD]
+    for each in _sent(program):
+        instruction = program.instructions[each.number]
+        title = f"{spelled(instruction.opcode)} {spelled(instruction.stage)}"
+        held = ("open" if memory in each.bare else "full" for memory in Memory)
+        rows.append((str(each.number), title, f"{each.frames:,}", f"{each.end - each.begin:,}", *held))
+    return rows if len(rows) > 1 else []
+
+
+def frames_data(program: Program) -> list[dict[str, Any]]:
+    """The same as plain data; `begin` is the byte in the section."""
+    return [
+        {
+            "instruction": each.number,
+            "frames": each.frames,
+            "begin": each.begin,
+            "bytes": each.end - each.begin,
+            "open": [memory.name.lower() for memory in each.bare],
+        }
+        for each in _sent(program)
+    ]
+
+
+def _sent(program: Program) -> list[Sent]:
+    try:
+        return list(sent(program)) if program.frames else []
+    except DlcError:
+        return []  # `dlc verify` tells why
