@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dlc.api.program import Signature
+from dlc.files.hashing import OwnedFile
 
 if TYPE_CHECKING:
     from dlc.base.report import Report
@@ -49,6 +50,10 @@ class Workshop(Protocol):
     @property
     def report(self) -> "Report":
         """Where to count."""
+        ...
+
+    def file(self, name: str, size: int) -> OwnedFile:
+        """An absent file of this name for at most `size` bytes, where it can be kept without a copy of it."""
         ...
 
     def cached(self, jobs: "Sequence[Job]") -> list[bytes]:

@@ -1,10 +1,11 @@
-"""Large objects: one sealed file per object, named by its digest.
+"""Large objects: one file per object, named by the SHA-256 of its content.
 
-    objects/ab/cdef…   the sealed object, in place by one rename
-    tmp/….tmp          being written; swept by age after a kill
+    objects/ab/cdef…   the object, in place by one rename; of a large one, results may hold a second name (a hard link)
+    tmp/…              being written; swept by age after a kill
     corrupt/…          found damaged, kept for inspection, swept by age
 
-Readers take no lock. Files are never changed in place, so an opened or mapped one stays what it was verified to be.
+Readers take no lock. Files are never changed in place, so an opened or mapped one stays what it was verified to be; one
+with several names is read-only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import mmap
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -21,10 +23,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlc.cache.envelope import HEADER_SIZE, Damaged, Header, pack_header, unpack_header
+from dlc.cache.envelope import Damaged
 from dlc.cache.rows import HEX_NAME
 from dlc.cache.store import CHUNK, Entry
 from dlc.files.hashing import OwnedFile
+from dlc.files.linking import LINK_ABOVE, linked
+from dlc.files.writing import write_atomically
 
 _STALE_TEMPORARY = 3600.0  # seconds; writing one object takes far less
 _STALE_CORRUPT = 7 * 86400.0
@@ -57,46 +61,58 @@ class Blobs:
             return 0
 
     def read(self, digest: str) -> bytes | None:
-        """The verified payload, None if absent."""
+        """The verified content, None if absent."""
         fd = self._open(digest)
         if fd is None:
             return None
         with os.fdopen(fd, "rb", buffering=0) as file:
-            header = _header(fd, digest)
-            file.seek(HEADER_SIZE)
-            payload = file.readall()
-        header.check(len(payload), hashlib.sha256(payload).hexdigest())
-        return payload
+            content = file.readall()
+        _check(digest, hashlib.sha256(content).hexdigest())
+        return content
 
     def view(self, digest: str) -> memoryview | None:
-        """The payload memory-mapped, after verifying it as a stream; None if absent."""
+        """The content memory-mapped, after verifying it as a stream; None if absent."""
         fd = self._open(digest)
         if fd is None:
             return None
         try:
-            header = _verify(fd, digest)
-            if header.length == 0:
-                return memoryview(b"")
-            mapped = mmap.mmap(fd, HEADER_SIZE + header.length, access=mmap.ACCESS_READ)
-            return memoryview(mapped)[HEADER_SIZE:]
+            _verify(fd, digest)
+            return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
         finally:
             os.close(fd)
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        """The payload in pieces. Damage, or absence, is raised as late as the end: the taker must be able to undo."""
+        """The content in pieces. Damage, or absence, is raised as late as the end: the taker must be able to undo."""
         fd = self._open(digest)
         if fd is None:
             raise Damaged("object was removed")
         try:
-            header = _header(fd, digest)
-            content, offset = hashlib.sha256(), HEADER_SIZE
+            content, offset = hashlib.sha256(), 0
             while chunk := os.pread(fd, CHUNK, offset):
                 content.update(chunk)
                 offset += len(chunk)
                 yield chunk
-            header.check(offset - HEADER_SIZE, content.hexdigest())
+            _check(digest, content.hexdigest())
         finally:
             os.close(fd)
+
+    def file(self, digest: str) -> OwnedFile | None:
+        """The verified file of a large object; None if it is small or absent."""
+        if self.size(digest) <= LINK_ABOVE or not self.check(digest):
+            return None
+        found = OwnedFile(self.path(digest))
+        found.written(digest)
+        return found
+
+    def export(self, digest: str, target: Path, *, link: bool) -> None:
+        """Make `target` hold the verified content, by a second name of a large object if `link`. OSError, Damaged."""
+        if link and (file := self.file(digest)):
+            temporary = target.with_name(f".{secrets.token_hex(12)}.tmp")
+            if linked(file, temporary):
+                os.replace(temporary, target)
+                _unlink(temporary)
+                return
+        write_atomically(target, self.chunks(digest))
 
     def check(self, digest: str) -> bool:
         """Verify one object; False if absent."""
@@ -111,12 +127,10 @@ class Blobs:
 
     def write(self, digest: str, payload: bytes | memoryview) -> None:
         """File `payload`, whose SHA-256 is `digest`."""
-        view = memoryview(payload).cast("B")
         temporary, fd = self._temporary()
         try:
-            with os.fdopen(fd, "wb", buffering=0) as file:
-                for piece in (pack_header("object", digest, len(view), digest), view):
-                    _write_all(file.fileno(), memoryview(piece))
+            with os.fdopen(fd, "wb", buffering=0):
+                _write_all(fd, memoryview(payload))
             self._publish(temporary, digest)
         except BaseException:
             _unlink(temporary)
@@ -125,19 +139,22 @@ class Blobs:
     def write_file(self, source: Path, expected: str) -> None:
         """File the content of `source` under its SHA-256, unless that turns out not to be `expected`: then the file
         changed meanwhile and the object would be filed under a name that nobody asked for. Nobody changes a file of
-        our own."""
-        temporary, fd = self._temporary()
+        our own, so a large one becomes the object itself."""
         ours = isinstance(source, OwnedFile)
+        if ours and source.stat().st_size > LINK_ABOVE:
+            temporary = self._temporary_path()
+            if linked(source, temporary):
+                self._publish(temporary, expected)
+                _unlink(temporary)  # a rename onto another name of the same file does nothing
+                return
+        temporary, fd = self._temporary()
         try:
-            digest, length = hashlib.sha256(), 0
+            digest = hashlib.sha256()
             with os.fdopen(fd, "wb", buffering=0), source.open("rb", buffering=0) as file:
-                os.lseek(fd, HEADER_SIZE, os.SEEK_SET)  # the header comes last: only then the length is known
                 while chunk := file.read(CHUNK):
                     if not ours:
                         digest.update(chunk)
-                    length += len(chunk)
                     _write_all(fd, memoryview(chunk))
-                os.pwrite(fd, pack_header("object", expected, length, expected), 0)
             if ours or digest.hexdigest() == expected:
                 self._publish(temporary, expected)
             else:
@@ -145,6 +162,12 @@ class Blobs:
         except BaseException:
             _unlink(temporary)
             raise
+
+    def scratch(self) -> Path:
+        """Where temporary files may be made that become objects."""
+        folder = self.root / "tmp"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
 
     def touch(self, digest: str, now: float) -> None:
         """Note the use of an object, unless that was done lately. Trouble is ignored: it only affects eviction."""
@@ -191,7 +214,11 @@ class Blobs:
         for folder, age in (("tmp", _STALE_TEMPORARY), ("corrupt", corrupt_age)):
             for file in _listed(self.root / folder):
                 with suppress(OSError):
-                    if now - file.stat(follow_symlinks=False).st_mtime >= age:
+                    if now - file.stat(follow_symlinks=False).st_mtime < age:
+                        continue
+                    if file.is_dir() and not file.is_symlink():
+                        shutil.rmtree(file, ignore_errors=True)
+                    else:
                         file.unlink()
 
     def _open(self, digest: str) -> int | None:
@@ -209,10 +236,11 @@ class Blobs:
         return fd
 
     def _temporary(self) -> tuple[Path, int]:
-        folder = self.root / "tmp"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / f"{secrets.token_hex(12)}.tmp"
-        return path, os.open(path, _WRITE_FLAGS, 0o600)
+        path = self._temporary_path()
+        return path, os.open(path, _WRITE_FLAGS, 0o644)  # a result may be a second name of it
+
+    def _temporary_path(self) -> Path:
+        return self.scratch() / f"{secrets.token_hex(12)}.tmp"
 
     def _publish(self, temporary: Path, digest: str) -> None:
         target = self.path(digest)
@@ -221,22 +249,17 @@ class Blobs:
         os.replace(temporary, target)
 
 
-def _header(fd: int, digest: str) -> Header:
-    header = unpack_header(os.pread(fd, HEADER_SIZE, 0), "object", digest)
-    size = os.fstat(fd).st_size
-    if size != HEADER_SIZE + header.length:  # before anything is read or mapped: a bad length must not cost memory
-        raise Damaged(f"file has {size} bytes, header promises {HEADER_SIZE + header.length}")
-    return header
-
-
-def _verify(fd: int, digest: str) -> Header:
-    header = _header(fd, digest)
-    content, offset = hashlib.sha256(), HEADER_SIZE
+def _verify(fd: int, digest: str) -> None:
+    content, offset = hashlib.sha256(), 0
     while chunk := os.pread(fd, CHUNK, offset):
         content.update(chunk)
         offset += len(chunk)
-    header.check(offset - HEADER_SIZE, content.hexdigest())
-    return header
+    _check(digest, content.hexdigest())
+
+
+def _check(digest: str, found: str) -> None:
+    if found != digest:
+        raise Damaged(f"object has SHA-256 {found[:16]}…, not the {digest[:16]}… that it is named by")
 
 
 def _write_all(fd: int, view: memoryview) -> None:

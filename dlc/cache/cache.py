@@ -26,7 +26,7 @@ from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
-from dlc.files.hashing import content_sha256, content_size, file_sha256
+from dlc.files.hashing import OwnedFile, content_sha256, content_size, file_sha256
 
 Payload: TypeAlias = bytes | memoryview | Path
 
@@ -111,6 +111,17 @@ class Cache:
             return self._lost(object_digest)
         self._count(Counts(bytes_read=len(payload)))
         return payload
+
+    def file(self, object_digest: str) -> OwnedFile | None:
+        """The verified file of a large output; None where `view` has to be asked."""
+        found = None if self.mode == "off" else self.store.file(object_digest)
+        if found is not None:
+            self._count(Counts(bytes_read=content_size(found)))
+        return found
+
+    def scratch(self, size: int) -> Path | None:
+        """Where a temporary file of at most `size` bytes is saved without a copy; None: anywhere else."""
+        return self.store.scratch(size) if self.mode in ("rw", "refresh") else None
 
     def export(self, object_digest: str, target: Path) -> bool:
         """Copy an output to a file, verified on the way; False (in `require`, DlcError) if absent or damaged.

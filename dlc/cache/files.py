@@ -17,6 +17,7 @@ from dlc.cache.key import Key
 from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.files.hashing import file_sha256
+from dlc.files.linking import LINK_ABOVE
 
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
 _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds
@@ -40,6 +41,8 @@ def remember_file(store: Store, path: Path, digest: str, expected: Key | None = 
 
     `expected` is the key it had before it was read. OSError if it is not there.
     """
+    if path.stat().st_size > LINK_ABOVE and not _settled(path):
+        time.sleep(_SETTLED / _SECOND)  # less than reading it once more would take
     key = _key(path)
     if _settled(path) and expected in (None, key):
         store.put(key.digest, Record(key.text, (), (("sha256", digest),)).to_bytes(), "record")

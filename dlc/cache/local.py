@@ -11,6 +11,7 @@ writing to reading only (disk full, read-only medium, a lock that nobody release
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
@@ -26,12 +27,15 @@ from dlc.cache.index import Index
 from dlc.cache.running import Running
 from dlc.cache.store import Entry
 from dlc.cache.trouble import TROUBLE, classify, warning
-from dlc.files.hashing import content_sha256
+from dlc.files.hashing import OwnedFile, content_sha256
+from dlc.files.linking import LINK_ABOVE
 from dlc.files.writing import write_atomically
 
 Access: TypeAlias = Literal["rw", "ro", "off"]
 
 _AT_ONCE: Final = 100  # rows of one transaction: it must not hold up other processes
+_ROOM: Final = 64 << 20
+"""Bytes that a temporary file leaves free, for what else a build stores."""
 INLINE_LIMIT: Final = 32 << 10  # bytes up to which an object is a database row
 
 
@@ -110,11 +114,31 @@ class LocalStore:
         payload = self.get(digest)
         return None if payload is None else memoryview(payload)
 
+    def file(self, digest: str) -> OwnedFile | None:
+        """See `Store.file`."""
+        if self.access != "rw":  # a second name changes what the file system says of the first
+            return None
+        with self._guard(digest):
+            found = self._blobs.file(digest)
+            if found:
+                self._touch(digest)
+            return found
+        return None
+
+    def scratch(self, size: int) -> Path | None:
+        """See `Store.scratch`."""
+        if self.access == "rw" and size > LINK_ABOVE:
+            with suppress(OSError):
+                folder = self._blobs.scratch()
+                if shutil.disk_usage(folder).free > size + _ROOM:
+                    return folder
+        return None
+
     def export(self, digest: str, target: Path) -> bool:
         """See `Store.export`."""
         if self.access != "off" and self._blobs.has(digest):
             try:
-                write_atomically(target, self._blobs.chunks(digest))
+                self._blobs.export(digest, target, link=self.access == "rw")
             except Damaged:
                 self.errors += 1
                 self._set_aside(digest)

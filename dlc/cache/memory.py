@@ -10,6 +10,7 @@ from pathlib import Path
 from dlc.base.diagnostics import Diagnostic
 from dlc.cache.envelope import Damaged, Table, seal, unseal
 from dlc.cache.store import Entry
+from dlc.files.hashing import OwnedFile
 from dlc.files.writing import write_atomically
 
 
@@ -72,6 +73,12 @@ class MemoryStore:
         """See `Store.view`."""
         payload = self.get(digest)
         return None if payload is None else memoryview(payload)
+
+    def file(self, digest: str) -> OwnedFile | None:
+        """See `Store.file`: there are no files."""
+
+    def scratch(self, size: int) -> Path | None:
+        """See `Store.scratch`."""
 
     def export(self, digest: str, target: Path) -> bool:
         """See `Store.export`."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from dlc.base.diagnostics import Diagnostic
 from dlc.cache.envelope import Table
+from dlc.files.hashing import OwnedFile
 
 CHUNK = 1 << 20  # bytes hashed or copied at a time
 
@@ -65,9 +66,18 @@ class Store(Protocol):
         """Like `get` for an object, but a large one is verified as a stream and then memory-mapped."""
         ...
 
+    def file(self, digest: str) -> OwnedFile | None:
+        """The verified file of a large object, which a result may link to; None if it is small, absent or damaged."""
+        ...
+
+    def scratch(self, size: int) -> Path | None:
+        """A directory where a temporary file of at most `size` bytes becomes an object without a copy, if that is worth
+        while and there is room for it."""
+        ...
+
     def export(self, digest: str, target: Path) -> bool:
         """Copy an object to the file `target` (replaced atomically), verifying it on the way; False if it is absent
-        or damaged. OSError if `target` cannot be written."""
+        or damaged. A large one may get a second name instead. OSError if `target` cannot be written."""
         ...
 
     def check(self, digest: str, table: Table = "object") -> bool:

@@ -67,7 +67,13 @@ def encode(state: State) -> dict[str, Payload]:
             raise TypeError(f"a step gives a graph, a plan or an artifact, not {type(state).__name__}")
 
 
-def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context) -> State:
+def decode(
+    kind: str,
+    read: Callable[[str], memoryview | None],
+    names: tuple[str, ...],
+    context: Context,
+    file: Callable[[str], Payload | None] | None = None,
+) -> State:
     """The inverse of `encode`.
 
     Args:
@@ -75,13 +81,14 @@ def decode(kind: str, read: Callable[[str], memoryview | None], names: tuple[str
         read: A payload by name; None when it is gone.
         names: The names of all payloads.
         context: See there.
+        file: The same for files of an artifact, which need not be read; `read` by default.
 
     Raises:
         Damaged: a payload is missing or does not decode.
     """
     try:
         if kind == "artifact":
-            return _decode_artifact(read, names)
+            return _decode_artifact(read, names, file or read)
         graph = _decode_graph(read, names, context)
         return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
     except Damaged:
@@ -134,12 +141,14 @@ def _array(read: Callable[[str], memoryview | None], digest: str, type: Type) ->
     return np.frombuffer(found, type.dtype.numpy).reshape(type.shape)
 
 
-def _decode_artifact(read: Callable[[str], memoryview | None], names: tuple[str, ...]) -> Artifact:
+def _decode_artifact(
+    read: Callable[[str], memoryview | None], names: tuple[str, ...], file: Callable[[str], Payload | None]
+) -> Artifact:
     head = json.loads(_text(read, "artifact"))
     files: dict[str, bytes | memoryview | Path] = {}
     for name in names:
         if name.startswith(FILE):
-            content = read(name)
+            content = file(name)
             if content is None:
                 raise Damaged(f"{name} is gone from the cache")
             files[name.removeprefix(FILE)] = content

@@ -7,6 +7,7 @@ a chain of digests and loads nothing but the artifact at its end.
 from __future__ import annotations
 
 import errno
+import mmap
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from dlc.base.libraries import versions
 from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import Handle, StepRecord
-from dlc.files.hashing import content_sha256
+from dlc.files.hashing import OwnedFile, content_sha256
 from dlc.version import __version__
 
 if TYPE_CHECKING:
@@ -173,11 +174,14 @@ class Session:
             found = self.cache.view(objects[name])
             return _view(again()[1][name]) if found is None else found
 
+        def file(name: str) -> Payload | None:
+            return (self.cache.file(objects[name]) if name in objects else None) or read(name)
+
         def load() -> T:
             from dlc.driver.codec import decode
 
             try:
-                return cast("T", decode(found.handle.kind, read, tuple(objects), self.context))
+                return cast("T", decode(found.handle.kind, read, tuple(objects), self.context, file))
             except Damaged:
                 return again()[0].handle.value
 
@@ -282,6 +286,10 @@ class SessionWorkshop:
     code: Lines = ()
     """Key lines for the code that the results depend on; none where they depend on text and tools only."""
 
+    def file(self, name: str, size: int) -> OwnedFile:
+        """See `Workshop.file`."""
+        return OwnedFile.create(name, self.session.cache.scratch(size))
+
     def cached(self, jobs: Sequence[Job]) -> list[bytes]:
         """See `Workshop.cached`."""
         return self.session.run_jobs(jobs, self.report, self.code) if jobs else []
@@ -306,7 +314,10 @@ def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
 
 
 def _view(payload: Payload) -> memoryview:
-    return memoryview(payload.read_bytes() if isinstance(payload, Path) else payload)
+    if not isinstance(payload, Path):
+        return memoryview(payload)
+    with payload.open("rb") as file:  # mapped, because it may be larger than memory
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if payload.stat().st_size else b"")
 
 
 def _readable(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,21 +18,27 @@ else:
 
 
 class OwnedFile(_Path):
-    """A temporary file that lives as long as this object, and that nobody changes once its digest was asked for."""
+    """A file of dlc's own, that nobody changes once its digest was asked for. A temporary one lives as long as this
+    object."""
 
     _sha256: str = ""
+    _remove: Callable[[], object] | None = None
 
     @classmethod
-    def create(cls, name: str) -> OwnedFile:
-        """An absent file of this name in a new private directory."""
+    def create(cls, name: str, directory: Path | None = None) -> OwnedFile:
+        """An absent file of this name in a new private directory, which is made in `directory` if that is given."""
         import shutil
         import tempfile
         import weakref
 
-        directory = tempfile.mkdtemp(prefix="dlc-")
-        found = cls(directory, name)
-        weakref.finalize(found, shutil.rmtree, directory, ignore_errors=True)
+        found = cls(tempfile.mkdtemp(prefix="dlc-", dir=directory), name)
+        found._remove = weakref.finalize(found, shutil.rmtree, found.parent, ignore_errors=True)
         return found
+
+    def discard(self) -> None:
+        """Remove a temporary file now, after its last use."""
+        if self._remove:
+            self._remove()
 
     @property
     def sha256(self) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from dlc.base.diagnostics import ExitCode, Location, error
-from dlc.files.hashing import file_sha256
+from dlc.files.hashing import OwnedFile, file_sha256
+from dlc.files.linking import link_or_copy
 from dlc.files.locking import directory_lock
 from dlc.files.staging import remove_abandoned, stage_in
 from dlc.runtime.manifest import NAME as MANIFEST
@@ -43,6 +44,8 @@ def install(artifact: Artifact, directory: Path) -> dict[Path, int]:
     """
 
     def writer(content: bytes | memoryview | Path) -> Writer:
+        if isinstance(content, OwnedFile):
+            return lambda path: link_or_copy(content, path)
         if isinstance(content, Path):
             return lambda path: _copy(content, path)
         return lambda path: _fill(path, content)

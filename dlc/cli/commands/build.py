@@ -158,6 +158,7 @@ def _check(asked: BuildOutput, directory: Path) -> None:
 def _build(
     space: Workspace, prepared: Prepared, cache: Cache, asked: BuildOutput, directory: Path, jobs: int
 ) -> tuple[Outcome, Build]:
+    from dlc.files.hashing import OwnedFile
     from dlc.runtime.install import install
 
     start = time.perf_counter()
@@ -198,6 +199,9 @@ def _build(
     if asked.html:
         _add_report(artifact, steps, prepared, directory)
     written = install(artifact, directory)
+    for content in artifact.files.values():
+        if isinstance(content, OwnedFile):
+            content.discard()  # what is installed may have been a second name of it
     memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
     told = Told(target, pipeline, steps, artifact.entry, memory, lines)
     done = outcome(cache, directory, written, told, start)

@@ -20,7 +20,8 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     constants = constants_of(plan)
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions, blob = functions_of([plan], target, workshop), write_weights(constants, f"{prefix}_weights.bin")
+    functions = functions_of([plan], target, workshop)
+    blob = write_weights(constants, f"{prefix}_weights.bin", workshop)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     body = Body(plan, functions, blob.offsets, read, written)

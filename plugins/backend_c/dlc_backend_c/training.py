@@ -33,7 +33,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
     functions = functions_of(plans, target, workshop)
-    blob = write_weights(constants.values(), f"{prefix}_weights.bin")
+    blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop)
     parts: dict[FunctionName, Part] = {
         name: _part(f, functions, blob, prefix.upper()) for name, f in bundle.functions.items()
     }

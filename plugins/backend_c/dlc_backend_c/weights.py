@@ -4,14 +4,14 @@ One tensor is in memory at a time: constants are evaluated, hashed, and written 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 
-from dlc import ExitCode
+from dlc import ExitCode, Workshop
 from dlc.base.diagnostics import error
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
@@ -58,12 +58,14 @@ class Blob:
     """Bytes saved because equal contents are stored once."""
 
 
-def write_weights(constants: Iterable[Op], name: str) -> Blob:
+def write_weights(constants: Collection[Op], name: str, workshop: Workshop | None = None) -> Blob:
     """Evaluate the constants of a plan and lay them out; peak memory stays near that of the largest tensor.
 
-    Elements are little-endian, in C order. A constant without elements has offset 0.
+    Elements are little-endian, in C order. A constant without elements has offset 0. The file is made where `workshop`
+    says.
     """
-    path = OwnedFile.create(name)
+    most = sum(op.type.nbytes + ALIGN for op in constants)
+    path = OwnedFile.create(name) if workshop is None else workshop.file(name, most)
     offsets: dict[str, int] = {}
     whole = hashlib.sha256()
     end = shared = 0
