@@ -31,7 +31,7 @@ class Compiled:
         self.functions: list[CFunction] = [c_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
         source = folder / "kernels.c"
         library = folder / "kernels.so"
-        text = "\n".join(f.text for f in self.functions)
+        text = "\n".join({name: text for f in self.functions for name, text in f.definitions.items()}.values())
         source.write_text(prelude(target, text) + "\n" + text)
         subprocess.run(
             [cc, *target.flags, *flags, "-fPIC", "-shared", str(source), "-o", str(library), "-lm"], check=True
@@ -78,12 +78,15 @@ class Compiled:
             inputs.append(raw)
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
         keep = [*inputs, *results]
-        native = getattr(self.library, function.name)
-        arguments = tuple(ctypes.c_void_p(p) for p in pointers)
+        calls = [
+            (getattr(self.library, c.name), tuple(ctypes.c_void_p(pointers[k] + further) for k, further in c.arguments))
+            for c in function.calls
+        ]
 
         def call() -> None:
             assert keep
-            native(*arguments)
+            for native, arguments in calls:
+                native(*arguments)
 
         return call, results
 

@@ -242,37 +242,3 @@ def reads(body: tuple[Stmt, ...]) -> set[str]:
 def writes(body: tuple[Stmt, ...]) -> set[str]:
     """Names of the tensors and buffers that are written."""
     return {s.out for s in walk_stmts(body) if isinstance(s, Store)}
-
-
-def rename(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
-    """Statements with tensors and buffers under other names."""
-
-    def expr(e: Expr) -> Expr:
-        match e:
-            case Load(param, index):
-                return Load(names.get(param, param), tuple(expr(i) for i in index))
-            case Lanes(Load(param, index), n):
-                return Lanes(Load(names.get(param, param), tuple(expr(i) for i in index)), n)
-            case Apply(fn, args):
-                return Apply(fn, tuple(expr(a) for a in args))
-            case _:
-                return e
-
-    def stmt(s: Stmt) -> Stmt:
-        match s:
-            case For(axis, start, stop, inner, step):
-                return For(axis, expr(start), expr(stop), rename(inner, names), step)
-            case If(condition, then, otherwise):
-                return If(expr(condition), rename(then, names), rename(otherwise, names))
-            case Let(local, value):
-                return Let(local, expr(value))
-            case Set(local, value):
-                return Set(local, expr(value))
-            case Store(out, at, value, lanes):
-                return Store(names.get(out, out), expr(at), expr(value), lanes)
-            case Prefetch(tensor, at, write):
-                return Prefetch(names.get(tensor, tensor), expr(at), write)
-            case Block(inner):
-                return Block(rename(inner, names))
-
-    return tuple(stmt(s) for s in body)

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from dlc.base.types import DType, i64
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Buffer, Program, Stmt, rename
+from dlc.kernel.loops.program import Buffer, Program, Stmt
+from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.columns_innermost import turn
 from dlc.kernel.schedules.contraction import contraction

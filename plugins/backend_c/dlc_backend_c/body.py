@@ -61,33 +61,47 @@ class Body:
         step = self.plan.calls[number]
         function = self._function(step)
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
-        values = [*(self._read(x) for x in step.operands), *(self._write(r) for r in results_of(step))]
-        if function.scratch:
-            values.append(f"a + {self.plan.workspaces[step.digest].offset}")
+        read, written = step.operands, results_of(step)
+
+        def argument(k: int, further: int) -> str:
+            if k < len(read):
+                return self._read(read[k], further)
+            if k < len(read) + len(written):
+                return self._write(written[k - len(read)], further)
+            # Room for floats and integers, whatever a part of a function takes it for.
+            return f"(void *)(a + {self.plan.workspaces[step.digest].offset + further})"
+
         names = self.plan.graph.origin(step)
         comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
-        return [*comment, f"    {function.name}({', '.join(values)});"]
+        calls = [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
+        return [*comment, *calls]
 
-    def _read(self, value: Op) -> str:
+    def _read(self, value: Op, further: int = 0) -> str:
+        """A pointer to a value that is read, some bytes further on."""
         if isinstance(value, Input) and value.digest not in self.plan.slots:
-            return self._given[value.digest]
+            return _moved("const ", self._given[value.digest], further)
         if not value.type.size and value.digest not in self.plan.outputs:
             return "(const void *)0"
         if value.digest in self.offsets:
-            return f"(const void *)(w + {self.offsets[value.digest]})"
+            return f"(const void *)(w + {self.offsets[value.digest] + further})"
         # What an earlier step wrote is only read here.
-        return self._write(value).replace("(void *)", "(const void *)", 1)
+        return self._write(value, further).replace("(void *)", "(const void *)", 1)
 
-    def _write(self, value: Op) -> str:
+    def _write(self, value: Op, further: int = 0) -> str:
+        """A pointer to a value that is written, some bytes further on."""
         output = self.plan.outputs.get(value.digest)
         if output is not None:
-            return self.outputs[output]
+            return _moved("", self.outputs[output], further)
         # What has no elements takes no memory, of which there may be none at all.
         if not value.type.size:
             return "(void *)0"
         slot = self.plan.slots[value.digest]
         assert slot.region == "arena", slot
-        return f"(void *)(a + {slot.offset})"
+        return f"(void *)(a + {slot.offset + further})"
+
+
+def _moved(const: str, pointer: str, further: int) -> str:
+    return f"({const}void *)(({const}unsigned char *){pointer} + {further})" if further else pointer
 
 
 def constants_of(plan: Plan) -> list[Op]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
 
 from dlc import Job, Workshop
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Program
 from dlc.kernel.schedules import Machine, schedule
+from dlc_backend_c.divide import divide
 from dlc_backend_c.loops_to_c import function_text, scratch_places
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
@@ -19,28 +22,52 @@ __all__ = ["CFunction", "Wanted", "c_function", "c_functions", "prelude"]
 
 
 @dataclass(frozen=True)
-class CFunction:
-    """A complete C definition.
+class FunctionCall:
+    """A call of a C function.
 
     Attributes:
         name: The function's name.
-        text: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *scratch])` with its body; needs the prelude.
+        arguments: For each of its parameters, the position of a tensor among the kernel's parameters, its results and,
+            last, its working memory, and how many bytes further on the argument begins.
+    """
+
+    name: str
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """What computes a kernel: one C function, or several that are called one after another where it is large.
+
+    Attributes:
+        name: The function's name; of several, the name of the whole.
+        definitions: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *scratch])` with its body by name; needs the
+            prelude.
+        calls: What to call, in order.
         scratch: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
     """
 
     name: str
-    text: str
+    definitions: Mapping[str, str]
+    calls: tuple[FunctionCall, ...]
     scratch: int
+
+    @property
+    def text(self) -> str:
+        """All definitions."""
+        return "\n".join(self.definitions.values())
 
     def to_bytes(self) -> bytes:
         """For the cache."""
-        return json.dumps([self.name, self.scratch, self.text]).encode()
+        calls = [[c.name, c.arguments] for c in self.calls]
+        return json.dumps([self.name, self.scratch, calls, dict(self.definitions)]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, scratch, text = json.loads(content)
-        return cls(name, text, scratch)
+        name, scratch, calls, definitions = json.loads(content)
+        found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
+        return cls(name, definitions, found, scratch)
 
 
 @dataclass(frozen=True)
@@ -87,7 +114,8 @@ def workspaces(kernels: Sequence[Kernel], target: CTarget, workshop: Workshop | 
 
 def workspace(kernel: Kernel, target: CTarget) -> int:
     """`CFunction.scratch` of a kernel."""
-    _, size = scratch_places(_loops(_plain(kernel), target.machine))
+    whole, _ = divide(_loops(_plain(kernel), target.machine))
+    _, size = scratch_places(whole)
     return size
 
 
@@ -97,8 +125,28 @@ def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = T
     Buffers may not overlap. Unless `disjoint`, the compiler is not told so: a result may then overwrite an argument of
     which the kernel reads each element before it writes that one.
     """
-    text, scratch = function_text(_loops(_plain(kernel), target.machine), name, disjoint=disjoint)
-    return CFunction(name, text, scratch)
+    program, parts = divide(_loops(_plain(kernel), target.machine))
+    places, scratch = scratch_places(program)
+    count = len(kernel.params) + len(kernel.results)
+    if not parts:
+        everything = tuple((k, 0) for k in range(count + bool(scratch)))
+        text = function_text(program, name, disjoint=disjoint)
+        return CFunction(name, {name: text}, (FunctionCall(name, everything),), scratch)
+    types = {p.name: (k, p.dtype.itemsize, 0) for k, p in enumerate((*program.params, *program.results))}
+    types |= {b.name: (count, b.dtype.itemsize, places[b.name]) for b in program.buffers if b.name in places}
+    definitions: dict[str, str] = {}
+    calls: list[FunctionCall] = []
+    for part in parts:
+        text = function_text(part.program, _PART, disjoint=disjoint)
+        own = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
+        definitions[own] = text.replace(f" {_PART}(", f" {own}(", 1)
+        found = [(types[tensor], first) for tensor, first in part.arguments]
+        calls.append(FunctionCall(own, tuple((k, at + first * size) for (k, size, at), first in found)))
+    return CFunction(name, definitions, tuple(calls), scratch)
+
+
+_PART: Final = "part"
+"""Name of a part before its text, of which its name is made, is known."""
 
 
 def _plain(kernel: Kernel) -> Kernel:

@@ -263,8 +263,8 @@ def scratch_places(program: Program) -> tuple[Mapping[str, int], int]:
     return places, end
 
 
-def function_text(program: Program, name: str, *, disjoint: bool = True) -> tuple[str, int]:
-    """The complete definition, and the bytes of scratch memory it wants (64-aligned).
+def function_text(program: Program, name: str, *, disjoint: bool = True) -> str:
+    """The complete definition; `scratch_places` says what scratch memory it wants.
 
     `disjoint`: the compiler is promised that no two buffers overlap.
     """
@@ -292,4 +292,4 @@ def function_text(program: Program, name: str, *, disjoint: bool = True) -> tupl
     if scratch:
         arguments.append(f"unsigned char {pointer}scratch")
     head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"
-    return "\n".join([head, "{", *writer.lines, "}", ""]), scratch
+    return "\n".join([head, "{", *writer.lines, "}", ""])

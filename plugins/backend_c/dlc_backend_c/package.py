@@ -223,13 +223,13 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
 
 
 def _source(package: Package, main: str) -> bytes:
-    functions = package.functions.values()
-    used = prelude(package.target, "\n".join((*(f.text for f in functions), main)))
-    begin, end = own_names(package.prefix, used, (f.name for f in functions))
+    functions = {name: text for f in package.functions.values() for name, text in f.definitions.items()}
+    used = prelude(package.target, "\n".join((*functions.values(), main)))
+    begin, end = own_names(package.prefix, used, functions)
     sections = [
         Section("head", "", _head(package) + begin),
         Section("prelude", "", used),
-        *(Section("kernel", f.name, linkage(f.text)) for f in functions),
+        *(Section("kernel", name, linkage(text)) for name, text in functions.items()),
         Section("main", "", main),
         Section("end", "", end),
     ]

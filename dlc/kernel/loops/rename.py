@@ -1,0 +1,78 @@
+"""Loops under other names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from dlc.kernel.expr import Apply, Expr, Load
+from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Set, Stmt, Store
+
+
+def _same(_: str, at: Expr) -> Expr:
+    return at
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """New names of tensors, buffers and variables; what is not named stays.
+
+    Attributes:
+        tensors: Of parameters, results and buffers.
+        variables: Of variables.
+        place: (tensor by its old name, flat subscript) → the subscript to use instead.
+    """
+
+    tensors: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    place: Callable[[str, Expr], Expr] = _same
+
+    def expr(self, e: Expr) -> Expr:
+        """The expression under the new names."""
+        match e:
+            case Load():
+                return self._load(e)
+            case Lanes(first, n):
+                return Lanes(self._load(first), n)
+            case Apply(fn, args):
+                return Apply(fn, tuple([self.expr(a) for a in args]))
+            case Local():
+                return self._local(e)
+            case Fold(fn, vector):
+                return Fold(fn, self._local(vector))
+            case _:
+                return e
+
+    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The statements under the new names."""
+        return tuple([self._stmt(s) for s in body])
+
+    def _load(self, load: Load) -> Load:
+        name = self.tensors.get(load.param, load.param)
+        return Load(name, tuple([self.expr(self.place(load.param, i)) for i in load.index]))
+
+    def _local(self, local: Local) -> Local:
+        name = self.variables.get(local.name, local.name)
+        return local if name == local.name else replace(local, name=name)
+
+    def _stmt(self, s: Stmt) -> Stmt:
+        match s:
+            case For(axis, start, stop, inner, step):
+                return For(axis, self.expr(start), self.expr(stop), self.body(inner), step)
+            case If(condition, then, otherwise):
+                return If(self.expr(condition), self.body(then), self.body(otherwise))
+            case Let(local, value):
+                return Let(self._local(local), self.expr(value))
+            case Set(local, value):
+                return Set(self._local(local), self.expr(value))
+            case Store(out, at, value, lanes):
+                return Store(self.tensors.get(out, out), self.expr(self.place(out, at)), self.expr(value), lanes)
+            case Prefetch(tensor, at, write):
+                return Prefetch(self.tensors.get(tensor, tensor), self.expr(self.place(tensor, at)), write)
+            case Block(inner):
+                return Block(self.body(inner))
+
+
+def rename(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
+    """Statements with tensors and buffers under other names."""
+    return Renaming(names).body(body)
