@@ -249,7 +249,7 @@ def test_host_functions_count() -> None:
     from tests.backend_s2train.programs import hosted
 
     made = hosted()
-    from dlc_backend_s2train.checks.limits import needed
+    from dlc_backend_s2train.checks.problems import needed
 
     device, host = needed(made)
     assert device > 0 < host

@@ -128,7 +128,7 @@ def _program(
 
 def _with_frames(program: Program, report: Report) -> Program:
     """The program with its link stream, which is decoded again."""
-    from dlc_backend_s2train.checks.frames import frame_problems  # few builds ask for frames
+    from dlc_backend_s2train.checks.encodings import frame_problems  # few builds ask for frames
     from dlc_backend_s2train.frames.stream import stored_frames
 
     found = replace(program, frames=stored_frames(program, report))

@@ -27,30 +27,35 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     those of the instructions, and decoded again they are the tensors.
     """
     from dlc_backend_s2train.checks.canonical import canonical_problems
+    from dlc_backend_s2train.checks.declarations import (
+        function_problems,
+        scale_problems,
+        storage_problems,
+        tensor_problems,
+    )
     from dlc_backend_s2train.checks.flow import entry_problems
-    from dlc_backend_s2train.checks.functions import function_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
-    from dlc_backend_s2train.checks.legacy import word_problems
-    from dlc_backend_s2train.checks.memory import storage_problems, tensor_problems
-    from dlc_backend_s2train.checks.scales import scale_problems
 
     first = chain(storage_problems(program), tensor_problems(program), function_problems(program))
     found = list(islice(first, MOST))
     if any(problem.code in _BASIC for problem in found) or len(found) == MOST:
         return found  # what follows looks tensors' storages and rows up
     if limit is not None:
-        from dlc_backend_s2train.checks.limits import limit_problems
+        from dlc_backend_s2train.checks.problems import limit_problems
 
         found += limit_problems(program, limit)
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):
         found += islice(scale_problems(program), MOST - len(found))
-    if not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
+    stored = program.legacy or program.numbering
+    if stored and not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
+        from dlc_backend_s2train.checks.encodings import word_problems  # few programs have words, or frames
+
         found += islice(word_problems(program), MOST - len(found))
     if not found:
         found += islice(canonical_problems(program), MOST)
     if program.frames and not found:
-        from dlc_backend_s2train.checks.frames import frame_problems  # few programs have frames
+        from dlc_backend_s2train.checks.encodings import frame_problems
 
         found += frame_problems(program)
     return found

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dlc.base.diagnostics import Diagnostic, quote
-from dlc_backend_s2train.checks.instructions import understood
+from dlc_backend_s2train.checks.instructions import Bytes, understood
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
-from dlc_backend_s2train.checks.spans import Bytes
 from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.program import Entry, Instruction, Program
 

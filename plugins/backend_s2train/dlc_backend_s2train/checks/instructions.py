@@ -1,4 +1,8 @@
-"""Each instruction by itself: its numbers exist, its operands are what its geometry asks for and do not collide."""
+"""Each instruction by itself: its numbers exist, its operands are what its geometry asks for and do not collide.
+
+Which bytes it touches is found here too (`Bytes`), whether the images that it takes as one lie side by side in a tile,
+and whether it can work with its hyper-parameters.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,124 @@ from itertools import combinations
 from typing import Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError
-from dlc_backend_s2train.checks.mosaics import mosaic_problems
-from dlc_backend_s2train.checks.numbers import number_problems
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
-from dlc_backend_s2train.checks.spans import Bytes, sample_problems, touched, whole
-from dlc_backend_s2train.codes import Opcode
+from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
 from dlc_backend_s2train.isa.access import operands_of
-from dlc_backend_s2train.program import Instruction, Program
+from dlc_backend_s2train.program import Geometry, Instruction, Program
+
+_BY_SAMPLE: Final = frozenset((Opcode.CONV, Opcode.LINEAR, Opcode.ELTWISE, Opcode.POOL))
+"""Opcodes that work on some samples of their operands."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """`begin` to before `end` of a storage."""
+
+    storage: int
+    begin: int
+    end: int
+
+    def meets(self, other: Bytes) -> bool:
+        """Whether some byte belongs to both."""
+        return self.storage == other.storage and self.begin < other.end and other.begin < self.end
+
+
+def whole(program: Program, number: int) -> Bytes:
+    """All bytes of a tensor."""
+    tensor = program.tensors[number]
+    return Bytes(tensor.storage, tensor.offset, tensor.offset + tensor.nbytes)
+
+
+def samples_of(program: Program, instruction: Instruction) -> tuple[int, int] | None:
+    """The samples that an instruction works on; None: all."""
+    if instruction.geometry is None:
+        return None
+    samples = program.geometries[instruction.geometry].samples
+    return None if samples == (0, 0) else samples
+
+
+def touched(program: Program, instruction: Instruction, slot: Slot, wanted: Mapping[Slot, Wanted]) -> Bytes:
+    """The bytes of an operand that the instruction touches."""
+    tensor = program.tensors[instruction.operands[slot]]
+    begin, end = 0, tensor.nbytes
+    samples = samples_of(program, instruction)
+    if samples and slot in wanted and wanted[slot].sampled and tensor.shape:
+        each = tensor.count // tensor.shape[0] * tensor.element.bits
+        begin, end = samples[0] * each // 8, min((samples[1] * each + 7) // 8, end)
+    return Bytes(tensor.storage, tensor.offset + begin, tensor.offset + end)
+
+
+def sample_problems(program: Program, instruction: Instruction, wanted: Mapping[Slot, Wanted]) -> Iterator[str]:
+    """What keeps an instruction from working on the samples that its geometry names."""
+    samples = samples_of(program, instruction)
+    if instruction.geometry is None or samples is None:
+        return
+    n = program.geometries[instruction.geometry].n
+    if instruction.opcode not in _BY_SAMPLE or instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE):
+        yield f"it works on whole batches, but its geometry names the samples {samples[0]} to {samples[1]}"
+        return
+    if not 0 <= samples[0] < samples[1] <= n:
+        yield f"its geometry names the samples {samples[0]} to {samples[1]} of {n}"
+        return
+    for slot, number in instruction.operands.items():
+        if slot in wanted and wanted[slot].sampled:
+            tensor = program.tensors[number]
+            if tensor.shape[:1] != (n,):
+                yield f"it works on some of {n} samples, but {slot} has the shape {list(tensor.shape)}"
+            elif samples[0] * (tensor.count // n) * tensor.element.bits % 8:
+                yield f"sample {samples[0]} of {slot} begins inside a byte"
+
+
+def mosaic_problems(program: Program, instruction: Instruction) -> list[str]:
+    """What is wrong with the mosaic of an instruction whose geometry is right otherwise; nothing of most."""
+    if instruction.geometry is None or (g := program.geometries[instruction.geometry]).mosaic == (1, 1):
+        return []
+    across, down = g.mosaic
+    told = f"images as {across} x {down}"
+    if instruction.opcode is not Opcode.CONV:
+        return [f"{told}, but only convolutions take several as one"]
+    if instruction.flags & (Flag.POOL_2 | Flag.POOL_4):
+        return [f"{told}, but windows of its pool would lie across two of them"]
+    if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
+        return [f"{told}, but the gradient of a bias has no images"]
+    images = g.n if g.samples == (0, 0) else g.samples[1] - g.samples[0]
+    if min(across, down) < 1 or across * down > images:
+        return [f"{told}, but its batch has {images}"]
+    return _wide(program, instruction, g, across)
+
+
+def _wide(program: Program, instruction: Instruction, g: Geometry, across: int) -> list[str]:
+    """Images one beside the other, at a distance at which none meets another's windows, in the lanes of a tile."""
+    stride, left = g.stride[1], g.pads[1]
+    reach = (g.wo - 1) * stride + (g.kw - 1) * g.dilation[1] + 1 - left
+    apart = max(g.wo, -(-max(reach, g.wi, g.wi + left) // stride))
+    back = instruction.product is Stage.BACKWARD and (g.kh, g.kw) != (1, 1)
+    width = (across - 1) * apart * stride + g.wi if back else (across - 1) * apart + g.wo
+    lanes = program.target.lanes
+    if across == 1 or width <= lanes:
+        return []
+    return [f"{across} images side by side are {width} columns, a tile has {lanes}"]
+
+
+_LEAST = 2.0**-126
+"""The least normal fp32: smaller divisors have infinite quotients."""
+
+
+def number_problems(program: Program, instruction: Instruction) -> Iterator[str]:
+    """What is wrong with the numbers that an instruction uses."""
+    if instruction.hyper is None:
+        return
+    h = program.hypers[instruction.hyper]
+    if instruction.updates and not h.scale >= _LEAST:
+        yield f"it divides gradients by a loss scale of {h.scale}"
+    if Flag.DROPOUT in instruction.flags and not 0 <= h.keep <= 1:
+        yield f"dropout keeps with the probability {h.keep}"
+    if Flag.PRUNE in instruction.flags and not h.threshold >= 0:
+        yield f"it prunes below a threshold of {h.threshold}"
+    if Flag.BN_TRAIN in instruction.flags and instruction.stage is Stage.FORWARD and not h.epsilon >= 0:
+        yield f"a variance gets an epsilon of {h.epsilon}"
+
 
 _POINTWISE: Final = frozenset((Opcode.ELTWISE, Opcode.COPY, Opcode.UPDATE, Opcode.LOSS))
 """Opcodes that write an element when they have read what it depends on, so that results may replace operands."""

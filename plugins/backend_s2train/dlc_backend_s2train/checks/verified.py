@@ -6,7 +6,7 @@ from typing import Final, final
 
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.checks.limits import TOO_LARGE
+from dlc_backend_s2train.checks.problems import TOO_LARGE
 from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.program import Program
 

@@ -12,33 +12,27 @@ order of the whole stream, without data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.base.diagnostics import error
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.report import Report
+from dlc_backend_s2train.codes import Arena, Element, Opcode, Stage
+from dlc_backend_s2train.container.layout import FRAMES
 from dlc_backend_s2train.frames.batch_packing import ALONE, spread
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.frame import Bits, Memory
 from dlc_backend_s2train.frames.layout import Form, parted
 from dlc_backend_s2train.frames.planes_and_kernels import View
+from dlc_backend_s2train.frames.sizes import sizes_of
+from dlc_backend_s2train.isa.forms import spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 if TYPE_CHECKING:
     from dlc_backend_s2train.simulator.machine import Machine
-
-
-from dataclasses import dataclass
-
-from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.base.report import Report
-from dlc_backend_s2train.codes import Arena, Element
-from dlc_backend_s2train.container.layout import FRAMES
-from dlc_backend_s2train.frames.sizes import sizes_of
-from dlc_backend_s2train.isa.forms import spelled
 
 Read = Callable[[int], NDArray[Any] | None]
 """The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16. None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dlc_backend_s2train.checks.limits import needed, too_large
+from dlc_backend_s2train.checks.problems import needed, too_large
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.numerics.operands import Array, OperandError, decode, encode
 from dlc_backend_s2train.program import Program, Tensor

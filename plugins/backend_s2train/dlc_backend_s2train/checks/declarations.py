@@ -1,4 +1,8 @@
-"""Storages against each other, tensors against their storages."""
+"""What a program declares besides instructions: storages, tensors, host functions, loss scales.
+
+Storages do not share bytes, tensors lie in theirs; texts of functions make sense, their tensors are what the texts say;
+a loss scale that the host changes is one for the whole program, and a power of two.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from dlc.base.diagnostics import Diagnostic
-from dlc_backend_s2train.checks.problems import problem, tensor_title
-from dlc_backend_s2train.codes import Arena
-from dlc_backend_s2train.program import Program, Storage
+from dlc_backend_s2train.checks.problems import problem, tensor_title, title
+from dlc_backend_s2train.codes import Arena, Flag, Stage
+from dlc_backend_s2train.program import LOSS_SCALES, Program, Storage
 
 _LASTING = (Arena.WEIGHTS,)
 """Arenas whose storages hold values from one run to the next."""
@@ -128,3 +132,45 @@ def _overlap(storages: tuple[Storage, ...], one: int, other: int, step: int) -> 
 
 def _title(number: int, storage: Storage) -> str:
     return f"storage {number} ({storage.arena.name.lower().replace('_', '-')})"
+
+
+def function_problems(program: Program) -> Iterator[Diagnostic]:
+    """What is wrong with host functions. Each is one instruction's, so that all of them are looked at once."""
+    if not program.functions:
+        return
+    from dlc_backend_s2train.host_functions import problem_of  # imports all ops; few programs have functions
+
+    callers: dict[int, int] = {}
+    for number, instruction in enumerate(program.instructions):
+        if instruction.function is not None and callers.setdefault(instruction.function, number) != number:
+            first = callers[instruction.function]
+            message = f"function {instruction.function} is called by the instructions {first} and {number}"
+            yield problem("bad-function", f"{message}; each has one of its own")
+    for number, function in enumerate(program.functions):
+        absent = [t for t in (*function.reads, *function.writes) if not 0 <= t < len(program.tensors)]
+        if absent:
+            message = f"function {number} names tensor {absent[0]} of {len(program.tensors)}"
+            yield problem("no-such-number", message)
+        elif why := problem_of(function, program.tensors):
+            yield problem("bad-function", f"function {number}: {why}")
+
+
+def scale_problems(program: Program) -> Iterator[Diagnostic]:
+    """Losses, updates and prunings whose gradients would be scaled in different ways once the host doubles the scale.
+
+    A number that is no power of two would change more than the range of gradients.
+    """
+    growing = {h.scale for h in program.hypers if h.growth}
+    if not growing:
+        return
+    common = min(growing)
+    if common not in LOSS_SCALES:
+        yield problem("bad-scale", f"the host may change a loss scale of {common:g}, no power of two from 1 to 2^24")
+    for number, i in enumerate(program.instructions):
+        if not (i.flags & (Flag.SOFTMAX_CE | Flag.PRUNE) or i.stage is Stage.WEIGHT_UPDATE):
+            continue
+        if i.hyper is not None and program.hypers[i.hyper].scale != common:
+            has = program.hypers[i.hyper].scale
+            yield problem("bad-scale", f"{title(number, i)} has the loss scale {has:g}, others {common:g}")
+        if i.hyper is None and Flag.SOFTMAX_CE in i.flags:
+            yield problem("bad-scale", f"{title(number, i)} has no loss scale, and others {common:g}, which may change")
