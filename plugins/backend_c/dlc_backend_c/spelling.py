@@ -34,13 +34,10 @@ LAZY = frozenset(("select", "and", "or"))
 _LOGIC = {"and": "&&", "or": "||", "xor": "!="}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 _BOOL_ARITHMETIC = {"add": "||", "mul": "&&", "min": "&&", "max": "||", "sub": "!="}
-# libm has these under the same name (but for the suffix f); the prelude may replace the first three.
 _FAST = ("exp", "tanh", "erf")
-_LIBM = {
-    n: n
-    for n in ("log", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-              "asinh", "acosh", "atanh", "floor", "ceil", "exp", "tanh", "erf")
-} | {"round": "rint", "abs": "fabs"}  # fmt: skip
+"""Those of floats that the prelude may replace."""
+_LIBM = {"round": "rint", "abs": "fabs"}
+"""Names of libm that are not those of `SCALARS`; all others of one argument are the same, but for the suffix f."""
 
 
 def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
@@ -105,7 +102,7 @@ def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
     elif fn in ("pow", "fmod"):
         out = f"{fn}{suffix}({', '.join(args)})"
     else:
-        out = f"{_LIBM[fn]}{suffix}({args[0]})"
+        out = f"{_LIBM.get(fn, fn)}{suffix}({args[0]})"
     return f"dlc_round_f16({out})" if dtype is f16 else out
 
 
