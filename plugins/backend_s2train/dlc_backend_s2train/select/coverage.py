@@ -14,7 +14,7 @@ from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
 from dlc_backend_s2train.decompose.names import blocks_of
 from dlc_backend_s2train.host_functions import compiled
 from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
-from dlc_backend_s2train.select.hosting import Left
+from dlc_backend_s2train.select.host_fallback import Left
 
 
 def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:

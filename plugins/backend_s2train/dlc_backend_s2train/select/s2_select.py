@@ -19,18 +19,15 @@ from dlc.graph import Graph, Input, Op
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.spec import option
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
-from dlc_backend_s2train.select import parameters
-from dlc_backend_s2train.select.build import built
+from dlc_backend_s2train.select import memory
+from dlc_backend_s2train.select.build import built, on_single_lines
 from dlc_backend_s2train.select.coverage import check_coverage
-from dlc_backend_s2train.select.effects import Key, is_row, key, needs, owner, source
-from dlc_backend_s2train.select.ends import Ends, ends_of
-from dlc_backend_s2train.select.group import Group, Made
-from dlc_backend_s2train.select.hosting import Left, hosted_graph, joined
-from dlc_backend_s2train.select.residuals import on_single_lines
+from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
+from dlc_backend_s2train.select.host_fallback import Left, hosted_graph, joined
+from dlc_backend_s2train.select.memory import Key, is_row, key, needs, owner, source
+from dlc_backend_s2train.select.products import turned
 from dlc_backend_s2train.select.rules import visit
-from dlc_backend_s2train.select.selection import Selection, Settings
-from dlc_backend_s2train.select.steps import add_updates
-from dlc_backend_s2train.select.turned import turned
+from dlc_backend_s2train.select.selection import Group, Made, Selection, Settings
 
 _BEGIN: Final = 2.0**15
 """Of a dynamic loss scale."""
@@ -168,7 +165,7 @@ def _placed(graph: Graph, roots: list[Op], hosted: Set[str]) -> tuple[Op, ...]:
     while pending:
         digest = pending.pop()
         op = ops[digest]
-        if digest in wanted or isinstance(op, Input) or parameters.known_value(op) is not None:
+        if digest in wanted or isinstance(op, Input) or memory.known_value(op) is not None:
             continue
         wanted.add(digest)
         pending += [owner(value) for value in needs(op, hosted)]
@@ -179,7 +176,7 @@ def _outputs(work: Selection, ends: Ends) -> list[tuple[str, Key]]:
     """The keys of outputs by name: values that instructions give, copied where one is wanted in a second shape."""
     found: list[tuple[str, Key]] = []
     for name, op, shape in ends.plain:
-        constant = parameters.known_value(op) is not None
+        constant = memory.known_value(op) is not None
         if constant and not op.dtype.is_float:
             told = f"output {name} is a constant of {op.dtype.name}: the device gives floats"
             work.refuse(op, told, "leave it out of the model's outputs")

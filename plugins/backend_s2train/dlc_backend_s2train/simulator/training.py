@@ -29,7 +29,7 @@ from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_s2train.codes import Flag, Role
 from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.program import LOSS_SCALES, Hyper, Program
-from dlc_backend_s2train.select.parameters import TURNED
+from dlc_backend_s2train.select.memory import TURNED
 from dlc_backend_s2train.simulator.machine import Machine, Snapshot
 
 _MAGIC: Final = b"S2TK"

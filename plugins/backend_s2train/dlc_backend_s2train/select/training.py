@@ -1,24 +1,34 @@
-"""Cross-entropy with its gradient: the end of the forward stage and the begin of the backward one."""
+"""What a training step has besides layers: the loss with its gradient, and updates of weights, read off the graph.
+
+Cross-entropy is the end of the forward stage and the begin of the backward one. Of an update, rate, momentum and decay
+are found in the weight's new value:
+
+    v' = m·v + g + d·w;   w' = w - r·v'   (with Nesterov's momentum: w' = w - r·(g + d·w + m·v'))
+
+Both are sums of values times constants. So the coefficients of w, v and the gradient g are found by walking through
+sums, differences and products, however they are written, and compared with those of the instruction.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from dlc.graph import Cotangent, Input, Op, evaluate_ops, toposort
-from dlc.ops.elementwise import Div
+from dlc.graph import Constant, Cotangent, Input, Op, Splat, evaluate_ops, toposort
+from dlc.graph.evaluate import is_constant
+from dlc.ops.elementwise import Add, Cast, Div, Mul, Neg, Sub
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.program import Hyper
-from dlc_backend_s2train.select import parameters
-from dlc_backend_s2train.select.effects import gradient, key, source
-from dlc_backend_s2train.select.group import Forward, Group, Made
-from dlc_backend_s2train.select.selection import Selection
+from dlc_backend_s2train.select import memory
+from dlc_backend_s2train.select.memory import gradient, is_gradient, key, source
+from dlc_backend_s2train.select.selection import Forward, Group, Made, Selection
 
 TRAINS: Final = "the accelerator trains by loss=cross-entropy, whose labels may be left out by ignore=-1 or less"
 _CLOSE: Final = 1e-6
@@ -35,7 +45,7 @@ def mean_loss(op: Op) -> LabelCrossEntropy | None:
             return None
 
 
-def forward(work: Selection, op: LabelCrossEntropy) -> None:
+def loss_forward(work: Selection, op: LabelCrossEntropy) -> None:
     """Mean loss, and its gradient with respect to the scores, times the loss scale."""
     if why := _refusal(op):
         work.refuse(op, why, TRAINS)
@@ -70,7 +80,7 @@ def probabilities(work: Selection, op: Softmax) -> None:
     work.groups.append(group)
 
 
-def backward(work: Selection, op: Cotangent, of: LabelCrossEntropy) -> None:
+def loss_backward(work: Selection, op: Cotangent, of: LabelCrossEntropy) -> None:
     """Nothing to do but to see that the loss is the mean: the instruction of the loss gives its gradient."""
     match op.seed:
         case Cotangent(of=ReduceMean(x=x) as mean, seed=seed) if x == of and mean.type.size == 1:
@@ -98,7 +108,7 @@ def _counts(op: Op, of: LabelCrossEntropy, wanted: Callable[[int], float]) -> bo
     with fewer.
     """
     rows = of.type.size
-    if (known := parameters.known_value(op)) is not None:
+    if (known := memory.known_value(op)) is not None:
         return of.ignore_index is None and np.allclose(known, wanted(rows), rtol=_CLOSE)
     if of.ignore_index is None or any(isinstance(x, Input) and x != of.labels for x in toposort((op,))):
         return False
@@ -118,3 +128,80 @@ def _linear(work: Selection, op: LabelCrossEntropy) -> Group | None:
     if group is None or group.opcode is not Opcode.LINEAR or group.tail is not source(op.scores):
         return None
     return group if work.readers[key(op.scores)] == 1 and group.rank <= Forward.NORM else None
+
+
+_MORE = "its new value is no SGD step: it depends on more than the weight, its velocity and one gradient"
+
+
+@dataclass(frozen=True)
+class Update:
+    """SGD as the instruction does it."""
+
+    gradient: Op
+    rate: float
+    momentum: float = 0.0
+    decay: float = 0.0
+    nesterov: bool = False
+
+
+def linear(op: Op) -> dict[Op, float]:
+    """A value as a sum of other values times numbers: value → its factor."""
+    factors: dict[Op, float] = {}
+    pending: list[tuple[Op, float]] = [(op, 1.0)]
+    while pending:
+        x, factor = pending.pop()
+        match x:
+            case Add(a=a, b=b):
+                pending += [(a, factor), (b, factor)]
+            case Sub(a=a, b=b):
+                pending += [(a, factor), (b, -factor)]
+            case Neg(x=a) | Cast(x=a):
+                pending.append((a, -factor if isinstance(x, Neg) else factor))
+            case Mul(a=a, b=b) if (number := _number(b)) is not None:
+                pending.append((a, factor * number))
+            case Mul(a=b, b=a) if (number := _number(b)) is not None:
+                pending.append((a, factor * number))
+            case Div(a=a, b=b) if number := _number(b):
+                pending.append((a, factor / number))
+            case Splat(value=0):
+                pass
+            case _:
+                factors[x] = factors.get(x, 0.0) + factor
+    return factors
+
+
+def _number(op: Op) -> float | None:
+    """The number in every element of a constant; None where there is none, or several."""
+    if isinstance(op, Splat):
+        return float(op.value)
+    if not is_constant(op) or op.type.size > 1 or (isinstance(op, Constant) and op.name):
+        return None
+    (value,) = evaluate_ops((op,), {})
+    return float(value.reshape(-1)[0])
+
+
+def update_of(weight: Input, new: Op, velocity: Input | None, moved: Op | None) -> Update | str:
+    """The update that gives `new` for `weight`, and `moved` for its velocity; or why there is none."""
+    step = linear(new)
+    first = linear(moved) if moved is not None else step
+    gradients = [x for x in first if x not in (weight, velocity)]
+    if not gradients:
+        return "its gradient is zero everywhere"
+    if len(gradients) != 1 or any(x not in (weight, velocity, gradients[0]) for x in step):
+        return _MORE
+    (g,) = gradients
+    if not is_gradient(g):
+        return f"its new value is no SGD step: it follows the result of {g.text_name}, where a gradient should be"
+    if velocity is None:
+        rate = -step.get(g, 0.0)
+        decay = (1.0 - step.get(weight, 0.0)) / rate if rate else 0.0
+        return Update(g, rate, 0.0, decay)
+    m, one, decay = first.get(velocity, 0.0), first[g], first.get(weight, 0.0)
+    if not math.isclose(one, 1.0, rel_tol=_CLOSE):
+        return f"its velocity takes {one:g} times the gradient, where the instruction takes it once (dampening)"
+    plain = -step.get(g, 0.0)
+    for rate, nesterov in ((plain, False), (plain / (1.0 + m), True)):
+        factor = m if not nesterov else m * m
+        if math.isclose(-step.get(velocity, 0.0), rate * factor, rel_tol=_CLOSE, abs_tol=1e-12):
+            return Update(g, rate, m, decay, nesterov)
+    return "its new value is no step along its velocity"

@@ -25,10 +25,9 @@ from dlc.ops.shape import Reshape
 from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
 from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.access import MOST_TENSORS
-from dlc_backend_s2train.select import parameters
-from dlc_backend_s2train.select.effects import Key, key, offset, source
-from dlc_backend_s2train.select.group import Given, Group, Made
-from dlc_backend_s2train.select.selection import Selection
+from dlc_backend_s2train.select import memory
+from dlc_backend_s2train.select.memory import Key, key, offset, source
+from dlc_backend_s2train.select.selection import Given, Group, Made, Selection
 
 _STORED = "the host computes on values, not on weights or states, which the device holds in its own way"
 
@@ -102,7 +101,7 @@ def place(work: Selection, op: Op) -> None:
         behind = source(x)
         if isinstance(behind, Input) and behind.role in ("weight", "state"):
             work.refuse(op, _STORED)
-        if parameters.known_value(x) is None:
+        if memory.known_value(x) is None:
             # Of an op with several results only its parts have shapes; functions are put together by keys.
             group.sources.append(Given(key(x), ()))
     work.groups.append(group)
@@ -237,7 +236,7 @@ class _Writing:
             self.ops[x.digest] = Reshape(self.ops[behind.digest], to=x.shape)
         elif isinstance(x, Splat):
             self.ops[x.digest] = x
-        elif (values := None if isinstance(behind, Input) else parameters.known_value(x)) is not None:
+        elif (values := None if isinstance(behind, Input) else memory.known_value(x)) is not None:
             tensor = Tensor.of(np.asarray(values, order="C"))
             inline = is_inline(tensor)
             self.ops[x.digest] = Constant(tensor) if inline else self._input(x, Given(self._stored(tensor), x.shape))
