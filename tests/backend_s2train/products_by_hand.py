@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.decompose.names import assembled
+from dlc_backend_s2train.decompose.blocks import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of, geometry_values

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.decompose.blocks import Block, Taps, blocks, illegal, misfit
+from dlc_backend_s2train.decompose.blocks import Block, Taps, assembled, blocks, illegal, misfit
 from dlc_backend_s2train.decompose.kernels import product
-from dlc_backend_s2train.decompose.names import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.numerics.products import bound

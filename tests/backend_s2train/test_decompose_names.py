@@ -6,8 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.decompose.blocks import Block, Taps, blocks, illegal, misfit, part_of, single_taps
-from dlc_backend_s2train.decompose.names import assembled, block_name, blocks_of
+from dlc_backend_s2train.decompose.blocks import (
+    Block,
+    Taps,
+    assembled,
+    block_name,
+    blocks,
+    blocks_of,
+    illegal,
+    misfit,
+    part_of,
+    single_taps,
+)
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,8 +10,7 @@ import pytest
 import torch
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Opcode, Stage
-from dlc_backend_s2train.decompose.blocks import illegal
-from dlc_backend_s2train.decompose.names import blocks_of
+from dlc_backend_s2train.decompose.blocks import blocks_of, illegal
 from dlc_backend_s2train.program import Program
 from torch import nn
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.decompose.names import blocks_of
+from dlc_backend_s2train.decompose.blocks import blocks_of
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.instruction import S2Instruction, hyper_values
 from dlc_backend_s2train.program import Geometry, Hyper

@@ -3,7 +3,7 @@
 import pytest
 from dlc_backend_s2train.codes import OPERANDS
 from dlc_backend_s2train.doc_tables import field_table, instruction_tables
-from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, reserved
+from dlc_backend_s2train.isa.words import NOWHERE, Field, Layout, reserved
 
 from dlc.base.diagnostics import DlcError, Location
 from tests.conftest import Golden

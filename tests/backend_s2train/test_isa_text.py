@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from dlc_backend_s2train.isa import text, v2
+from dlc_backend_s2train.isa import text
+from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.program import Instruction
 from dlc_backend_s2train.v1 import encoding as v1
 from hypothesis import given

@@ -2,7 +2,7 @@
 
 import pytest
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.isa import v2
+from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.program import Instruction
 from hypothesis import given

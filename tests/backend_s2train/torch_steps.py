@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.container import read
-from dlc_backend_s2train.decompose.names import assembled, blocks_of
+from dlc_backend_s2train.decompose.blocks import assembled, blocks_of
 from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.program import Instruction, Program
 from dlc_backend_s2train.simulator.machine import Machine

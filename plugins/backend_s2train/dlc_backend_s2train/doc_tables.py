@@ -14,9 +14,9 @@ from dlc_backend_s2train.cost.estimate import ARRAY, POSTED, UNMOVED
 from dlc_backend_s2train.cost.operand_traffic import KIND_OF, Kind
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
-from dlc_backend_s2train.isa import v2
-from dlc_backend_s2train.isa.bits import Field, Layout
+from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
+from dlc_backend_s2train.isa.words import Field, Layout
 from dlc_backend_s2train.program import Target
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.control_words import CONTROL, TRANSFER

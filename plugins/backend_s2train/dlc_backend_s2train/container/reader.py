@@ -27,7 +27,7 @@ from dlc_backend_s2train.container.layout import (
     aligned,
 )
 from dlc_backend_s2train.container.sections import Envelope, Row, Span, exists, known, open_envelope, rows_of, words
-from dlc_backend_s2train.isa.v2 import decode
+from dlc_backend_s2train.isa.words import decode
 from dlc_backend_s2train.program import (
     Entry,
     Function,

@@ -37,7 +37,7 @@ from dlc_backend_s2train.container.layout import (
 )
 from dlc_backend_s2train.container.record import Record, Value, pack
 from dlc_backend_s2train.crc import crc32c, crc64
-from dlc_backend_s2train.isa.v2 import encode
+from dlc_backend_s2train.isa.words import encode
 from dlc_backend_s2train.program import Program, Storage, Tensor
 
 Values = dict[str, Value]

@@ -22,9 +22,8 @@ from dlc.base.diagnostics import Diagnostic
 from dlc.base.types import Type, f32
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
 from dlc_backend_s2train.codes import OPERANDS, Splitting
-from dlc_backend_s2train.decompose.blocks import Block, blocks, part_of
+from dlc_backend_s2train.decompose.blocks import Block, block_name, blocks, part_of
 from dlc_backend_s2train.decompose.kernels import FACTORS, GRADIENTS, Blocks, argument, by_element, product, refusal
-from dlc_backend_s2train.decompose.names import block_name
 from dlc_backend_s2train.instruction import S2Instruction, geometry_values, hyper_of, hyper_values, mixed, names_of
 from dlc_backend_s2train.program import Geometry
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics import pool, products, reproducible
+from dlc_backend_s2train.numerics import products, reproducible
 from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
 from dlc_backend_s2train.numerics.post import (
     batch_normalized,
@@ -141,8 +141,8 @@ def _pool_forward(given: Operands) -> Results:
     g = given.shape
     x = given.fit("src0", (g.n, g.ci, g.hi, g.wi))
     if Flag.POINTER_WRITE not in given.flags:
-        return {"dst0": pool.average_pool(x, g)}
-    y, taps = pool.max_pool(x, g)
+        return {"dst0": products.average_pool(x, g)}
+    y, taps = products.max_pool(x, g)
     return {"dst0": y, "ptr": taps}
 
 
@@ -150,8 +150,8 @@ def _pool_backward(given: Operands) -> Results:
     g = given.shape
     dy = given.fit("src0", (g.n, g.ci, g.ho, g.wo))
     if Flag.POINTER_READ not in given.flags:
-        return {"dst0": pool.average_pool_gradient(dy, g)}
-    return {"dst0": pool.max_pool_gradient(dy, given.fit("ptr", dy.shape, "pointer"), g)}
+        return {"dst0": products.average_pool_gradient(dy, g)}
+    return {"dst0": products.max_pool_gradient(dy, given.fit("ptr", dy.shape, "pointer"), g)}
 
 
 def _copy(given: Operands) -> Results:

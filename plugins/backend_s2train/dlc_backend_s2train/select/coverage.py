@@ -11,7 +11,7 @@ from dlc.base.diagnostics import ExitCode, error, quote
 from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.ops.shape import Reshape
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
-from dlc_backend_s2train.decompose.names import blocks_of
+from dlc_backend_s2train.decompose.blocks import blocks_of
 from dlc_backend_s2train.host_functions import compiled
 from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
 from dlc_backend_s2train.select.host_fallback import Left

@@ -27,7 +27,7 @@ from dlc.runtime.array_program import ArrayProgram
 from dlc.runtime.calling import in_order
 from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_s2train.codes import Flag, Role
-from dlc_backend_s2train.decompose.names import assembled
+from dlc_backend_s2train.decompose.blocks import assembled
 from dlc_backend_s2train.program import LOSS_SCALES, Hyper, Program
 from dlc_backend_s2train.select.memory import TURNED
 from dlc_backend_s2train.simulator.machine import Machine, Snapshot

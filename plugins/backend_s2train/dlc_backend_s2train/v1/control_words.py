@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from dlc.base.diagnostics import Location, error
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.isa.bits import NOWHERE, Field, Layout, flag
+from dlc_backend_s2train.isa.words import NOWHERE, Field, Layout, flag
 from dlc_backend_s2train.program import Geometry, Instruction
 
 _FINISH_BITS: Final = 16
