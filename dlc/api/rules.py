@@ -1,4 +1,4 @@
-"""`Rule`: one equation of the graph's algebra; `Scene`: what a rule may know about its surroundings.
+"""`Rule`: one equation of the graph's algebra; `RewriteContext`: what a rule may know about its surroundings.
 
 A rule is a function from an op to an equal op, or None where it does not apply. Its docstring is its equation. Rules
 look at operands by `match`; they see them already simplified, because operands come first.
@@ -29,7 +29,7 @@ class Rule:
     """Its function's docstring."""
     heads: tuple[type[Op], ...]
     """The kinds of op, subclasses included, that it looks at."""
-    apply: Callable[[Any, Scene], Op | None]
+    apply: Callable[[Any, RewriteContext], Op | None]
     """The equal op, of the same type, or None."""
     fast: bool = False
     """Whether it may change results that are NaN, infinite or zeros with a sign; used on request only."""
@@ -38,7 +38,7 @@ class Rule:
 
 
 @dataclass
-class Scene:
+class RewriteContext:
     """The surroundings of the op that is being simplified."""
 
     fast: bool = False
@@ -70,10 +70,10 @@ class Scene:
 
 def rule(
     *heads: type[H], fast: bool = False, composes: bool = False
-) -> Callable[[Callable[[H, Scene], Op | None]], Rule]:
+) -> Callable[[Callable[[H, RewriteContext], Op | None]], Rule]:
     """Make a function a Rule for ops of these kinds."""
 
-    def made(function: Callable[[H, Scene], Op | None]) -> Rule:
+    def made(function: Callable[[H, RewriteContext], Op | None]) -> Rule:
         return Rule(function.__name__, (function.__doc__ or "").strip(), heads, function, fast, composes)
 
     return made
@@ -83,7 +83,7 @@ def equation(*heads: type[H], fast: bool = False, composes: bool = False) -> Cal
     """Make a function that looks at nothing but the op and its operands a Rule."""
 
     def made(function: Callable[[H], Op | None]) -> Rule:
-        def apply(op: H, _: Scene) -> Op | None:
+        def apply(op: H, _: RewriteContext) -> Op | None:
             return function(op)
 
         return Rule(function.__name__, (function.__doc__ or "").strip(), heads, apply, fast, composes)

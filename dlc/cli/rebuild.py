@@ -67,7 +67,7 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
         terminal.log(step_table(found.steps))
     given = found.circumstances
     lines = registry.backend(Spec.parse(given.target)).summary(found.facts)
-    told = Told(given.target, given.pipeline, found.steps, found.entry, found.facts, lines)
+    told = BuildSummary(given.target, given.pipeline, found.steps, found.entry, found.facts, lines)
     return outcome(cache, directory, written, told, start)
 
 
@@ -94,7 +94,7 @@ def remember_build(
 
 
 @dataclass(frozen=True)
-class Told:
+class BuildSummary:
     """What a build says of itself, wherever it came from."""
 
     target: str
@@ -106,7 +106,7 @@ class Told:
     """What the backend adds."""
 
 
-def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: Told, start: float) -> Outcome:
+def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: BuildSummary, start: float) -> Outcome:
     """What `dlc build` prints in the end; `written`: bytes of every file, by path."""
     total = sum(written.values())
     counts = cache.counts

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
 from dlc.api.passes import Level, Pass
-from dlc.api.rules import Rule, Scene
+from dlc.api.rules import RewriteContext, Rule
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -64,7 +64,7 @@ def apply_rules(graph: Graph, rules: Sequence[Rule], report: Report, *, fast: bo
     """An equal graph to which no rule applies any more, after `rounds` traversals at most."""
     table = _Table(rules)
     for _ in range(rounds):
-        new = graph.rewrite(_Round(table, graph, Scene(fast), report))
+        new = graph.rewrite(_Round(table, graph, RewriteContext(fast), report))
         if new.digest == graph.digest:
             return new
         graph = new
@@ -101,7 +101,7 @@ class _Round:
 
     table: _Table
     graph: Graph
-    scene: Scene
+    context: RewriteContext
     report: Report
     order: Iterator[Op] = field(init=False)
     outputs: frozenset[Op] = field(init=False)
@@ -113,7 +113,7 @@ class _Round:
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
         result = self._normal(op)
-        readers, users = self.scene.readers, self.scene.users
+        readers, users = self.context.readers, self.context.users
         seen = readers.get(result.digest, 0)
         readers[result.digest] = seen + self.graph.readers(original)
         mixed = seen or original in self.outputs
@@ -131,11 +131,11 @@ class _Round:
     def _step(self, op: Op) -> Op | None:
         if not op.operands or len(op.types) != 1:
             return None
-        if self.scene.constant(op):
+        if self.context.constant(op):
             # Constant expressions are evaluated once: only what keeps them symbolic is worth doing.
             return fold_splats(op)
         for rule in self.table.rules_for(op):
-            new = rule.apply(op, self.scene)
+            new = rule.apply(op, self.context)
             if new is not None and new.digest != op.digest:
                 assert new.type == op.type, f"{rule.name}: {op.type} became {new.type}"
                 self.report.count(rule.name)

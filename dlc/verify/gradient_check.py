@@ -26,7 +26,7 @@ from dlc.verify.to_double import in_double
 
 
 @dataclass(frozen=True)
-class Question:
+class GradientProblem:
     """A scalar of a model and its gradients, before inputs have values."""
 
     what: str
@@ -65,7 +65,7 @@ def _ports(inputs: Sequence[Input], weights: Collection[str]) -> tuple[Port, ...
     return tuple(Port(i.name, i.type, i.range) for i in inputs if i.name not in weights or i.initial is None)
 
 
-def of_loss(model: Graph, train: Autodiff) -> Question:
+def of_loss(model: Graph, train: Autodiff) -> GradientProblem:
     """The loss of a training step, in training mode, and its gradients by the weights that it trains.
 
     Raises:
@@ -83,10 +83,10 @@ def of_loss(model: Graph, train: Autodiff) -> Question:
     ports = (*given, Port(recipe.label, recipe.loss.labels(model.outputs[at].type), labels.range))
     pairs = zip(trained.weights.items(), found.gradients, strict=True)
     inputs = (*trained.data, labels, *trained.running, step)
-    return Question(f"{train.loss}", value, {name: (w, g) for (name, w), g in pairs}, ports, inputs)
+    return GradientProblem(f"{train.loss}", value, {name: (w, g) for (name, w), g in pairs}, ports, inputs)
 
 
-def of_outputs(model: Graph, by: Sequence[str], seed: int) -> Question:
+def of_outputs(model: Graph, by: Sequence[str], seed: int) -> GradientProblem:
     """The sum of all float outputs, each element times a random number, at inference.
 
     Args:
@@ -114,4 +114,4 @@ def of_outputs(model: Graph, by: Sequence[str], seed: int) -> Question:
     found = sweep((value,), (Splat(1.0, value.type),), tuple(wrt.values()), moved.origins)
     gradients = {name: (w, g) for (name, w), g in zip(wrt.items(), found.gradients, strict=True)}
     inputs = tuple(i for i in moved.inputs if i.name not in weights)
-    return Question("the outputs, times random numbers", value, gradients, _ports(model.inputs, weights), inputs)
+    return GradientProblem("the outputs, times random numbers", value, gradients, _ports(model.inputs, weights), inputs)

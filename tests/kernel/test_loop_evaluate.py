@@ -21,8 +21,8 @@ from dlc.kernel.loops.program import (
     Lanes,
     Let,
     Local,
+    LoopProgram,
     Prefetch,
-    Program,
     Set,
     Stmt,
     Store,
@@ -46,7 +46,7 @@ def y(at: Expr | int) -> Load:
 
 
 def run(*body: Stmt, buffers: Sequence[Buffer] = (), result: Param = Y) -> Any:
-    program = Program((X,), (result,), tuple(buffers), body)
+    program = LoopProgram((X,), (result,), tuple(buffers), body)
     return run_loops(program, [VALUES])[0]
 
 

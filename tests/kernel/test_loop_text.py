@@ -7,7 +7,7 @@ import pytest
 from dlc.base.types import Type, f32
 from dlc.kernel.expr import Axis, Const, Load
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Store
+from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Local, LoopProgram, Prefetch, Set, Store
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
@@ -23,7 +23,7 @@ def test_every_statement_has_a_spelling() -> None:
         Prefetch("p0", i + 8),
         Prefetch("r0", i, write=True),
     )
-    program = Program(
+    program = LoopProgram(
         (Param("p0", Type(f32, (64,))),),
         (Param("r0", Type(f32, (4, 16))),),
         (Buffer("t0", f32, 8, stack=True), Buffer("t1", f32, 1 << 20)),

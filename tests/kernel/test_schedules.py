@@ -13,7 +13,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Const
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import For, If, Let, Program, Set, reads, walk_stmts, writes
+from dlc.kernel.loops.program import For, If, Let, LoopProgram, Set, reads, walk_stmts, writes
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
@@ -24,7 +24,7 @@ MACHINES = (Machine(), Machine(16, 16), Machine(32, 16), Machine(64, 32), Machin
 SMALL = [text for text in KERNELS if sum(n.points for n in parse_kernel(text).nests) < 3_000]
 
 
-def agree(kernel: Kernel, machine: Machine) -> Program:
+def agree(kernel: Kernel, machine: Machine) -> LoopProgram:
     program = schedule(kernel, machine)
     args = samples(kernel)
     for got, want in zip(run_loops(program, args), run_kernel(kernel, args), strict=True):

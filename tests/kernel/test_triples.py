@@ -10,7 +10,7 @@ import pytest
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import For, Program, Stmt
+from dlc.kernel.loops.program import For, LoopProgram, Stmt
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
@@ -113,7 +113,7 @@ def _agrees(text: str, machine: Machine) -> None:
 
 
 def test_a_failure_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_the_last_row(kernel: Kernel, machine: Machine) -> Program:
+    def without_the_last_row(kernel: Kernel, machine: Machine) -> LoopProgram:
         program = schedule(kernel, machine)
         return replace(program, body=_shortened(program.body)) if machine.vector_bytes else program
 

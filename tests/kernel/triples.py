@@ -20,7 +20,7 @@ from dlc.kernel.expr import Apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
-from dlc.kernel.loops.program import Program
+from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
@@ -61,7 +61,7 @@ class Triple:
         return f'agree(parse_kernel("""{print_kernel(self.kernel)}"""), {self.machine!r})'
 
 
-def _equal_in_double(program: Program, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
+def _equal_in_double(program: LoopProgram, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
     """Whether the same loops agree in double precision: what differs then is rounding, which a function such as exp of
     a long sum may amplify beyond any tolerance."""
     got = run_loops(in_double(program), args)[result]

@@ -17,7 +17,7 @@ from dlc.cli.commands.verify_steps import StepVerification
 from dlc.cli.functions import by_function, headed, plan_of
 from dlc.cli.options import BuildOptions, CacheOptions, flag
 from dlc.cli.quick import default_output
-from dlc.cli.rebuild import Told, outcome, rebuild, remember_build
+from dlc.cli.rebuild import BuildSummary, outcome, rebuild, remember_build
 from dlc.cli.stats import check_stats, told_stats
 from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
@@ -203,7 +203,7 @@ def _build(
         if isinstance(content, OwnedFile):
             content.discard()  # what is installed may have been a second name of it
     memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
-    told = Told(target, pipeline, steps, artifact.entry, memory, lines)
+    told = BuildSummary(target, pipeline, steps, artifact.entry, memory, lines)
     done = outcome(cache, directory, written, told, start)
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dlc.base.types import Array
     from dlc.graph import Graph
     from dlc.verify.differences import Checked, Direction, Subject
-    from dlc.verify.gradient_check import Question
+    from dlc.verify.gradient_check import GradientProblem
 
 _REFERENCES = ("auto", "numpy", "torch")
 
@@ -66,7 +66,7 @@ def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptio
     return _judged(question, found.loss, checked, _apart(found.arrays, other, subject), why)
 
 
-def _question(model: Graph, chosen: BuildOptions, seed: int) -> Question:
+def _question(model: Graph, chosen: BuildOptions, seed: int) -> GradientProblem:
     from dlc.passes.autodiff import Autodiff
     from dlc.spec import OptionError, Spec
     from dlc.verify.gradient_check import of_loss, of_outputs
@@ -149,7 +149,9 @@ def _apart(own: Mapping[Any, Array], other: list[Array] | None, subject: Subject
     return found
 
 
-def _judged(question: Question, value: float, checked: Sequence[Checked], torch: dict[str, float], why: str) -> Outcome:
+def _judged(
+    question: GradientProblem, value: float, checked: Sequence[Checked], torch: dict[str, float], why: str
+) -> Outcome:
     rows = [("weight", "shape", "worst error", "at", "settled", *(["PyTorch"] if torch else []), "")]
     ok = {c.name: c.ok and not torch.get(c.name, 0.0) > c.relative for c in checked}
     for c in checked:

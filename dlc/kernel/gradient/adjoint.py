@@ -19,7 +19,7 @@ from dlc.kernel.expr import Expr, Load
 from dlc.kernel.fusion.merge import inline_locals
 from dlc.kernel.fusion.tidy import tidy
 from dlc.kernel.gradient.adjoint_expr import Pull, tree_size
-from dlc.kernel.gradient.adjoint_nests import Program, elements, flows
+from dlc.kernel.gradient.adjoint_nests import NestBuilder, elements, flows
 from dlc.kernel.gradient.gather import NoInverse, gather
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
@@ -78,7 +78,7 @@ class _Sweep:
 
     kernel: Kernel
     wrt: tuple[int, ...]
-    program: Program = field(default_factory=Program)
+    program: NestBuilder = field(default_factory=NestBuilder)
     fed: set[str] = field(default_factory=set[str])
     scattered: list[str] = field(default_factory=list[str])
     sizes: dict[int, int] = field(default_factory=dict[int, int])

@@ -33,7 +33,7 @@ _EXACT = frozenset(
 
 
 @dataclass
-class Program:
+class NestBuilder:
     """Nests under construction, and the locals that they use."""
 
     nests: list[Nest] = field(default_factory=list[Nest])
@@ -65,7 +65,7 @@ class Flow:
     g: Expr
 
 
-def flows(kernel: Kernel, out: Param, cotangent: Param, program: Program) -> Iterator[Flow]:
+def flows(kernel: Kernel, out: Param, cotangent: Param, program: NestBuilder) -> Iterator[Flow]:
     """The cotangents of the bodies of all nests that write `out`, last writer first.
 
     Args:
@@ -105,7 +105,7 @@ def flows(kernel: Kernel, out: Param, cotangent: Param, program: Program) -> Ite
                 cotangent = rest
 
 
-def _version(kernel: Kernel, out: Param, count: int, program: Program) -> Param:
+def _version(kernel: Kernel, out: Param, count: int, program: NestBuilder) -> Param:
     """The tensor as its first `count` writers leave it."""
     writers = [n for n in kernel.nests if n.out == out.name]
     if count == len(writers):
@@ -115,7 +115,7 @@ def _version(kernel: Kernel, out: Param, count: int, program: Program) -> Param:
     return copy
 
 
-def _told(nest: Nest, out: Param, program: Program) -> Nest:
+def _told(nest: Nest, out: Param, program: NestBuilder) -> Nest:
     """The nest reading its values from a local, unless they are the same bits wherever they are computed.
 
     Which value is the extreme one, or zero, is asked in several loops, and rounding may differ between these.
@@ -136,7 +136,7 @@ def is_exact(e: Expr) -> bool:
             return True
 
 
-def _joined(run: Sequence[Nest], out: Param, base: Param | None, program: Program) -> Param:
+def _joined(run: Sequence[Nest], out: Param, base: Param | None, program: NestBuilder) -> Param:
     """What a run of writers makes of what was there before it."""
     value = program.local("value", out.type)
     if base is not None:
@@ -146,7 +146,7 @@ def _joined(run: Sequence[Nest], out: Param, base: Param | None, program: Progra
 
 
 def _extreme(
-    run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: Program
+    run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: NestBuilder
 ) -> list[Expr]:
     """Those that equal the extreme share its cotangent evenly."""
     index, _ = elements(value.shape)
@@ -163,7 +163,7 @@ def _extreme(
 
 
 def _product(
-    run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: Program
+    run: Sequence[Nest], value: Param, base: Param | None, cotangent: Param, rest: Param | None, program: NestBuilder
 ) -> list[Expr]:
     """Each factor's cotangent is the product of the others, which is zero if one of them is."""
     index, _ = elements(value.shape)
@@ -189,7 +189,7 @@ def _product(
     return [received(n.body, n.index) for n in run]
 
 
-def _last(nest: Nest, out: Param, cotangent: Param, program: Program) -> Expr:
+def _last(nest: Nest, out: Param, cotangent: Param, program: NestBuilder) -> Expr:
     """The cotangent of an assignment: of several points that write one element, the last one's value stays."""
     received = Load(cotangent.name, nest.index)
     if is_injective(nest):
@@ -202,7 +202,7 @@ def _last(nest: Nest, out: Param, cotangent: Param, program: Program) -> Expr:
     return select(apply("eq", Load(winner.name, nest.index), number), received, 0.0)
 
 
-def _masked(nest: Nest, cotangent: Param, program: Program) -> Param:
+def _masked(nest: Nest, cotangent: Param, program: NestBuilder) -> Param:
     """The cotangent of what was there before an assignment: zero where that wrote."""
     mask = program.local("mask", cotangent.type)
     index, _ = elements(cotangent.shape)

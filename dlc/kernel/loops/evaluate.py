@@ -28,8 +28,8 @@ from dlc.kernel.loops.program import (
     Lanes,
     Let,
     Local,
+    LoopProgram,
     Prefetch,
-    Program,
     Set,
     Stmt,
     Store,
@@ -43,7 +43,7 @@ _ELEMENTS = 1 << 18
 """Elements of one value of a batch: a few dozen of them are alive at once."""
 
 
-def run_loops(program: Program, args: Sequence[Array]) -> tuple[Array, ...]:
+def run_loops(program: LoopProgram, args: Sequence[Array]) -> tuple[Array, ...]:
     """Results of a program on arrays of its parameters' types and shapes.
 
     Raises:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load
-from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Program, Set, Stmt, Store
+from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, LoopProgram, Prefetch, Set, Stmt, Store
 from dlc.kernel.nest import Param
 from dlc.kernel.print import print_expr
 
 _INDENT = "  "
 
 
-def print_loops(program: Program) -> str:
+def print_loops(program: LoopProgram) -> str:
     """Parameters, results, working memory, then the statements. Tensors are flat: a subscript counts elements."""
     head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}) {{"
     buffers = [

@@ -126,7 +126,7 @@ Stmt: TypeAlias = For | If | Let | Set | Store | Prefetch | Block
 
 
 @dataclass(frozen=True)
-class Program:
+class LoopProgram:
     """A kernel as loops.
 
     Attributes:

@@ -21,7 +21,7 @@ from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
 from dlc.kernel.schedules.heights import last_block, row_limit, rows_per_block, split_rows
-from dlc.kernel.schedules.loop_plan import Plan, plan_loops, tile_of, widths
+from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
@@ -111,7 +111,7 @@ def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None
     block = c.operands.block
     size = block.size if block else c.row.extent
     at = block.axis if block else None
-    plan = Plan(replace(c.operands, column=c.column), tiling, (), (), at, size, None, False, c.around)
+    plan = LoopPlan(replace(c.operands, column=c.column), tiling, (), (), at, size, None, False, c.around)
     body = _panels(plan, VECTORS, machine)
     if body is None:
         return None
@@ -122,7 +122,7 @@ def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None
     return Scheduled((*start, *loops), (*c.operands.buffers, held))
 
 
-def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
     """All columns: full panels in a loop, then what is left."""
     width = vectors * plan.tile.lanes
     extent = plan.tile.column.extent
@@ -149,7 +149,7 @@ def _panels(plan: Plan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | No
     return _blocks(plan, wrap(plan.around, tuple(body)))
 
 
-def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
     """Columns behind the full panels: exactly, by computing some again, or by reading padding that exists."""
     lanes, extent = plan.tile.lanes, plan.tile.column.extent
     vectors = -(-rest // lanes)
@@ -163,7 +163,7 @@ def _last_columns(plan: Plan, rest: int, machine: Machine) -> tuple[Stmt, ...] |
     return _rows(plan, Const(extent - rest), vectors, rest, machine)
 
 
-def _padding_exists(plan: Plan, first: int, width: int) -> bool:
+def _padding_exists(plan: LoopPlan, first: int, width: int) -> bool:
     """Whether every load of the product stays inside its tensor although the columns run past their end."""
     from dlc.kernel.schedules.flat import at
     from dlc.kernel.simplify import bounds
@@ -180,7 +180,7 @@ def _padding_exists(plan: Plan, first: int, width: int) -> bool:
     return True
 
 
-def _blocks(plan: Plan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _blocks(plan: LoopPlan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The loop over row blocks around the panels, with the copy of the rows' operand."""
     copies = plan.operands.copies
     if plan.block is None or not plan.blocked:
@@ -191,19 +191,19 @@ def _blocks(plan: Plan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return (For(start, Const(0), stop, (*copies, *body), plan.size),)
 
 
-def _block_start(plan: Plan) -> Axis:
+def _block_start(plan: LoopPlan) -> Axis:
     assert plan.block is not None
     return plan.operands.block.start if plan.operands.block else Axis("y0", plan.block.extent)
 
 
-def _block_size(o: Operands, plan: Plan, machine: Machine, vectors: int) -> int:
+def _block_size(o: Operands, plan: LoopPlan, machine: Machine, vectors: int) -> int:
     """Blocks of the tile's own axis are whole tiles; those of a copy are as large as the copy."""
     if o.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
         return plan.size
     return rows_per_block(plan.block.extent, plan.size, row_limit(vectors, machine.registers), vectors)
 
 
-def _rows(plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def _rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
     """All rows of a block for one panel; where the reduction is cut, part by part and then the followers."""
     limit = row_limit(vectors, machine.registers)
     spot = Spot(Const(0), column, limit, vectors, columns)
@@ -222,7 +222,7 @@ def _rows(plan: Plan, column: Expr, vectors: int, columns: int, machine: Machine
     return (*fill("part", plan.height * width, plan.tile.start), loop(plan.outside, *add), *end)
 
 
-def _row_loops(plan: Plan, s: Spot) -> tuple[Stmt, ...] | None:
+def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
     """Tiles of at most as many rows as `s` has over all rows of a block."""
     row = plan.tile.row
     extent = row.extent if row else 1
@@ -238,7 +238,7 @@ def _row_loops(plan: Plan, s: Spot) -> tuple[Stmt, ...] | None:
     return result
 
 
-def _own_blocks(plan: Plan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
+def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
     """The tiles of one block of the tile's own axis: exactly its rows, whatever the heights.
 
     Where blocks are whole tiles and only the last holds others, one loop serves all. Else the last, which is shorter,
@@ -260,7 +260,7 @@ def _own_blocks(plan: Plan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
     return None if rest is None else (If(apply("le", start + size, extent), full, rest),)
 
 
-def _tiles(plan: Plan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | None:
+def _tiles(plan: LoopPlan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | None:
     """Tiles over `count` rows from `first` on."""
     out: list[Stmt] = []
     for height, run in groupby(split_rows(count, s.rows, s.vectors)):
@@ -273,7 +273,7 @@ def _tiles(plan: Plan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | N
     return tuple(out)
 
 
-def _equal(plan: Plan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | None:
+def _equal(plan: LoopPlan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | None:
     """Equal tiles below one another over so many rows."""
     if s.rows < rows:
         return _tall(plan, s, first, first + rows)
@@ -281,7 +281,7 @@ def _equal(plan: Plan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | No
     return None if single is None else (Block(single),)
 
 
-def _tall(plan: Plan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+def _tall(plan: LoopPlan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
     """A loop of equal tiles from row to row."""
     assert plan.tile.row is not None
     at = Axis("rt", plan.tile.row.extent)

@@ -20,7 +20,7 @@ from dlc.kernel.schedules.tile import Tile
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """Loops around the tiles.
 
     Attributes:
@@ -58,7 +58,7 @@ class Plan:
         return math.prod(a.extent for a in self.rows)
 
 
-def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> Plan:
+def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> LoopPlan:
     """The loops of a group whose operands are ready; `named` axes occur in loops that are written already."""
     tiling = tile_of(scope, kernel, machine, None, o.column)
     product = tiling.product
@@ -78,7 +78,7 @@ def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, name
     # By size, because a result may have been given other dimensions here than it has elsewhere.
     results = {(r.dtype, r.type.size) for r in kernel.results}
     once = any(p.name in read and (p.dtype, p.type.size) in results for p in kernel.params)
-    return hoisted(Plan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+    return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
 
 
 def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis) -> Tile:
@@ -103,7 +103,7 @@ def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, co
     )
 
 
-def hoisted(plan: Plan, machine: Machine) -> Plan:
+def hoisted(plan: LoopPlan, machine: Machine) -> LoopPlan:
     """The plan with its reduction cut where a whole panel does not stay in the cache from tile to tile.
 
     for rows: for k: s   →   for outer part of k: for rows: for the rest of k: s
@@ -150,7 +150,7 @@ def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
     return block.extent if by_panel <= by_block else max(1, block.extent // blocks)
 
 
-def widths(plan: Plan, machine: Machine) -> list[int]:
+def widths(plan: LoopPlan, machine: Machine) -> list[int]:
     """Vectors per tile, fastest first by the cycle model."""
     lanes = plan.tile.lanes
     rows = plan.tile.row.extent if plan.tile.row else 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dlc.base.types import DType, i64
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Buffer, Program, Stmt
+from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt
 from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.columns_innermost import turn
@@ -29,7 +29,7 @@ from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.simplify import simplify_nest
 
 
-def schedule(kernel: Kernel, machine: Machine) -> Program:
+def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
     kernel = without_empty(kernel)
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
@@ -65,7 +65,7 @@ def schedule(kernel: Kernel, machine: Machine) -> Program:
             body += rename(tiled.body, names)
             buffers += [buffer(names[p.name], p.dtype, p.type.size) for p in tiled.buffers]
         written |= {n.out for n in g.nests}
-    return Program(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
+    return LoopProgram(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 
 def _pieces(kernel: Kernel, alone: frozenset[str]) -> list[Group | Ranking]:

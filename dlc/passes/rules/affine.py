@@ -6,7 +6,7 @@ nothing is copied here however large the weights are.
 
 from __future__ import annotations
 
-from dlc.api.rules import Scene, full, rule, unit
+from dlc.api.rules import RewriteContext, full, rule, unit
 from dlc.base.types import Type
 from dlc.graph.constants import prefix_shape
 from dlc.graph.op import Op
@@ -19,10 +19,10 @@ from dlc.ops.shape import Expand, Pad, Reshape
 Layer = Conv | ConvTranspose | Gemm
 
 
-def channels(c: Op, x: Op, scene: Scene) -> Op | None:
+def channels(c: Op, x: Op, context: RewriteContext) -> Op | None:
     """A constant that varies along dimension 1 of x at most, as a vector over it; None if it is anything else."""
     rank = len(x.shape)
-    if not scene.constant(c) or rank < 2 or len(c.shape) > rank or c.dtype != x.dtype:
+    if not context.constant(c) or rank < 2 or len(c.shape) > rank or c.dtype != x.dtype:
         return None
     shape, count = prefix_shape(c.shape, rank), x.shape[1]
     if any(e != 1 for d, e in enumerate(shape) if d != 1) or shape[1] not in (1, count):
@@ -92,26 +92,26 @@ def _output_dimension(layer: Layer) -> int | None:
             return 1 if layer.group == 1 else None
 
 
-def absorbs(layer: Op, scene: Scene, shared: bool = False) -> Layer | None:
+def absorbs(layer: Op, context: RewriteContext, shared: bool = False) -> Layer | None:
     """The layer, if constant factors and offsets may move into it: it has one reader, unless `shared` is fine."""
-    if not isinstance(layer, (Conv, ConvTranspose, Gemm)) or not (shared or scene.single(layer)):
+    if not isinstance(layer, (Conv, ConvTranspose, Gemm)) or not (shared or context.single(layer)):
         return None
     if not layer.dtype.is_float:
         return None
     own = _weights(layer) if not isinstance(layer, Gemm) or layer.c is None else layer.c
     vectors = not isinstance(layer, Gemm) or layer.c is None or layer.c.type.size in (1, *layer.c.shape[-1:])
-    return layer if scene.constant(_weights(layer)) and scene.constant(own) and vectors else None
+    return layer if context.constant(_weights(layer)) and context.constant(own) and vectors else None
 
 
 @rule(BatchNorm, composes=True)
-def batch_norm_into_layer(op: BatchNorm, scene: Scene) -> Op | None:
+def batch_norm_into_layer(op: BatchNorm, context: RewriteContext) -> Op | None:
     """batch_norm(conv(x, w, b)) → conv(x, w·a, b·a + c), a = scale / √(var + ε), c = bias - mean·a; gemm too."""
 
     def is_known(reader: Op) -> bool:
-        return isinstance(reader, BatchNorm) and all(scene.constant(v) for v in reader.operands[1:])
+        return isinstance(reader, BatchNorm) and all(context.constant(v) for v in reader.operands[1:])
 
     # Equal layers under different normalisations become as many layers, each with its own activation fused behind it.
-    layer = absorbs(op.x, scene, shared=scene.read_by(op.x, is_known))
+    layer = absorbs(op.x, context, shared=context.read_by(op.x, is_known))
     if layer is None or not is_known(op):
         return None
     a, b = factor_and_offset(op)
@@ -119,57 +119,59 @@ def batch_norm_into_layer(op: BatchNorm, scene: Scene) -> Op | None:
 
 
 @rule(BatchNorm, composes=True)
-def batch_norm_twice(op: BatchNorm, scene: Scene) -> Op | None:
+def batch_norm_twice(op: BatchNorm, context: RewriteContext) -> Op | None:
     """batch_norm(batch_norm(x)) → batch_norm(x): (x·a + b)·c + d = x·(a·c) + (b·c + d)."""
     inner = op.x
-    if not isinstance(inner, BatchNorm) or not scene.single(inner):
+    if not isinstance(inner, BatchNorm) or not context.single(inner):
         return None
-    if not all(scene.constant(v) for v in (*op.operands[1:], *inner.operands[1:])):
+    if not all(context.constant(v) for v in (*op.operands[1:], *inner.operands[1:])):
         return None
     (a, b), (c, d) = factor_and_offset(inner), factor_and_offset(op)
     return affine(inner.x, Mul(a, c), Add(Mul(b, c), d))
 
 
 @rule(Mul, Div, composes=True)
-def factor_into_layer(op: Mul | Div, scene: Scene) -> Op | None:
+def factor_into_layer(op: Mul | Div, context: RewriteContext) -> Op | None:
     """conv(x, w, b) · c → conv(x, w·c, b·c), c per channel; batch_norm(x) · c → batch_norm with scale·c, bias·c."""
-    if op.a.shape != op.shape or not op.dtype.is_float or (c := channels(op.b, op, scene)) is None:
+    if op.a.shape != op.shape or not op.dtype.is_float or (c := channels(op.b, op, context)) is None:
         return None
     c = Reciprocal(c) if isinstance(op, Div) else c
-    if (layer := absorbs(op.a, scene)) is not None:
+    if (layer := absorbs(op.a, context)) is not None:
         return scaled(layer, c, None)
     match op.a:
-        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) as layer if scene.single(op.a):
+        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) as layer if context.single(op.a):
             return BatchNorm(x, Mul(scale, c), Mul(bias, c), mean, var, layer.epsilon, layer.momentum)
         case _:
             return None
 
 
 @rule(Add, composes=True)
-def offset_into_layer(op: Add, scene: Scene) -> Op | None:
+def offset_into_layer(op: Add, context: RewriteContext) -> Op | None:
     """conv(x, w, b) + c → conv(x, w, b + c), c per channel; batch_norm(x) + c → batch_norm with bias + c."""
-    if op.a.shape != op.shape or not op.dtype.is_float or (c := channels(op.b, op, scene)) is None:
+    if op.a.shape != op.shape or not op.dtype.is_float or (c := channels(op.b, op, context)) is None:
         return None
     layer = op.a
     if (
         isinstance(layer, (Conv, ConvTranspose))
-        and scene.single(layer)
-        and (layer.b is None or scene.constant(layer.b))
+        and context.single(layer)
+        and (layer.b is None or context.constant(layer.b))
     ):
         return scaled(layer, None, c)
     match layer:
-        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) if scene.single(layer):
+        case BatchNorm(x=x, scale=scale, bias=bias, mean=mean, var=var) if context.single(layer):
             return BatchNorm(x, scale, Add(bias, c), mean, var, layer.epsilon, layer.momentum)
         case _:
             return None
 
 
 @rule(Conv, composes=True)
-def factor_before_conv(op: Conv, scene: Scene) -> Op | None:
+def factor_before_conv(op: Conv, context: RewriteContext) -> Op | None:
     """conv(x · c, w) → conv(x, w·c), c per input channel: padding stays zero."""
     match op.x:
-        case Mul(a=x, b=c) if x.shape == op.x.shape and scene.single(op.x) and scene.constant(op.w) and op.group == 1:
-            vector = channels(c, op.x, scene)
+        case Mul(a=x, b=c) if (
+            x.shape == op.x.shape and context.single(op.x) and context.constant(op.w) and op.group == 1
+        ):
+            vector = channels(c, op.x, context)
         case _:
             return None
     if vector is None or not op.dtype.is_float:
@@ -179,17 +181,17 @@ def factor_before_conv(op: Conv, scene: Scene) -> Op | None:
 
 
 @rule(Conv)
-def pad_into_conv(op: Conv, scene: Scene) -> Op | None:
+def pad_into_conv(op: Conv, context: RewriteContext) -> Op | None:
     """conv(pad(x, p, 0), pads=q) → conv(x, pads=p + q), p along spatial dimensions."""
-    pads = spatial_pads(op.x, op.pads, scene)
+    pads = spatial_pads(op.x, op.pads, context)
     if pads is None or not isinstance(op.x, Pad) or op.x.value != 0:
         return None
     return Conv(op.x.x, op.w, op.b, op.stride, pads, op.dilation, op.group)
 
 
-def spatial_pads(x: Op, pads: tuple[int, ...], scene: Scene) -> tuple[int, ...] | None:
+def spatial_pads(x: Op, pads: tuple[int, ...], context: RewriteContext) -> tuple[int, ...] | None:
     """`pads` and those of a constant padding of spatial dimensions together, or None if x is no such padding."""
-    if not isinstance(x, Pad) or x.mode != "constant" or not scene.single(x) or any(p < 0 for p in x.pads):
+    if not isinstance(x, Pad) or x.mode != "constant" or not context.single(x) or any(p < 0 for p in x.pads):
         return None
     rank = len(x.shape)
     if any(x.pads[d] for d in (0, 1, rank, rank + 1)):

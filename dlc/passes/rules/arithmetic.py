@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.api.rules import Scene, as_shape, equation, full, rule, unit
+from dlc.api.rules import RewriteContext, as_shape, equation, full, rule, unit
 from dlc.base.types import DType
 from dlc.graph.constants import is_number, number
 from dlc.graph.op import Op
@@ -41,16 +41,16 @@ _COMMUTATIVE = (Add, Mul, Minimum, Maximum, And, Or, Xor, Equal)
 
 
 @rule(*_COMMUTATIVE)
-def constant_right(op: Op, scene: Scene) -> Op | None:
+def constant_right(op: Op, context: RewriteContext) -> Op | None:
     """c ∘ x → x ∘ c for commutative ∘: other rules look for constants on the right only."""
     a, b = op.operands
-    return op.with_operands([b, a]) if scene.constant(a) and not scene.constant(b) else None
+    return op.with_operands([b, a]) if context.constant(a) and not context.constant(b) else None
 
 
 @rule(Add)
-def add_zero(op: Add, scene: Scene) -> Op | None:
+def add_zero(op: Add, context: RewriteContext) -> Op | None:
     """x + 0 → x; of floats the zero must be -0.0, because -0.0 + 0.0 is 0.0, unless that may change."""
-    zero = is_number(op.b, -0.0) or (is_number(op.b, 0) and (scene.fast or not op.dtype.is_float))
+    zero = is_number(op.b, -0.0) or (is_number(op.b, 0) and (context.fast or not op.dtype.is_float))
     return as_shape(op.a, op.shape) if zero else None
 
 
@@ -61,9 +61,9 @@ def sub_zero(op: Sub) -> Op | None:
 
 
 @rule(Sub)
-def sub_constant(op: Sub, scene: Scene) -> Op | None:
+def sub_constant(op: Sub, context: RewriteContext) -> Op | None:
     """x - c → x + -c: one form of adding a constant."""
-    if not scene.constant(op.b) or scene.constant(op.a) or not op.dtype.is_float:
+    if not context.constant(op.b) or context.constant(op.a) or not op.dtype.is_float:
         return None
     value = number(op.b)
     return Add(op.a, Neg(op.b) if value is None else full(-value, op.b.type))
@@ -76,16 +76,16 @@ def times_one(op: Mul | Div) -> Op | None:
 
 
 @rule(Mul)
-def times_zero(op: Mul, scene: Scene) -> Op | None:
+def times_zero(op: Mul, context: RewriteContext) -> Op | None:
     """x · 0 → 0 for integers; for floats only where NaN, infinity and -0.0 may be ignored."""
     zero = number(op.b) == 0
-    return full(0, op.type) if zero and (scene.fast or not op.dtype.is_float) else None
+    return full(0, op.type) if zero and (context.fast or not op.dtype.is_float) else None
 
 
 @rule(Sub)
-def minus_itself(op: Sub, scene: Scene) -> Op | None:
+def minus_itself(op: Sub, context: RewriteContext) -> Op | None:
     """x - x → 0 for integers; for floats only where NaN and infinity may be ignored."""
-    return full(0, op.type) if op.a == op.b and (scene.fast or not op.dtype.is_float) else None
+    return full(0, op.type) if op.a == op.b and (context.fast or not op.dtype.is_float) else None
 
 
 @equation(Div, fast=True)
@@ -123,10 +123,10 @@ def root(op: Pow) -> Op | None:
 
 
 @rule(Add, Mul)
-def collect_constants(op: Add | Mul, scene: Scene) -> Op | None:
+def collect_constants(op: Add | Mul, context: RewriteContext) -> Op | None:
     """(x ∘ c) ∘ d → x ∘ (c ∘ d) for one number each, as long as c ∘ d is finite and not tiny."""
     inner = op.a
-    if not isinstance(inner, (Add, Mul)) or type(inner) is not type(op) or not scene.single(inner):
+    if not isinstance(inner, (Add, Mul)) or type(inner) is not type(op) or not context.single(inner):
         return None
     c, d = number(inner.b), number(op.b)
     if c is None or d is None or not op.dtype.is_float:
@@ -161,12 +161,12 @@ def sign_is_lost(op: Abs) -> Op | None:
 
 
 @rule(Add, Sub)
-def add_negated(op: Add | Sub, scene: Scene) -> Op | None:
+def add_negated(op: Add | Sub, context: RewriteContext) -> Op | None:
     """a + -b → a - b; -a + b → b - a; a - -b → a + b."""
     match op:
-        case Add(a=a, b=Neg(x=b)) if not scene.constant(b):
+        case Add(a=a, b=Neg(x=b)) if not context.constant(b):
             return Sub(a, b)
-        case Add(a=Neg(x=a), b=b) if not scene.constant(b):
+        case Add(a=Neg(x=a), b=b) if not context.constant(b):
             return Sub(b, a)
         case Sub(a=a, b=Neg(x=b)):
             return Add(a, b)

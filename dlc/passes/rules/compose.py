@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.api.rules import Scene, equation, rule
+from dlc.api.rules import RewriteContext, equation, rule
 from dlc.graph.constants import is_near, is_number, number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import (
@@ -35,7 +35,7 @@ from dlc.passes.rules import norms
 
 
 @rule(Div, composes=True)
-def softmax(op: Div, scene: Scene) -> Op | None:
+def softmax(op: Div, context: RewriteContext) -> Op | None:
     """e / Σ e → softmax(x) with e = exp(x - max x); with `fast` also e = exp(x), which overflows sooner."""
     match op:
         case Div(a=Exp(x=shifted) as e, b=ReduceSum(x=Exp() as summed, axes=(axis,), keep=True)) if e == summed:
@@ -46,7 +46,7 @@ def softmax(op: Div, scene: Scene) -> Op | None:
         case Sub(a=x, b=ReduceMax(x=same, axes=(other,), keep=True)) if same == x and other == axis:
             return Softmax(x, axis=axis)
         case _:
-            return Softmax(shifted, axis=axis) if scene.fast else None
+            return Softmax(shifted, axis=axis) if context.fast else None
 
 
 @equation(Sub, composes=True)
@@ -85,7 +85,7 @@ def _take_number(found: list[Op], value: float) -> bool:
 
 
 @rule(Mul, composes=True)
-def gelu(op: Mul, scene: Scene) -> Op | None:
+def gelu(op: Mul, context: RewriteContext) -> Op | None:
     """x · ½ · (1 + erf(x / √2)) → gelu(x), and the form with tanh, factors in any order."""
     found = factors(op)
     for k, x in enumerate(found):
@@ -94,7 +94,7 @@ def gelu(op: Mul, scene: Scene) -> Op | None:
                 rest = [*found[:k], *found[k + 1 :]]
             case _:
                 continue
-        if not _take_number(rest, 0.5) or len(rest) != 1 or rest[0].shape != op.shape or not scene.single(curve):
+        if not _take_number(rest, 0.5) or len(rest) != 1 or rest[0].shape != op.shape or not context.single(curve):
             return None
         (value,) = rest
         if isinstance(curve, Erf):
@@ -230,10 +230,10 @@ def mish(op: Mul) -> Op | None:
 
 
 @rule(ReduceSum, composes=True)
-def sum_of_squares(op: ReduceSum, scene: Scene) -> Op | None:
+def sum_of_squares(op: ReduceSum, context: RewriteContext) -> Op | None:
     """Σ x · x → reduce_sum_square(x)."""
     match op.x:
-        case Mul(a=a, b=b) if a == b and scene.single(op.x):
+        case Mul(a=a, b=b) if a == b and context.single(op.x):
             return ReduceSumSquare(a, axes=op.axes, keep=op.keep)
         case _:
             return None

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dlc.api.rules import Scene, equation, rule
+from dlc.api.rules import RewriteContext, equation, rule
 from dlc.graph.op import Op
 from dlc.graph.structure import Constant, Splat
 from dlc.ops.index import Gather
@@ -26,11 +26,11 @@ def concat_of_one(op: Concat) -> Op | None:
 
 
 @rule(Concat)
-def concat_of_concat(op: Concat, scene: Scene) -> Op | None:
+def concat_of_concat(op: Concat, context: RewriteContext) -> Op | None:
     """concat(concat(x, y), z) → concat(x, y, z) along one axis."""
 
     def parts(x: Op) -> tuple[Op, ...]:
-        return x.xs if isinstance(x, Concat) and x.axis == op.axis and scene.single(x) else (x,)
+        return x.xs if isinstance(x, Concat) and x.axis == op.axis and context.single(x) else (x,)
 
     flat = tuple(p for x in op.xs for p in parts(x))
     return Concat(flat, axis=op.axis) if len(flat) > len(op.xs) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.api.rules import Scene, equation, rule, unit
+from dlc.api.rules import RewriteContext, equation, rule, unit
 from dlc.graph.constants import number
 from dlc.graph.op import Op
 from dlc.ops.elementwise import Add, Mul
@@ -18,17 +18,17 @@ _SWAP = (1, 0)
 
 
 @rule(Add, composes=True)
-def matmul_bias(op: Add, scene: Scene) -> Op | None:
+def matmul_bias(op: Add, context: RewriteContext) -> Op | None:
     """matmul(a, b) + c → gemm(a, b, c) for matrices a, b and constant c."""
     product, c = op.a, op.b
-    if product.shape != op.shape or not scene.single(product) or not scene.constant(c) or not op.dtype.is_float:
+    if product.shape != op.shape or not context.single(product) or not context.constant(c) or not op.dtype.is_float:
         return None
     match product:
         case MatMul(a=a, b=b) if len(a.shape) == 2 and len(b.shape) == 2:
             return Gemm(a, b, c)
         case Gemm(a=a, b=b, c=None):
             return Gemm(a, b, c, product.alpha, 1.0, product.trans_a, product.trans_b)
-        case Gemm(a=a, b=b, c=Op() as old) if scene.constant(old):
+        case Gemm(a=a, b=b, c=Op() as old) if context.constant(old):
             beta = old if product.beta == 1.0 else Mul(old, unit(product.beta, old.dtype))
             return Gemm(a, b, Add(beta, c), product.alpha, 1.0, product.trans_a, product.trans_b)
         case _:
@@ -58,14 +58,14 @@ def _untransposed(x: Op) -> tuple[Op, bool]:
 
 
 @rule(Gemm)
-def gemm_factors(op: Gemm, scene: Scene) -> Op | None:
+def gemm_factors(op: Gemm, context: RewriteContext) -> Op | None:
     """gemm(a, b, c, alpha, beta) → gemm(a, b·alpha, c·beta) for constant b and c."""
     if not op.dtype.is_float:
         return None
-    if op.alpha != 1.0 and scene.constant(op.b):
+    if op.alpha != 1.0 and context.constant(op.b):
         b = Mul(op.b, unit(op.alpha, op.b.dtype))
         return Gemm(op.a, b, op.c, 1.0, op.beta, op.trans_a, op.trans_b)
-    if op.beta != 1.0 and op.c is not None and scene.constant(op.c):
+    if op.beta != 1.0 and op.c is not None and context.constant(op.c):
         c = Mul(op.c, unit(op.beta, op.c.dtype))
         return Gemm(op.a, op.b, c, op.alpha, 1.0, op.trans_a, op.trans_b)
     return None
@@ -96,9 +96,9 @@ def sum_plus_zero(op: Add) -> Op | None:
 
 
 @rule(MaxPool)
-def pad_into_max_pool(op: MaxPool, scene: Scene) -> Op | None:
+def pad_into_max_pool(op: MaxPool, context: RewriteContext) -> Op | None:
     """max_pool(pad(x, p, -∞), pads=q) → max_pool(x, pads=p + q)."""
-    pads = spatial_pads(op.x, op.pads, scene)
+    pads = spatial_pads(op.x, op.pads, context)
     if pads is None or not isinstance(op.x, Pad) or op.x.value != -math.inf:
         return None
     moved = MaxPool(op.x.x, op.window, op.stride, pads, op.dilation, op.ceil)
@@ -106,9 +106,9 @@ def pad_into_max_pool(op: MaxPool, scene: Scene) -> Op | None:
 
 
 @rule(AveragePool)
-def pad_into_average_pool(op: AveragePool, scene: Scene) -> Op | None:
+def pad_into_average_pool(op: AveragePool, context: RewriteContext) -> Op | None:
     """average_pool(pad(x, p, 0)) → average_pool(x, pads=p) that counts the padding."""
-    pads = spatial_pads(op.x, op.pads, scene)
+    pads = spatial_pads(op.x, op.pads, context)
     if pads is None or not isinstance(op.x, Pad) or op.x.value != 0 or (any(op.pads) and not op.count_pad):
         return None
     moved = AveragePool(op.x.x, op.window, op.stride, pads, op.dilation, op.ceil, count_pad=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.api.rules import Scene, equation, rule
+from dlc.api.rules import RewriteContext, equation, rule
 from dlc.graph.op import Op
 from dlc.ops.pool import AveragePool, MaxPool
 from dlc.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
@@ -37,13 +37,13 @@ def transpose_of_ones(op: Transpose) -> Op | None:
 
 
 @rule(Reshape)
-def reshape_of_transpose(op: Reshape, scene: Scene) -> Op | None:
+def reshape_of_transpose(op: Reshape, context: RewriteContext) -> Op | None:
     """reshape(transpose(reshape(x, s), p), t) → the same with as few dimensions in between as possible.
 
     Dimensions of 1 are left out, and those that stay neighbours are one.
     """
     match op.x:
-        case Transpose(x=Reshape() as x, perm=perm) if scene.single(op.x):
+        case Transpose(x=Reshape() as x, perm=perm) if context.single(op.x):
             groups = _groups(x.shape, perm)
         case _:
             return None
@@ -140,10 +140,12 @@ def reduce_nothing(op: ReduceSum | ReduceMean | ReduceMax | ReduceMin | ReducePr
 
 
 @rule(ReduceSum, ReduceMax, ReduceMin, ReduceProd, ReduceMean)
-def reduce_of_reduce(op: ReduceSum | ReduceMax | ReduceMin | ReduceProd | ReduceMean, scene: Scene) -> Op | None:
+def reduce_of_reduce(
+    op: ReduceSum | ReduceMax | ReduceMin | ReduceProd | ReduceMean, context: RewriteContext
+) -> Op | None:
     """reduce(reduce(x, axes a), axes b) → reduce(x, axes a and b)."""
     inner = op.x
-    if not isinstance(inner, _REDUCTIONS) or type(inner) is not type(op) or not scene.single(inner):
+    if not isinstance(inner, _REDUCTIONS) or type(inner) is not type(op) or not context.single(inner):
         return None
     left = [d for d in range(len(inner.x.shape)) if inner.keep or d not in inner.axes]
     axes = tuple(sorted({*inner.axes, *(left[a] for a in op.axes)}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.api.rules import Scene, full, rule
+from dlc.api.rules import RewriteContext, full, rule
 from dlc.base.types import Type
 from dlc.graph.constants import is_number, number
 from dlc.graph.op import Op
@@ -69,13 +69,13 @@ def _is_centred(x: Op, axes: tuple[int, ...]) -> Op | None:
 
 
 @rule(Mul, Div, composes=True)
-def standardize(op: Mul | Div, scene: Scene) -> Op | None:
+def standardize(op: Mul | Div, context: RewriteContext) -> Op | None:
     """(x - mean x) / √(mean (x - mean x)² + ε) → layer_norm(x, 1); x / √(mean x² + ε) → rms_norm(x, 1)."""
     pairs = ((op.a, op.b),) if isinstance(op, Div) else ((op.a, op.b), (op.b, op.a))
     for x, deviation in pairs:
         v = _rooted(deviation) if isinstance(op, Div) else _inverted(deviation)
         found = None if v is None else _mean_square(v)
-        if found is None or found[0] != x or not scene.single(deviation):
+        if found is None or found[0] != x or not context.single(deviation):
             continue
         _, axes, epsilon = found
         first = min(axes)
@@ -87,7 +87,7 @@ def standardize(op: Mul | Div, scene: Scene) -> Op | None:
 
 
 @rule(Mul, composes=True)
-def norm_scale(op: Mul, scene: Scene) -> Op | None:
+def norm_scale(op: Mul, context: RewriteContext) -> Op | None:
     """layer_norm(x, 1) · s → layer_norm(x, s) for s of the normalised shape; rms_norm likewise."""
     for norm, s in ((op.a, op.b), (op.b, op.a)):
         match norm:
@@ -97,18 +97,18 @@ def norm_scale(op: Mul, scene: Scene) -> Op | None:
                 made = RmsNorm(x, s, axis=axis, epsilon=epsilon)
             case _:
                 continue
-        if is_number(one, 1) and s.shape == x.shape[axis:] and scene.single(norm):
+        if is_number(one, 1) and s.shape == x.shape[axis:] and context.single(norm):
             return made
     return None
 
 
 @rule(Add, composes=True)
-def norm_bias(op: Add, scene: Scene) -> Op | None:
+def norm_bias(op: Add, context: RewriteContext) -> Op | None:
     """layer_norm(x, s) + b → layer_norm(x, s, b) for b of the normalised shape."""
     for norm, b in ((op.a, op.b), (op.b, op.a)):
         match norm:
             case LayerNorm(x=x, scale=s, bias=None, axis=axis, epsilon=epsilon):
-                if b.shape == x.shape[axis:] and b.shape != x.shape and scene.single(norm):
+                if b.shape == x.shape[axis:] and b.shape != x.shape and context.single(norm):
                     return LayerNorm(x, s, b, axis=axis, epsilon=epsilon)
             case _:
                 continue

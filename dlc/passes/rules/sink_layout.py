@@ -5,7 +5,7 @@ Written once for all elementwise ops. A transpose sinks only if nothing else rea
 
 from __future__ import annotations
 
-from dlc.api.rules import Scene, rule
+from dlc.api.rules import RewriteContext, rule
 from dlc.graph.constants import prefix_shape
 from dlc.graph.op import Op
 from dlc.ops.normalize import LogSoftmax, Softmax
@@ -19,7 +19,7 @@ def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @rule(Pointwise)
-def transpose_through_pointwise(op: Pointwise, scene: Scene) -> Op | None:
+def transpose_through_pointwise(op: Pointwise, context: RewriteContext) -> Op | None:
     """f(transpose(x, p), transpose(y, p), c) → transpose(f(x, y, c'), p), c a constant."""
     perms = {x.perm for x in op.operands if isinstance(x, Transpose)}
     if len(perms) != 1:
@@ -29,9 +29,9 @@ def transpose_through_pointwise(op: Pointwise, scene: Scene) -> Op | None:
         return None
     moved: list[Op] = []
     for x in op.operands:
-        if isinstance(x, Transpose) and scene.single(x):
+        if isinstance(x, Transpose) and context.single(x):
             moved.append(x.x)
-        elif scene.constant(x):
+        elif context.constant(x):
             moved.append(_untransposed(x, perm))
         else:
             return None
@@ -48,16 +48,16 @@ def _untransposed(c: Op, perm: tuple[int, ...]) -> Op:
 
 
 @rule(Pointwise)
-def reshape_through_pointwise(op: Pointwise, scene: Scene) -> Op | None:
+def reshape_through_pointwise(op: Pointwise, context: RewriteContext) -> Op | None:
     """f(reshape(x, s), reshape(y, s), c) → reshape(f(x, y, c), s), x and y of one shape, c a single number."""
     shapes = {x.x.shape for x in op.operands if isinstance(x, Reshape)}
     if len(shapes) != 1:
         return None
     moved: list[Op] = []
     for x in op.operands:
-        if isinstance(x, Reshape) and x.to == op.shape and scene.single(x):
+        if isinstance(x, Reshape) and x.to == op.shape and context.single(x):
             moved.append(x.x)
-        elif scene.constant(x) and x.type.rank == 0:
+        elif context.constant(x) and x.type.rank == 0:
             moved.append(x)
         else:
             return None
@@ -65,20 +65,20 @@ def reshape_through_pointwise(op: Pointwise, scene: Scene) -> Op | None:
 
 
 @rule(Softmax, LogSoftmax)
-def transpose_through_softmax(op: Softmax | LogSoftmax, scene: Scene) -> Op | None:
+def transpose_through_softmax(op: Softmax | LogSoftmax, context: RewriteContext) -> Op | None:
     """softmax(transpose(x, p), axis) → transpose(softmax(x, p[axis]), p)."""
     match op.x:
-        case Transpose(x=x, perm=perm) if scene.single(op.x):
+        case Transpose(x=x, perm=perm) if context.single(op.x):
             return Transpose(type(op)(x, axis=perm[op.axis]), perm=perm)
         case _:
             return None
 
 
 @rule(Softmax, LogSoftmax)
-def reshape_through_softmax(op: Softmax | LogSoftmax, scene: Scene) -> Op | None:
+def reshape_through_softmax(op: Softmax | LogSoftmax, context: RewriteContext) -> Op | None:
     """softmax(reshape(x, s), axis) → reshape(softmax(x, axis'), s) if the reshape only adds or removes ones."""
     match op.x:
-        case Reshape(x=x, to=to) if scene.single(op.x):
+        case Reshape(x=x, to=to) if context.single(op.x):
             pass
         case _:
             return None
@@ -90,12 +90,12 @@ def reshape_through_softmax(op: Softmax | LogSoftmax, scene: Scene) -> Op | None
 
 
 @rule(Concat)
-def transpose_through_concat(op: Concat, scene: Scene) -> Op | None:
+def transpose_through_concat(op: Concat, context: RewriteContext) -> Op | None:
     """concat(transpose(x, p), transpose(y, p)) → transpose(concat(x, y), p)."""
     inner: list[Op] = []
     perms: set[tuple[int, ...]] = set()
     for x in op.xs:
-        if not isinstance(x, Transpose) or not scene.single(x):
+        if not isinstance(x, Transpose) or not context.single(x):
             return None
         perms.add(x.perm)
         inner.append(x.x)
@@ -106,10 +106,10 @@ def transpose_through_concat(op: Concat, scene: Scene) -> Op | None:
 
 
 @rule(Slice)
-def transpose_through_slice(op: Slice, scene: Scene) -> Op | None:
+def transpose_through_slice(op: Slice, context: RewriteContext) -> Op | None:
     """slice(transpose(x, p)) → transpose(slice(x), p): less to move."""
     match op.x:
-        case Transpose(x=x, perm=perm) if scene.single(op.x):
+        case Transpose(x=x, perm=perm) if context.single(op.x):
             back = _inverse(perm)
             starts, sizes = (tuple(v[d] for d in back) for v in (op.starts, op.sizes))
             steps = tuple(op.steps[d] for d in back) if op.steps else ()
@@ -119,10 +119,10 @@ def transpose_through_slice(op: Slice, scene: Scene) -> Op | None:
 
 
 @rule(Pad)
-def transpose_through_pad(op: Pad, scene: Scene) -> Op | None:
+def transpose_through_pad(op: Pad, context: RewriteContext) -> Op | None:
     """pad(transpose(x, p)) → transpose(pad(x), p)."""
     match op.x:
-        case Transpose(x=x, perm=perm) if scene.single(op.x):
+        case Transpose(x=x, perm=perm) if context.single(op.x):
             back, rank = _inverse(perm), len(perm)
             pads = (*(op.pads[d] for d in back), *(op.pads[rank + d] for d in back))
             return Transpose(Pad(x, pads=pads, value=op.value, mode=op.mode), perm=perm)
@@ -132,11 +132,11 @@ def transpose_through_pad(op: Pad, scene: Scene) -> Op | None:
 
 @rule(ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)
 def transpose_through_reduce(
-    op: ReduceSum | ReduceMean | ReduceMax | ReduceMin | ReduceProd, scene: Scene
+    op: ReduceSum | ReduceMean | ReduceMax | ReduceMin | ReduceProd, context: RewriteContext
 ) -> Op | None:
     """reduce(transpose(x, p), axes) → transpose(reduce(x, p[axes]), the rest of p)."""
     match op.x:
-        case Transpose(x=x, perm=perm) if scene.single(op.x):
+        case Transpose(x=x, perm=perm) if context.single(op.x):
             pass
         case _:
             return None

@@ -23,7 +23,7 @@ Pairs = Sequence[tuple[str, Op]]
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainableModel:
     """A model whose parameters are inputs."""
 
     data: tuple[Input, ...]
@@ -85,7 +85,7 @@ def weight_inputs(weights: Mapping[str, Op]) -> dict[str, Input]:
     return {name: _weight(name, op) for name, op in weights.items()}
 
 
-def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step: Op | None) -> Trained:
+def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step: Op | None) -> TrainableModel:
     """The model with its weights as inputs.
 
     Args:
@@ -102,10 +102,10 @@ def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step:
     data = tuple(i for i in model.inputs if i.name not in given)
     running = changed.inputs[len(model.inputs) :]
     outputs, statistics = changed.outputs[:own], changed.outputs[own:]
-    return Trained(data, given, running, model.names, outputs, statistics, norms, changed.origins)
+    return TrainableModel(data, given, running, model.names, outputs, statistics, norms, changed.origins)
 
 
-def compared(model: Trained, prediction: int, recipe: Recipe) -> tuple[Input, Op]:
+def compared(model: TrainableModel, prediction: int, recipe: Recipe) -> tuple[Input, Op]:
     """The input of the labels, and the loss of an output, by its index."""
     value = model.outputs[prediction]
     of, classes = recipe.loss.labels(value.type), recipe.loss.classes(value.type)
@@ -114,7 +114,7 @@ def compared(model: Trained, prediction: int, recipe: Recipe) -> tuple[Input, Op
     return labels, recipe.loss.value(value, labels)
 
 
-def differentiated(model: Trained, prediction: int, recipe: Recipe) -> Differentiated:
+def differentiated(model: TrainableModel, prediction: int, recipe: Recipe) -> Differentiated:
     """The loss of an output and its gradients.
 
     Raises:

@@ -19,8 +19,8 @@ from dlc.kernel.loops.program import (
     Buffer,
     Let,
     Local,
+    LoopProgram,
     Prefetch,
-    Program,
     Set,
     Stmt,
     Store,
@@ -49,11 +49,11 @@ class Part:
         arguments: For each of them, the tensor or buffer of the whole that it is, and its first element there.
     """
 
-    program: Program
+    program: LoopProgram
     arguments: tuple[tuple[str, int], ...]
 
 
-def divide(program: Program) -> tuple[Program, tuple[Part, ...]]:
+def divide(program: LoopProgram) -> tuple[LoopProgram, tuple[Part, ...]]:
     """The program with the buffers that it needs when it runs in parts, and the parts in order; none if it is small."""
     count = len(program.params) + len(program.results)
     if len(program.body) <= MOST_STATEMENTS and (count <= MOST_ARGUMENTS or len(program.body) == 1):
@@ -69,7 +69,7 @@ def divide(program: Program) -> tuple[Program, tuple[Part, ...]]:
     return whole, tuple(_part(whole, body) for body in bodies)
 
 
-def _filled(program: Program) -> Iterator[tuple[Stmt, ...]]:
+def _filled(program: LoopProgram) -> Iterator[tuple[Stmt, ...]]:
     """The statements in order, as many together as a part may have."""
     body: list[Stmt] = []
     names: set[str] = set()
@@ -98,7 +98,7 @@ def _units(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
             unit = []
 
 
-def _part(whole: Program, body: tuple[Stmt, ...]) -> Part:
+def _part(whole: LoopProgram, body: tuple[Stmt, ...]) -> Part:
     types = {p.name: p.type for p in (*whole.params, *whole.results)}
     types |= {b.name: Type(b.dtype, (b.size,)) for b in whole.buffers}
     stack = {b.name: b for b in whole.buffers if b.stack}
@@ -119,7 +119,7 @@ def _part(whole: Program, body: tuple[Stmt, ...]) -> Part:
     results = tuple(Param(names[n], types[n]) for n in arguments if n in written)
     buffers = tuple(Buffer(names[n], stack[n].dtype, stack[n].size, stack=True) for n in own)
     changed = Renaming(names, variables, place).body(body)
-    part = Program(params, results, buffers, changed, whole.aligned)
+    part = LoopProgram(params, results, buffers, changed, whole.aligned)
     return Part(part, tuple((n, shifts[n] or 0) for n in arguments))
 
 

@@ -9,7 +9,7 @@ from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values, template_values
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
-from dlc_backend_c.program import Program, main_text
+from dlc_backend_c.program import CProgram, main_text
 from dlc_backend_c.ranges import range_names
 from dlc_backend_c.target import target_for
 from dlc_backend_c.weights import write_weights
@@ -27,7 +27,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     body = Body(plan, functions, blob.offsets, read, written)
     package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
-    program = Program(package, body, inputs, outputs, parameters)
+    program = CProgram(package, body, inputs, outputs, parameters)
     report.count("kernels", len(functions))
     report.count("calls", len(plan.steps))
     report.count("weight bytes", blob.size)
@@ -45,7 +45,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
-def _header_values(program: Program) -> dict[str, object]:
+def _header_values(program: CProgram) -> dict[str, object]:
     package, parameters = program.package, program.parameters
     return {
         **template_values(package),

@@ -11,7 +11,7 @@ from typing import Final
 
 from dlc import Job, Workshop
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Program
+from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Machine, schedule
 from dlc_backend_c.divide import divide
 from dlc_backend_c.loops_to_c import function_text, scratch_places
@@ -154,6 +154,6 @@ def _plain(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=1024)
-def _loops(kernel: Kernel, machine: Machine) -> Program:
+def _loops(kernel: Kernel, machine: Machine) -> LoopProgram:
     """A kernel's loops: memory is planned with what they work in before their text is written."""
     return schedule(kernel, machine)

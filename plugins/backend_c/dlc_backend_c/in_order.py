@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
-from dlc.kernel.loops.program import Block, For, If, Program, Set, Stmt, Store, exprs_of, parts, walk_stmts
+from dlc.kernel.loops.program import Block, For, If, LoopProgram, Set, Stmt, Store, exprs_of, parts, walk_stmts
 from dlc.kernel.simplify import linear
 
 MACRO: Final = "DLC_IN_ORDER"
@@ -29,12 +29,12 @@ _UNROLLED: Final = 64
 """Iterations that gcc may unroll completely (16 of a loop, unless options say otherwise), with a margin."""
 
 
-def mark(program: Program) -> str:
+def mark(program: LoopProgram) -> str:
     """What stands in front of a function's definition: the macro and a blank, or nothing."""
     return f"{MACRO} " if sums_permuted(program) else ""
 
 
-def sums_permuted(program: Program) -> bool:
+def sums_permuted(program: LoopProgram) -> bool:
     """Whether a short loop sums floats one by one, and reads a tensor in another order than it lies."""
     return any(_at_risk(s) for s in walk_stmts(program.body))
 

@@ -19,8 +19,8 @@ from dlc.kernel.loops.program import (
     Lanes,
     Let,
     Local,
+    LoopProgram,
     Prefetch,
-    Program,
     Set,
     Stmt,
     Store,
@@ -251,7 +251,7 @@ def shared_parts(e: Expr) -> list[Expr]:
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
-def scratch_places(program: Program) -> tuple[Mapping[str, int], int]:
+def scratch_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
     """Offset of every buffer in the scratch memory that the caller passes, and the bytes of it (64-aligned)."""
     used = reads(program.body) | writes(program.body)
     places: dict[str, int] = {}
@@ -263,7 +263,7 @@ def scratch_places(program: Program) -> tuple[Mapping[str, int], int]:
     return places, end
 
 
-def function_text(program: Program, name: str, *, disjoint: bool = True) -> str:
+def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> str:
     """The complete definition; `scratch_places` says what scratch memory it wants.
 
     `disjoint`: the compiler is promised that no two buffers overlap.

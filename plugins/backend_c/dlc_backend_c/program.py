@@ -11,7 +11,7 @@ from dlc_backend_c.weights import ALIGN
 
 
 @dataclass(frozen=True)
-class Program:
+class CProgram:
     """A plan and the files around it: what the text is made of."""
 
     package: Package
@@ -22,7 +22,7 @@ class Program:
     """Of the function with types; none if there is no such function."""
 
 
-def main_text(program: Program) -> str:
+def main_text(program: CProgram) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = program.package
     ranges = range_names(package, program.inputs)
@@ -43,7 +43,7 @@ def main_text(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _typed(program: Program) -> list[str]:
+def _typed(program: CProgram) -> list[str]:
     """The function with types. Parameters are called by number here: no name of a model is a reason to compile."""
     if not program.parameters:
         return []
@@ -72,13 +72,13 @@ def arrays(parameters: tuple[CParameter, ...]) -> list[str]:
     ]
 
 
-def _locals(program: Program) -> list[str]:
+def _locals(program: CProgram) -> list[str]:
     package = program.package
     weights = [weights_local(package)] if program.body.reads_weights else []
     return [*weights, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
 
 
-def _checks(program: Program) -> list[str]:
+def _checks(program: CProgram) -> list[str]:
     """Refuse before anything is written: absent, then misaligned buffers."""
     macro = program.package.macro
     null, skew = port_checks((*program.inputs, *program.outputs))

@@ -15,7 +15,7 @@ from dlc.base.diagnostics import Location, did_you_mean, error
 from dlc.base.types import DType, f32, f64, i32
 from dlc_frontend_kernel.expressions import Reader
 from dlc_frontend_kernel.programs import check_flow, read_first, read_statements
-from dlc_frontend_kernel.syntax import Program
+from dlc_frontend_kernel.syntax import KernelSource
 from dlc_frontend_kernel.tokens import KernelTokens
 
 DATA_TYPES: Final[Mapping[str, DType]] = {"float": f32, "double": f64, "int": i32}
@@ -25,7 +25,7 @@ _DOCUMENTATION = ("closed_form", "tag", "origin")
 MAX_TENSORS = 1000
 
 
-def read_case(text: str, source: str, dtype: DType | None = None) -> Program:
+def read_case(text: str, source: str, dtype: DType | None = None) -> KernelSource:
     """The program of a JSON case.
 
     Args:
@@ -53,14 +53,14 @@ def read_case(text: str, source: str, dtype: DType | None = None) -> Program:
     grad = case.names("grad_to") if "grad_to" in case.values else ()
     if "grad_to" in case.values and not grad:
         case.refuse("grad_to is empty", "name inputs, or leave grad_to out")
-    program = Program(
+    program = KernelSource(
         name, (*ins, *both), outs, reader.tensors, statements, dtype or DATA_TYPES[word], tokens, tuple(grad)
     )
     _check(program, case)
     return program
 
 
-def _check(program: Program, case: _Case) -> None:
+def _check(program: KernelSource, case: _Case) -> None:
     written = {s.target.tensor for s in program.statements}
     for name in program.outs:
         if name not in written:

@@ -16,7 +16,7 @@ from dlc_frontend_kernel.case import DATA_TYPES, read_case
 from dlc_frontend_kernel.expressions import REDUCTIONS
 from dlc_frontend_kernel.lower import Lowered, lower
 from dlc_frontend_kernel.programs import named, read_programs
-from dlc_frontend_kernel.syntax import Program
+from dlc_frontend_kernel.syntax import KernelSource
 from dlc_frontend_kernel.tokens import MAX_TEXT
 
 _SNIFFED = 4096
@@ -68,7 +68,7 @@ class KernelText(Frontend):
         wrt = () if self.forward else self.grad or program.grad
         return Gradient(wrt=wrt).run(graph, report) if wrt else graph
 
-    def program(self, source: Source) -> Program:
+    def program(self, source: Source) -> KernelSource:
         """The kernel that the options choose."""
         view = source.view()
         if len(view) > 4 * MAX_TEXT:
@@ -82,7 +82,7 @@ class KernelText(Frontend):
         dtype = DATA_TYPES.get(self.data_type)
         return self._choose(text, source, dtype)
 
-    def _choose(self, text: str, source: Source, dtype: DType | None) -> Program:
+    def _choose(self, text: str, source: Source, dtype: DType | None) -> KernelSource:
         if source.suffix == ".json" or (source.suffix != ".kernel" and text.lstrip().startswith("{")):
             programs = (read_case(text, source.name, dtype),)
         else:
@@ -101,7 +101,7 @@ class KernelText(Frontend):
         return found
 
 
-def graph_of(program: Program, lowered: Lowered) -> Graph:
+def graph_of(program: KernelSource, lowered: Lowered) -> Graph:
     """One call of the kernel; an in/out tensor is an input and an output of one name that may share memory."""
     inputs = {p.name: Input(p.name, p.type) for p in lowered.inputs}
     call = Call(lowered.kernel, tuple(inputs[name] for name in lowered.reads))
@@ -114,7 +114,7 @@ def graph_of(program: Program, lowered: Lowered) -> Graph:
     return Graph(tuple(inputs.values()), outputs, names, aliases, {call.digest: origin(program)})
 
 
-def origin(program: Program) -> tuple[str, ...]:
+def origin(program: KernelSource) -> tuple[str, ...]:
     """The statements, for reports: `line 2: A[i,j] = …`."""
     lines = [f"line {program.tokens.line_of(s.at)}: {s.text}" for s in program.statements[:16]]
     return tuple(f"{line[:117]}…" if len(line) > 118 else line for line in lines)

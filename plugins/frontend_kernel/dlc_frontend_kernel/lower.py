@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc_frontend_kernel.statements import lower_statement
-from dlc_frontend_kernel.syntax import Program
+from dlc_frontend_kernel.syntax import KernelSource
 from dlc_frontend_kernel.workspace import Workspace
 
 
@@ -28,7 +28,7 @@ class Lowered:
     outputs: tuple[Param, ...]
 
 
-def lower(program: Program, max_bytes: int = 4 << 30) -> Lowered:
+def lower(program: KernelSource, max_bytes: int = 4 << 30) -> Lowered:
     """The kernel of a program.
 
     Args:

@@ -15,14 +15,14 @@ from dlc.base.lexer import Token
 from dlc.base.types import DTYPES, DType, f32, f64, i32
 from dlc_frontend_kernel import recurrence
 from dlc_frontend_kernel.expressions import Reader
-from dlc_frontend_kernel.syntax import Declared, Index, Program, Ref, Statement, reads, walk_nodes
+from dlc_frontend_kernel.syntax import Declared, Index, KernelSource, Ref, Statement, reads, walk_nodes
 from dlc_frontend_kernel.tokens import KernelTokens
 
 TYPE_NAMES: Final = {**DTYPES, "float": f32, "double": f64, "int": i32}
 MAX_STATEMENTS = 1000
 
 
-def read_programs(text: str, source: str, dtype: DType) -> tuple[Program, ...]:
+def read_programs(text: str, source: str, dtype: DType) -> tuple[KernelSource, ...]:
     """The kernels of a `.kernel` file.
 
     Args:
@@ -36,7 +36,7 @@ def read_programs(text: str, source: str, dtype: DType) -> tuple[Program, ...]:
     tokens = KernelTokens(text, source)
     if not (tokens.peek("kernel") and tokens.ahead not in ("<", "[", "=")):
         return (_bare(tokens, dtype),)
-    out: list[Program] = []
+    out: list[KernelSource] = []
     while tokens.current.kind != "end":
         name = tokens.current.offset
         program = _kernel(tokens, dtype)
@@ -70,7 +70,7 @@ def read_first(statements: Sequence[Statement]) -> dict[str, Ref]:
     return out
 
 
-def _bare(tokens: KernelTokens, dtype: DType) -> Program:
+def _bare(tokens: KernelTokens, dtype: DType) -> KernelSource:
     """Statements alone: inputs are what is read first, outputs what no later statement reads, and in/out tensors."""
     reader = Reader(tokens, {})
     statements = read_statements(reader, "")
@@ -82,10 +82,10 @@ def _bare(tokens: KernelTokens, dtype: DType) -> Program:
         used = any(ref.tensor == name for other in later for ref in reads(other))
         if name in ins or not (used or any(other.target.tensor == name for other in later)):
             outs[name] = None
-    return Program("", ins, tuple(outs), reader.tensors, statements, dtype, tokens)
+    return KernelSource("", ins, tuple(outs), reader.tensors, statements, dtype, tokens)
 
 
-def _kernel(tokens: KernelTokens, dtype: DType) -> Program:
+def _kernel(tokens: KernelTokens, dtype: DType) -> KernelSource:
     tokens.expect("kernel")
     name = tokens.kind("word", "the kernel's name").text
     tensors: dict[str, Declared] = {}
@@ -100,7 +100,7 @@ def _kernel(tokens: KernelTokens, dtype: DType) -> Program:
     tokens.expect("{")
     statements = read_statements(reader, "}")
     written = {s.target.tensor for s in statements}
-    program = Program(name, ins, outs, tensors, statements, dtype, tokens)
+    program = KernelSource(name, ins, outs, tensors, statements, dtype, tokens)
     for result in outs:
         if result not in written:
             raise tokens.fault("unwritten", f"nothing is written to the result {result}", tensors[result].at)
@@ -108,7 +108,7 @@ def _kernel(tokens: KernelTokens, dtype: DType) -> Program:
     return program
 
 
-def check_flow(program: Program) -> None:
+def check_flow(program: KernelSource) -> None:
     """Refuse programs that read what has no value, or write inputs without telling."""
     for name, ref in read_first(program.statements).items():
         if name not in program.ins:
@@ -162,7 +162,7 @@ def _type(reader: Reader, name: Token) -> tuple[DType, tuple[int, ...]]:
     return TYPE_NAMES[word.text], shape
 
 
-def named(programs: Sequence[Program], name: str) -> Program | None:
+def named(programs: Sequence[KernelSource], name: str) -> KernelSource | None:
     """The program of a name, or the only one."""
     if not name and len(programs) == 1:
         return programs[0]

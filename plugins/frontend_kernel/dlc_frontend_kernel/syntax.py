@@ -112,7 +112,7 @@ class Declared:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class KernelSource:
     """One kernel, parsed: what goes in and out, and the statements in order.
 
     Attributes:

@@ -9,7 +9,7 @@ from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, axes_in
 from dlc.kernel.nest import MAX_POINTS, Nest, Param
 from dlc.kernel.simplify import depth, simplify_nest
-from dlc_frontend_kernel.syntax import BOUND, Program
+from dlc_frontend_kernel.syntax import BOUND, KernelSource
 
 
 class Workspace:
@@ -21,7 +21,7 @@ class Workspace:
         made: What nests write, by its own name.
     """
 
-    def __init__(self, program: Program, max_bytes: int) -> None:
+    def __init__(self, program: KernelSource, max_bytes: int) -> None:
         self.program, self.tokens, self.max_bytes = program, program.tokens, max_bytes
         self.inputs: dict[str, Param] = {}
         for name in program.ins:

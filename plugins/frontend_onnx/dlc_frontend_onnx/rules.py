@@ -37,7 +37,7 @@ MICROSOFT: Final = "com.microsoft"
 
 
 @dataclass(frozen=True)
-class Rule:
+class ImportRule:
     """How nodes of one operator are imported."""
 
     operator: str
@@ -57,26 +57,26 @@ def onnx(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
     return mark
 
 
-def rules_of(module: ModuleType) -> list[Rule]:
+def rules_of(module: ModuleType) -> list[ImportRule]:
     """The rules that a module's functions are marked as."""
     return [
-        Rule(operator, since, domain, function)
+        ImportRule(operator, since, domain, function)
         for function in vars(module).values()
         for operator, since, domain in getattr(function, "onnx_rules", ())
     ]
 
 
 @cache
-def table() -> dict[tuple[str, str], tuple[Rule, ...]]:
+def table() -> dict[tuple[str, str], tuple[ImportRule, ...]]:
     """(domain, operator) → its rules, newest first."""
-    found: dict[tuple[str, str], list[Rule]] = {}
+    found: dict[tuple[str, str], list[ImportRule]] = {}
     for name in MODULES:
         for rule in rules_of(import_module(f"dlc_frontend_onnx.ops.{name}")):
             found.setdefault((rule.domain, rule.operator), []).append(rule)
     return {key: tuple(sorted(rules, key=lambda r: -r.since)) for key, rules in found.items()}
 
 
-def find(domain: str, operator: str, version: int) -> Rule | None:
+def find(domain: str, operator: str, version: int) -> ImportRule | None:
     """The rule for an operator in a version of its domain, or None."""
     return next((r for r in table().get((domain, operator), ()) if r.since <= version), None)
 
