@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dlc.base.diagnostics import Location, error
-from dlc.files.hashing import file_sha256
+from dlc.files.hashing import settled_sha256
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Source:
 def _digest_of_file(path: Path, size: int, mtime_ns: int) -> str:
     """Size and time are part of the memo's key: a changed file is read again."""
     del size, mtime_ns
-    return file_sha256(path)
+    return settled_sha256(path)
 
 
 def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:

@@ -16,7 +16,7 @@ from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key
 from dlc.cache.record import Record
 from dlc.cache.store import Store
-from dlc.files.hashing import file_sha256
+from dlc.files.hashing import settled_sha256
 from dlc.files.linking import LINK_ABOVE
 
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
@@ -30,7 +30,7 @@ def file_digest(store: Store, path: Path, *, writes: bool) -> str:
     known = _known(store, before)
     if known:
         return known
-    digest = file_sha256(path)
+    digest = settled_sha256(path)
     if writes:
         remember_file(store, path, digest, before)
     return digest

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+ONCE_ABOVE: Final = 64 << 20
+"""Bytes; hashing so many takes tens of milliseconds at least."""
 
 Content = bytes | memoryview | Path
 """A file of an artifact: what it holds, or where it lies."""
@@ -56,6 +60,21 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a file's content in hexadecimal, read in pieces. OSError as usual."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def settled_sha256(path: Path) -> str:
+    """The same; a file so large that hashing it takes longer than the clock of files ticks is read once per process, as
+    long as nothing that the file system says of it changes."""
+    found = path.stat()
+    if found.st_size <= ONCE_ABOVE:
+        return file_sha256(path)
+    return _sha256_of(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@lru_cache(maxsize=256)
+def _sha256_of(path: Path, *identity: int) -> str:
+    del identity
+    return file_sha256(path)
 
 
 def content_sha256(content: Content) -> str:

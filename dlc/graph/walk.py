@@ -47,12 +47,26 @@ def _value(op: Node, args: Sequence[Any]) -> Any:
     return op.evaluate(*args)
 
 
+def as_result(value: Any, type: Type) -> Array:
+    """An evaluation's outcome as an array of exactly the declared type."""
+    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)
+
+
+def as_view(value: Any, type: Type) -> Array:
+    """The same without a copy of what is only viewed otherwise: transposed, sliced, broadcast."""
+    return np.asarray(value, type.dtype.numpy).reshape(type.shape)
+
+
 def evaluate_ops(
-    outputs: Sequence[Node], known: Mapping[Any, Array], value: Callable[[Any, Sequence[Any]], Any] = _value
+    outputs: Sequence[Node],
+    known: Mapping[Any, Array],
+    value: Callable[[Any, Sequence[Any]], Any] = _value,
+    result: Callable[[Any, Type], Array] = as_result,
 ) -> list[Any]:
     """The values of ops, given the values of others. Intermediate arrays are dropped after their last use.
 
-    `value` computes one op, for those who want it computed otherwise: with perturbed operands, say.
+    `value` computes one op, for those who want it computed otherwise: with perturbed operands, say. `result` makes an
+    array of it, `as_view` for those who need no contiguous ones.
     """
     order = toposort(outputs, known)
     last = {x.digest: k for k, op in enumerate(order) for x in op.operands}
@@ -62,13 +76,8 @@ def evaluate_ops(
         with np.errstate(all="ignore"):
             got = value(op, [values[x.digest] for x in op.operands])
         several = len(op.types) > 1
-        values[op.digest] = tuple(map(as_result, got, op.types)) if several else as_result(got, op.types[0])
+        values[op.digest] = tuple(map(result, got, op.types)) if several else result(got, op.types[0])
         for x in op.operands:
             if last[x.digest] == k and x.digest not in keep:
                 values.pop(x.digest, None)
     return [values[o.digest] for o in outputs]
-
-
-def as_result(value: Any, type: Type) -> Array:
-    """An evaluation's outcome as an array of exactly the declared type."""
-    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)

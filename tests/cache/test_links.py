@@ -80,7 +80,7 @@ def test_an_installed_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest
         (tmp_path / "out" / "manifest.json").write_bytes(b"{}")
         manifest = cache.file_digest(tmp_path / "out" / "manifest.json")
         remember_installed(cache, {NAME: digest, "manifest.json": manifest}, tmp_path / "out")
-        monkeypatch.setattr("dlc.cache.files.file_sha256", unread)
+        monkeypatch.setattr("dlc.cache.files.settled_sha256", unread)
         assert cache.file_digest(tmp_path / "out" / NAME) == digest
 
 

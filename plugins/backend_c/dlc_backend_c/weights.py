@@ -4,8 +4,9 @@ One tensor is in memory at a time: constants are evaluated, hashed, and written 
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -15,6 +16,7 @@ from dlc import ExitCode, Workshop
 from dlc.base.diagnostics import error
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
+from dlc.graph.walk import as_view
 
 ALIGN = 64
 """Bytes: a cache line, and the widest vector of any CPU so far."""
@@ -72,14 +74,14 @@ def write_weights(constants: Collection[Op], name: str, workshop: Workshop | Non
     with path.open("w+b") as file:
         contents = _Contents(file)
         for op in constants:
-            data = _bytes_of(op)
-            offsets[op.digest] = place = contents.place(data, end)
+            value = _Value.of(op)
+            offsets[op.digest] = place = contents.place(value, end)
             if place < end:
-                shared += len(data)
+                shared += value.size
             else:
-                end += _append(file, whole, data)
+                end += _append(file, whole, value.pieces(), value.size)
         if offsets and not end:
-            end += _append(file, whole, memoryview(bytes(ALIGN)))  # empty tensors need an address too
+            end += _append(file, whole, [memoryview(bytes(ALIGN))], ALIGN)  # empty tensors need an address too
     path.written(whole.hexdigest())
     blob = path.read_bytes() if end <= IN_MEMORY else path
     return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared)
@@ -99,16 +101,61 @@ def storage_of(choice: Literal["auto", "incbin", "text", "map"], size: int) -> S
     return choice
 
 
-def _bytes_of(op: Op) -> memoryview:
-    (value,) = evaluate_ops((op,), {})
-    array: np.ndarray[Any, np.dtype[Any]] = np.ascontiguousarray(value, op.type.dtype.numpy.newbyteorder("<"))
-    return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+@dataclass(frozen=True)
+class _Value:
+    """An evaluated constant; a large one is a view of the model's own file, brought into order piece by piece."""
+
+    array: np.ndarray[Any, np.dtype[Any]]
+    """Little-endian, perhaps with strides of its own."""
+
+    @classmethod
+    def of(cls, op: Op) -> "_Value":
+        (value,) = evaluate_ops((op,), {}, result=as_view)
+        return cls(np.asarray(value).astype(op.type.dtype.numpy.newbyteorder("<"), copy=False))
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.array.nbytes
+
+    @property
+    def sample(self) -> tuple[int, bytes, bytes]:
+        """Size, first and last bytes: they tell nearly all contents apart."""
+        flat = self.array.flat
+        count = min(self.array.size, _SAMPLE // self.array.itemsize)
+        first, last = np.asarray(flat[:count]), np.asarray(flat[self.array.size - count :])
+        return self.size, first.tobytes(), last.tobytes()
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The bytes in C order."""
+        return _pieces(self.array)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the bytes."""
+        return _digest(self.pieces())
 
 
-def _digest(data: memoryview) -> bytes:
+def _pieces(array: np.ndarray[Any, np.dtype[Any]]) -> Iterator[memoryview]:
+    if not array.size:
+        return
+    if array.flags.c_contiguous:
+        data = array.reshape(-1).view(np.uint8).data
+        yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+    elif array.nbytes > _BLOCK and len(array) == 1:
+        yield from _pieces(array[0])
+    else:
+        step = max(1, _BLOCK * len(array) // array.nbytes)
+        for start in range(0, len(array), step):
+            part = array[start : start + step]
+            if part.strides[-1] == part.itemsize and part.ndim > 1:
+                part = part.view(f"V{part.shape[-1] * part.itemsize}")  # moved as one: numpy moves elements one by one
+            yield np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+
+
+def _digest(pieces: Iterable[memoryview]) -> bytes:
     digest = hashlib.sha256()
-    for start in range(0, len(data), _BLOCK):
-        digest.update(data[start : start + _BLOCK])
+    for piece in pieces:
+        digest.update(piece)
     return digest.digest()
 
 
@@ -125,33 +172,31 @@ class _Contents:
     )
     """Sample that occurred again → digest of every content with it → where that begins."""
 
-    def place(self, data: memoryview, end: int) -> int:
+    def place(self, value: _Value, end: int) -> int:
         """Where a content lies, or `end`, where it then will."""
-        sample = (len(data), bytes(data[:_SAMPLE]), bytes(data[-_SAMPLE:]))
+        sample = value.sample
         first = self.first.setdefault(sample, end)
         if first == end:
             return end
         if sample not in self.known:
-            self.known[sample] = {_digest(self._read(first, len(data))): first}
-        return self.known[sample].setdefault(_digest(data), end)
+            self.known[sample] = {_digest(self._read(first, value.size)): first}
+        return self.known[sample].setdefault(value.digest(), end)
 
-    def _read(self, start: int, size: int) -> memoryview:
+    def _read(self, start: int, size: int) -> Iterator[memoryview]:
         end = self.file.tell()
         self.file.seek(start)
-        data = self.file.read(size)
+        for at in range(0, size, _BLOCK):
+            yield memoryview(self.file.read(min(_BLOCK, size - at)))
         self.file.seek(end)
-        return memoryview(data)
 
 
-def _append(file: BinaryIO, whole: "Hash", data: memoryview) -> int:
-    """Write `data` and zeros up to the next multiple of 64; how many bytes that was."""
-    for start in range(0, len(data), _BLOCK):
-        whole.update(data[start : start + _BLOCK])
-        file.write(data[start : start + _BLOCK])
-    padding = bytes(-len(data) % ALIGN)
-    whole.update(padding)
-    file.write(padding)
-    return len(data) + len(padding)
+def _append(file: BinaryIO, whole: "Hash", pieces: Iterable[memoryview], size: int) -> int:
+    """Write `size` bytes and zeros up to the next multiple of 64; how many bytes that was."""
+    padding = memoryview(bytes(-size % ALIGN))
+    for piece in chain(pieces, [padding]):
+        whole.update(piece)
+        file.write(piece)
+    return size + len(padding)
 
 
 def weights_text(blob: Blob, head: str, name: str) -> OwnedFile:

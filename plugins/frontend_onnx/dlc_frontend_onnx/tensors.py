@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ _TYPED_FIELD: Final[Mapping[DType, str]] = {
     u64: "uint64_data",
 }
 """Where values lie that are not raw; all other types share int32_data."""
+HASHED_ALONE: Final = 1 << 20
+"""Bytes up to which equal tensors are recognised wherever they lie."""
 MAX_RANK: Final = 64
 MAX_COMPUTED: Final = 1 << 24
 """Elements of a table that the reader computes from a few numbers in the model, like a range."""
@@ -149,7 +152,7 @@ class Storage:
             if self.source.path is None:
                 return _from_bytes(type, self.view[place.offset : place.offset + place.length])
             path = self.source.path
-            return Tensor.stored(type, FileData(path.parent, path.name, place.offset))
+            return _in_file(type, FileData(path.parent, path.name, place.offset), self.source)
         except DlcError as e:
             if e.diagnostics[0].location is not None:
                 raise
@@ -166,7 +169,16 @@ class Storage:
             raise error("bad-tensor", f"bytes {offset} to {offset + length} of {name}, which has {size}")
         if length != type.nbytes:
             raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {length} are stored in {name}")
-        return Tensor.stored(type, FileData(root, name, offset))
+        return _in_file(type, FileData(root, name, offset), Source(root / name))
+
+
+def _in_file(type: Type, data: FileData, file: Source) -> Tensor:
+    """A tensor in a file, whose digest the key of the import needs anyway: where a large one lies in it tells its
+    content without reading that once more."""
+    if type.nbytes <= HASHED_ALONE:
+        return Tensor.stored(type, data)
+    digest = blake2b(f"{type} at {data.offset} of {file.digest}".encode(), digest_size=16).hexdigest()
+    return Tensor(type, digest, data)
 
 
 def _count(text: str, what: str) -> int:
