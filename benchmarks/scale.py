@@ -35,7 +35,7 @@ OWN: Final = ("import", "passes", "plan", "emit")
 _OF_STEP: Final = {
     "onnx": "import",
     "workspaces": "plan",
-    "schedule": "plan",
+    "order": "plan",
     "plan-memory": "plan",
     "emit": "emit",
     "build": "compiler",

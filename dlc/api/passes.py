@@ -129,7 +129,7 @@ def run_passes(passes: Iterable[AnyPass], state: Any, report: Report) -> Any:
 
 
 _ORDER: tuple[Level, ...] = ("ops", "kernels", "plan")
-_STEPS: dict[Level, str] = {"kernels": "lower", "plan": "schedule"}
+_STEPS: dict[Level, str] = {"kernels": "lower", "plan": "order"}
 
 
 def _words(level: Level) -> str:

@@ -63,7 +63,7 @@ def parse_state(text: str, ops: Mapping[str, type[Op]], tensors: Lookup, source:
             "bad-plan",
             f"the plan does not fit the graph above it: {problem}",
             location=Location(source, line=line),
-            help="a plan's text is written by dlc; run `schedule,plan-memory` on the graph instead",
+            help="a plan's text is written by dlc; run `order,plan-memory` on the graph instead",
         ) from None
 
 

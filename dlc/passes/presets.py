@@ -7,5 +7,5 @@ from collections.abc import Mapping
 # classification is written out in time: that is too much for one kernel, and its gradient shares the steps.
 _EXPAND = "expand{only=batch_norm,ctc,ctc_rows}"
 PIPELINES: Mapping[str, str] = {
-    "infer": f"fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,schedule,plan-memory",
+    "infer": f"fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,order,plan-memory",
 }

@@ -51,7 +51,7 @@ def dlc_passes() -> "Iterable[type[AnyPass] | Lazy]":
 
 @hookspec
 def dlc_pipelines() -> Mapping[str, str]:
-    """Named pipelines, in spec text: {"quick": "expand,lower,schedule"}."""
+    """Named pipelines, in spec text: {"quick": "expand,lower,order"}."""
     ...
 
 

@@ -16,8 +16,8 @@ from dlc.graph import Graph
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from dlc.passes.simplify import Simplify
 from dlc.runtime.install import install
 from dlc.training.step.bundling import make_bundle
@@ -42,7 +42,7 @@ def bundle_of(
 def _plan(graph: Graph, backend: Backend) -> Plan:
     report = Report()
     kernels = Fuse().run(Lower().run(Simplify().run(graph, report), report), report)
-    return PlanMemory().run(Schedule().run(with_workspaces(kernels, backend), report), report)
+    return PlanMemory().run(Order().run(with_workspaces(kernels, backend), report), report)
 
 
 def trainer(bundle: Bundle, directory: Path, bench: Bench, spec: str = "c{prefix=net}") -> TrainingModel:

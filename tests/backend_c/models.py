@@ -24,8 +24,8 @@ from dlc.ops.pool import MaxPool
 from dlc.ops.shape import Reshape, Transpose
 from dlc.passes.expand import Expand
 from dlc.passes.lower import Lower
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,7 +34,7 @@ def plan_of(graph: Graph, backend: Backend | None = None) -> Plan:
     """The plan of a graph, unfused: what the backend gets, with in-place steps and views, and room for its kernels."""
     report = Report()
     kernels = Lower().run(Expand().run(graph, report), report)
-    return PlanMemory().run(Schedule().run(with_workspaces(kernels, backend or C()), report), report)
+    return PlanMemory().run(Order().run(with_workspaces(kernels, backend or C()), report), report)
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:

@@ -26,8 +26,8 @@ from dlc.ops.shape import Transpose
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.passes.memory import overwritten_inputs
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Bench, content, plan_of, shell
@@ -131,7 +131,7 @@ def test_a_product_is_added_to_a_tensor_in_its_place(dtype: Any, bench: Bench, t
     graph, report = in_out((a, b, c), {"A": Add(MatMul(b, c), a)}), Report()
     backend = C.from_spec(Spec.parse("c{prefix=net}"))
     kernels = with_workspaces(Fuse().run(Lower().run(graph, report), report), backend)
-    plan = PlanMemory().run(Schedule().run(kernels, report), report)
+    plan = PlanMemory().run(Order().run(kernels, report), report)
     assert len(plan.steps) == 1 and not plan.kept
     install(backend.build(backend.emit(plan, Report()), bench), tmp_path)
     given = feeds(graph)

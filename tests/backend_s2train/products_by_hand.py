@@ -18,8 +18,8 @@ from dlc_backend_s2train.program import Geometry, Program
 from dlc import Report
 from dlc.base.types import Array, Type, f16
 from dlc.graph import Constant, Graph, Input, Item, Op, Tensor
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from tests.backend_s2train.machines import machine_of
 
 F: Any = torch.nn.functional
@@ -140,7 +140,7 @@ def _product(op: S2Instruction, read: Mapping[str, Array]) -> Array:
 
 def program(graph: Graph) -> Program:
     """The program of a graph of instructions; its own checks find nothing."""
-    plan = PlanMemory().run(Schedule().run(graph, Report()), Report())
+    plan = PlanMemory().run(Order().run(graph, Report()), Report())
     found = program_of({"step": plan})
     assert [p.message for p in verify(found)] == []
     return found

@@ -28,8 +28,8 @@ from dlc.ops.normalize import BatchNorm
 from dlc.ops.pool import MaxPool
 from dlc.ops.shape import Reshape
 from dlc.passes.autodiff import Autodiff
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from dlc.spec import Spec
 from tests.backend_s2train.machines import machine_of
 
@@ -150,7 +150,7 @@ def _line(op: S2Instruction, names: dict[Op, str]) -> str:
 
 def planned(graph: Graph) -> Plan:
     """The plan of a graph of instructions."""
-    return PlanMemory().run(Schedule().run(graph, Report()), Report())
+    return PlanMemory().run(Order().run(graph, Report()), Report())
 
 
 def program(graph: Graph) -> Program:

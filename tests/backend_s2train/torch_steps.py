@@ -64,7 +64,7 @@ def bound(stores: int, products: int = 1) -> float:
     return math.sqrt(stores) * (ROUNDING + SUMMING * math.sqrt(products))
 
 
-def pipeline(optimizer: str = SGD, select: str = "", schedule: str = "", by_batch: bool = False) -> str:
+def pipeline(optimizer: str = SGD, select: str = "", order: str = "", by_batch: bool = False) -> str:
     """The plugin's pipeline of a training step with another optimizer, and options for two of its passes.
 
     With `by_batch` norms follow their batch, and are trained.
@@ -73,7 +73,7 @@ def pipeline(optimizer: str = SGD, select: str = "", schedule: str = "", by_batc
     changes = {
         _DEFAULT: optimizer,
         "s2-select": f"s2-select{{{select}}}",
-        ",schedule": f",schedule{{{schedule}}}",
+        ",order": f",order{{{order}}}",
         " wrt=!norms stored-norms=yes": "" if by_batch else " wrt=!norms stored-norms=yes",
     }
     for old, new in changes.items():
@@ -87,7 +87,7 @@ def step_of(
     network: Network,
     optimizer: str = SGD,
     select: str = "",
-    schedule: str = "",
+    order: str = "",
     by_batch: bool = False,
     target: str = "s2train",
 ) -> Program:
@@ -97,7 +97,7 @@ def step_of(
         source.write_bytes(network.onnx(network.module()))
         line = ["build", str(source), "--target", target, "-o", str(out)]
         with contextlib.redirect_stdout(io.StringIO()):
-            code = run([*line, "-p", pipeline(optimizer, select, schedule, by_batch), "-q", "--cache", "off"])
+            code = run([*line, "-p", pipeline(optimizer, select, order, by_batch), "-q", "--cache", "off"])
         assert code == 0
         (file,) = out.glob("*.s2t")
         return read(memoryview(file.read_bytes()), file.name)

@@ -81,12 +81,10 @@ def test_shapes_from_flags(dlc: Dlc, golden: Golden) -> None:
 
 
 def test_print_pipeline_writes_nothing(dlc: Dlc) -> None:
-    ran = dlc(
-        "build", "small.onnx", "-p", "expand,lower,schedule,plan-memory", "--without", "expand", "--print-pipeline"
-    )
+    ran = dlc("build", "small.onnx", "-p", "expand,lower,order,plan-memory", "--without", "expand", "--print-pipeline")
     lines = ran.out.splitlines()
-    assert lines[0] == "pipeline expand,lower,schedule,plan-memory  (--pipeline)"
-    assert [line.split()[1].partition("{")[0] for line in lines[1:-1]] == ["lower", "schedule", "plan-memory"]
+    assert lines[0] == "pipeline expand,lower,order,plan-memory  (--pipeline)"
+    assert [line.split()[1].partition("{")[0] for line in lines[1:-1]] == ["lower", "order", "plan-memory"]
     assert lines[-1].startswith("target c{")
     assert not Path("build").exists()
 
@@ -115,7 +113,7 @@ def test_stop_after_prints_the_state(dlc: Dlc) -> None:
 
 def test_what_stop_after_prints_can_be_run_on(dlc: Dlc) -> None:
     Path("graph.dlc").write_text(dlc("build", "small.onnx", "--stop-after", "parse", "-q").out)
-    whole = dlc("build", "small.onnx", "--stop-after", "simplify", "-q", "-p", "simplify,lower,schedule,plan-memory")
+    whole = dlc("build", "small.onnx", "--stop-after", "simplify", "-q", "-p", "simplify,lower,order,plan-memory")
     assert dlc("opt", "graph.dlc", "-p", "simplify", "-q").out == whole.out
 
 
@@ -141,7 +139,7 @@ def test_dump_ir(dlc: Dlc) -> None:
 
 def test_html(dlc: Dlc) -> None:
     """Everything in one file that loads nothing: memory over time, the bound, kernels with their work."""
-    assert dlc("build", "small.onnx", "--html", "-o", "out", "-q", "-p", "expand,lower,schedule,plan-memory").code == 0
+    assert dlc("build", "small.onnx", "--html", "-o", "out", "-q", "-p", "expand,lower,order,plan-memory").code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
     for part in ("<h2>Passes</h2>", "<h2>Graph</h2>", "<h2>Memory</h2>", "<svg", "<polyline", "Kernels"):
         assert part in page

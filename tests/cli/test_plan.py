@@ -203,7 +203,7 @@ def test_names_stay_text(name: str) -> None:
     made = evil()
     made.graph.node[0].name = name
     Path("evil.onnx").write_bytes(made.SerializeToString())
-    plans = plans_of("evil.onnx", "c", pipeline="lower,schedule,plan-memory")
+    plans = plans_of("evil.onnx", "c", pipeline="lower,order,plan-memory")
     page = plan_html(name, name, plans)
     parser = Elements()
     parser.feed(page)

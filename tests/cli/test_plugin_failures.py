@@ -29,7 +29,7 @@ STEPS = {
     "emit": (BUILD, "emit chip"),
     "build": (BUILD, "build chip"),
     "rule": ((*BUILD, "-p", "simplify"), "simplify"),
-    "evaluate": (("build", "op.dlc", "-p", "fold-constants,lower,schedule,plan-memory", "-q"), "fold-constants"),
+    "evaluate": (("build", "op.dlc", "-p", "fold-constants,lower,order,plan-memory", "-q"), "fold-constants"),
 }
 """Where a step breaks: the command line, and how the step is called."""
 

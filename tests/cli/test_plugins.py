@@ -107,7 +107,7 @@ def test_a_disabled_plugin_is_not_imported(dlc: Dlc, install: Install) -> None:
 
 def test_a_pass_that_crashes_leaves_what_reproduces_it(dlc: Dlc, install: Install) -> None:
     install("passes", PASSES)
-    ran = dlc("build", "small.onnx", "-p", "simplify,break,lower,schedule,plan-memory", "-o", "out", "-q")
+    ran = dlc("build", "small.onnx", "-p", "simplify,break,lower,order,plan-memory", "-o", "out", "-q")
     assert ran.code == ExitCode.PLUGIN
     (crash,) = Path().glob("dlc-crash-*.dlc")
     assert f"help  dlc opt {crash} runs the step again" in ran.err

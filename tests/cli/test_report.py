@@ -104,7 +104,7 @@ def test_the_page_has_the_pictures(dlc: Dlc) -> None:
 
 def test_work_of_a_product() -> None:
     Path("small.onnx").write_bytes(small().SerializeToString())
-    rows = kernels(plan_of(Path("small.onnx"), pipeline="lower,schedule,plan-memory"))
+    rows = kernels(plan_of(Path("small.onnx"), pipeline="lower,order,plan-memory"))
     assert [row.macs for row in rows] == [2 * 3 * 4, 0, 0]
     assert rows[0].flops == 2 * 2 * 3 * 4
     assert [row.flops for row in rows[1:]] == [8, 8]
@@ -114,7 +114,7 @@ def test_work_of_a_product() -> None:
 def test_work_does_not_depend_on_fusion() -> None:
     model = MODELS / "mnist_cntk" / "model.onnx"
     fused = kernels(plan_of(model))
-    apart = kernels(plan_of(model, pipeline="expand,lower,schedule,plan-memory"))
+    apart = kernels(plan_of(model, pipeline="expand,lower,order,plan-memory"))
     assert len(fused) < len(apart)
     assert sum(row.macs for row in fused) == sum(row.macs for row in apart)
 
@@ -149,7 +149,7 @@ def test_names_stay_text(dlc: Dlc, name: str) -> None:
     made.graph.node[0].name = name
     made.graph.input[0].name = made.graph.node[0].input[0] = name
     Path("evil.onnx").write_bytes(made.SerializeToString())
-    assert dlc("build", "evil.onnx", "--html", "-o", "out", "-q", "-p", "lower,schedule,plan-memory").code == 0
+    assert dlc("build", "evil.onnx", "--html", "-o", "out", "-q", "-p", "lower,order,plan-memory").code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
     parser = Balanced()
     parser.feed(page)

@@ -37,11 +37,11 @@ def model() -> None:
 @pytest.mark.parametrize(
     "pipeline",
     [
-        "lower,outside,schedule,plan-memory",
-        "lower,layout,outside,fuse,schedule,plan-memory",
-        "lower,fuse,outside{by=-1},schedule,plan-memory",
-        "promise,schedule,plan-memory",
-        "promise{nothing=yes},schedule,plan-memory",
+        "lower,outside,order,plan-memory",
+        "lower,layout,outside,fuse,order,plan-memory",
+        "lower,fuse,outside{by=-1},order,plan-memory",
+        "promise,order,plan-memory",
+        "promise{nothing=yes},order,plan-memory",
     ],
 )
 def test_a_third_partys_pass_that_breaks_kernels_is_named(dlc: Dlc, install: Install, pipeline: str) -> None:
@@ -59,7 +59,7 @@ def test_the_message_tells_node_nest_subscript_and_range(
     Path("model.onnx").write_bytes(small().SerializeToString())
     golden(
         "verifier/third_party.txt",
-        told(dlc("build", "model.onnx", *BUILD[2:], "lower,outside,schedule,plan-memory").err, tmp_path),
+        told(dlc("build", "model.onnx", *BUILD[2:], "lower,outside,order,plan-memory").err, tmp_path),
     )
 
 
@@ -81,6 +81,6 @@ def test_a_pass_of_ours_that_breaks_kernels_is_a_bug(
         return right(self, state, report).rewrite(rule)
 
     monkeypatch.setattr(stage, "run", wrong)
-    ran = dlc(*BUILD, "lower,layout,fuse,schedule,plan-memory")
+    ran = dlc(*BUILD, "lower,layout,fuse,order,plan-memory")
     assert ran.code == ExitCode.BUG
     golden(f"verifier/{stage.name}.txt", ran.err)

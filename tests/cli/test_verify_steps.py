@@ -17,7 +17,7 @@ PLUGIN = (Path(__file__).parents[1] / "data" / "plugins" / "miscompiling.txt").r
 ONNX = ("build", "small.onnx", "--target", "c{lib=none cpu=generic}", "-o", "out", "-q", "--verify-steps")
 OPS = "fold-constants,simplify"
 KERNELS = "lower,layout,fuse"
-PLAN = "schedule,plan-memory"
+PLAN = "order,plan-memory"
 
 
 @pytest.fixture(autouse=True)

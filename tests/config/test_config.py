@@ -19,7 +19,7 @@ train = [
   "simplify",
 ]
 host = ["train", "lower", "fuse{max-ops=8}"]
-quick = "lower,schedule"
+quick = "lower,order"
 
 [target.host]
 backend = "c{cc=clang flags=-O3,-march=native}"
@@ -51,7 +51,7 @@ def test_every_value_remembers_its_origin(tmp_path: Path) -> None:
         "cache.size": ("1GiB", "--cache-size"),
         "pipeline.host": ("train,lower,fuse{max-ops=8}", "dlc.toml:7"),
         "pipeline.infer": ("lower", "plugin core"),
-        "pipeline.quick": ("lower,schedule", "dlc.toml:8"),
+        "pipeline.quick": ("lower,order", "dlc.toml:8"),
         "pipeline.train": ("fold-constants{max-bytes=1MiB},simplify", "dlc.toml:3"),
         "plugins.disable": ("old", "dlc.toml:19"),
         "target.host.backend": ("c{cc=clang flags=-O3,-march=native}", "dlc.toml:11"),

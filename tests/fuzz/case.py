@@ -24,7 +24,7 @@ LEFT_OUT: Final = ("fold-constants", "simplify", "layout", "fuse")
 """Passes that a pipeline need not have."""
 SETTINGS: Final = (
     *("plan-memory.strategy=none", "plan-memory.strategy=greedy", "plan-memory.strategy=best-fit"),
-    *("plan-memory.in-place=no", "plan-memory.align=128", "schedule.policy=depth-first", "schedule.state-limit=3"),
+    *("plan-memory.in-place=no", "plan-memory.align=128", "order.policy=depth-first", "order.state-limit=3"),
     *("fuse.max-nests=2", "fuse.max-nests=200", "fuse.epilogues=no", "layout.values=no", "layout.weights=no"),
     *("layout.panel=1", "layout.panel=4", "layout.panel=32", "simplify.compose=no", "simplify.rounds=1"),
     *("fold-constants.max-bytes=0", "expand.only=()"),

@@ -90,7 +90,7 @@ def run(pipeline: str, body: str, source: str) -> tuple[object, Report]:
     classes: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passes()}
     passes = [classes[spec.name].from_spec(spec) for spec in specs]
     state: object = parse_graph(body, {op.text_name: op for op in dlc_ops()} | STRUCTURE, source=source)
-    start = "kernels" if specs[0].name in ("layout", "fuse", "schedule") else "ops"
+    start = "kernels" if specs[0].name in ("layout", "fuse", "order") else "ops"
     check_chain(passes, specs, start)
     report = Report()
     for step in passes:

@@ -16,8 +16,8 @@ from dlc.ops.shape import Transpose
 from dlc.passes.expand import Expand
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from tests.passes.arena import check_plan, execute
 
 TYPE = Type(f32, (3, 3))
@@ -43,7 +43,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 def planned(graph: Graph, *, fused: bool) -> Plan:
     report = Report()
     lowered = Lower().run(Expand().run(graph, report), report)
-    return PlanMemory().run(Schedule().run(Fuse().run(lowered, report) if fused else lowered, report), report)
+    return PlanMemory().run(Order().run(Fuse().run(lowered, report) if fused else lowered, report), report)
 
 
 @given(graphs(), st.booleans())

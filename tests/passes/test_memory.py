@@ -26,7 +26,7 @@ from tests.passes.random_graphs import feeds, random_graph
 from tests.passes.test_properties import GRAPHS, made
 
 BEFORE = ("lower", "lower,layout,fuse", "fold-constants,simplify,expand,fold-constants,lower,layout,fuse")
-ORDERS = ("schedule", "schedule{policy=depth-first}", "schedule{state-limit=3}")
+ORDERS = ("order", "order{policy=depth-first}", "order{state-limit=3}")
 PLACES = (
     "plan-memory",
     "plan-memory{strategy=none}",
@@ -83,9 +83,9 @@ def test_what_kernels_work_in_overlaps_nothing_that_is_alive(graph: Graph, befor
 def test_a_workspace_lies_in_a_gap_before_memory_is_added() -> None:
     x = Input("x", Type(f64, (100,)))
     a, b = Exp(x), Neg(Exp(Neg(x)))
-    kernels = planned(make_graph((x,), {"y": Add(a, b)}), "lower,schedule,plan-memory")
+    kernels = planned(make_graph((x,), {"y": Add(a, b)}), "lower,order,plan-memory")
     free = {kernels.steps[0].body.digest: 800} if isinstance(kernels.steps[0], Call) else {}
-    plan = planned(replace(kernels.graph, workspaces=free), "schedule{policy=depth-first},plan-memory")
+    plan = planned(replace(kernels.graph, workspaces=free), "order{policy=depth-first},plan-memory")
     # While the first step runs, one of the arena's two places is free.
     assert plan.regions == kernels.regions
     check_plan(plan)
@@ -95,9 +95,9 @@ def test_an_order_is_chosen_for_workspaces_too() -> None:
     """The step that works in much memory runs while little else is alive."""
     x = Input("x", Type(f64, (100,)))
     small, large = ReduceSum(Exp(x), (0,), False), Exp(Neg(x))
-    graph = planned(make_graph((x,), {"y": Add(large, small)}), "lower,schedule").graph
+    graph = planned(make_graph((x,), {"y": Add(large, small)}), "lower,order").graph
     work = next(op for op in graph.ops if isinstance(op, Call) and op.type.shape == ())
-    plan = planned(replace(graph, workspaces={work.body.digest: 8000}), "schedule,plan-memory")
+    plan = planned(replace(graph, workspaces={work.body.digest: 8000}), "order,plan-memory")
     assert plan.facts["order_proven"] and int(plan.facts["order_peak"]) <= 8000 + 8 + 800
     assert plan.facts["arena"] == plan.facts["bound"]
     check_plan(plan)
@@ -105,7 +105,7 @@ def test_an_order_is_chosen_for_workspaces_too() -> None:
 
 def test_graphs_that_change_keep_the_workspaces_of_kernels_that_they_keep() -> None:
     x = Input("x", Type(f64, (3,)))
-    graph = planned(make_graph((x,), {"y": Add(Exp(x), Neg(x))}), "lower,schedule").graph
+    graph = planned(make_graph((x,), {"y": Add(Exp(x), Neg(x))}), "lower,order").graph
     calls = [op for op in graph.ops if isinstance(op, Call)]
     stated = replace(graph, workspaces={op.body.digest: 64 * (k + 1) for k, op in enumerate(calls)})
     assert stated.digest != graph.digest
@@ -118,7 +118,7 @@ def test_the_judge_and_the_machine_find_what_is_wrong() -> None:
     """One slot moved onto a neighbour that is alive: refused by the judge, and wrong numbers from the machine."""
     judged = wrong = tried = 0
     for seed in range(40):
-        plan = planned(random_graph(seed, 12), "lower,schedule,plan-memory{in-place=no}")
+        plan = planned(random_graph(seed, 12), "lower,order,plan-memory{in-place=no}")
         if len(plan.slots) < 3:
             continue
         random = Random(seed)
@@ -151,7 +151,7 @@ def x(*shape: int) -> Input:
 
 def reused(op: Op) -> bool:
     """Whether the last step of a plan for one output writes over what it reads."""
-    plan = planned(make_graph([x(3, 3)], {"y": ReduceSum(op, axes=(0,))}), "lower,schedule,plan-memory")
+    plan = planned(make_graph([x(3, 3)], {"y": ReduceSum(op, axes=(0,))}), "lower,order,plan-memory")
     equal(plan)
     check_plan(plan)
     return len(_places(plan)) < len(plan.slots)
@@ -192,14 +192,14 @@ def test_a_view_that_is_read_later_keeps_the_memory_alive() -> None:
     view = Reshape(a, to=(16,))
     over = Relu(a)
     graph = make_graph([x(4, 4)], {"y": ReduceSum(over, axes=(0,)), "z": ReduceSum(view, axes=(0,))})
-    plan = planned(graph, "lower,schedule{policy=depth-first},plan-memory")
+    plan = planned(graph, "lower,order{policy=depth-first},plan-memory")
     check_plan(plan)
     equal(plan)
 
 
 def test_a_reshape_takes_no_memory_and_no_step() -> None:
     graph = make_graph([x(4, 4)], {"y": Exp(Transpose(Reshape(Exp(x(4, 4)), to=(2, 8)), perm=(1, 0)))})
-    plan = planned(graph, "lower,schedule,plan-memory{in-place=no}")
+    plan = planned(graph, "lower,order,plan-memory{in-place=no}")
     assert len(plan.steps) == 3
     assert plan.regions["arena"] == 2 * 128
     assert plan.constants == (), "a view is no constant"
@@ -210,7 +210,7 @@ def test_a_reshape_takes_no_memory_and_no_step() -> None:
 def test_values_returned_and_read_lie_with_the_caller() -> None:
     a = Exp(x(4, 4))
     graph = make_graph([x(4, 4)], {"a": a, "b": Concat((Neg(a), a), axis=0), "again": a, "x": x(4, 4)})
-    plan = planned(graph, "lower,schedule,plan-memory")
+    plan = planned(graph, "lower,order,plan-memory")
     assert all(o.digest not in plan.slots for o in plan.graph.outputs)
     check_plan(plan)
     equal(plan)
@@ -221,6 +221,6 @@ def test_a_limit_is_an_error_that_names_the_peak() -> None:
 
     graph = make_graph([x(64, 64)], {"y": ReduceSum(Exp(Transpose(x(64, 64), perm=(1, 0))), axes=(0, 1))})
     with pytest.raises(DlcError) as refused:
-        planned(graph, "lower,schedule,plan-memory{limit=1KiB}")
+        planned(graph, "lower,order,plan-memory{limit=1KiB}")
     assert refused.value.exit_code == ExitCode.LIMIT
     assert "more than the limit of 1024" in refused.value.diagnostics[0].message

@@ -58,7 +58,7 @@ def stages(random: Random) -> Iterator[AnyPass]:
     # Layout reads the roles of single kernels' loops, and calls it has packed are packed no second time.
     for text in random.sample(ON_KERNELS, random.randint(0, 2)):
         yield made(text)
-    yield made(random.choice(("schedule", "schedule{policy=depth-first}")))
+    yield made(random.choice(("order", "order{policy=depth-first}")))
     yield made(random.choice(("plan-memory", "plan-memory{strategy=greedy}", "plan-memory{in-place=no}")))
 
 
@@ -142,7 +142,7 @@ from tests.passes.random_graphs import random_graph
 from tests.passes.test_properties import made
 from dlc.driver.state_text import print_state
 from hashlib import sha256
-text = "fold-constants,simplify,expand,fold-constants,simplify,lower,layout,fuse,schedule,plan-memory"
+text = "fold-constants,simplify,expand,fold-constants,simplify,lower,layout,fuse,order,plan-memory"
 for seed in range(12):
     state, report = random_graph(seed, 12), Report()
     for name in text.split(","):

@@ -84,7 +84,7 @@ class OpChip(Chip):
     consumes: ClassVar[Level] = "ops"
 
 
-def build(backend: Chip, pipeline: str = "lower,schedule,plan-memory") -> Build:
+def build(backend: Chip, pipeline: str = "lower,order,plan-memory") -> Build:
     registry = load_registry(kinds=("passes", "pipelines", "ops"))
     specs = Spec.parse_pipeline(pipeline, "test") if pipeline else ()
     recipe = Recipe(backend, "dlc", pipeline, "test", resolve_steps(registry, specs), specs)
@@ -136,7 +136,7 @@ def test_plans_must_fit_into_the_memory() -> None:
         build(Chip(bytes=256))
     assert caught.value.exit_code == ExitCode.LIMIT
     with pytest.raises(DlcError, match="chip needs values at multiples of 4096 bytes") as caught:
-        build(Chip(align=4096), "lower,schedule,plan-memory{in-place=no}")
+        build(Chip(align=4096), "lower,order,plan-memory{in-place=no}")
     assert "plan-memory.align=4096" in str(caught.value)
 
 

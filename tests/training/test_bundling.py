@@ -19,8 +19,8 @@ from dlc.graph import Constant, Graph, Input, Tensor, make_graph
 from dlc.ops.elementwise import Add, Mul
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.lower import Lower
+from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule
 from dlc.spec import Spec
 from dlc.training.step.bundling import make_bundle, memory_of
 from dlc.training.step.losses import parse_loss
@@ -33,7 +33,7 @@ def bundle_of(graph: Graph, options: str = "") -> Bundle:
     plans: dict[FunctionName, Plan] = {}
     for name in FUNCTIONS[stage.updates]:
         plain: dict[str, Any] = {f.name: f.default for f in fields(stage) if f.name in IGNORED[name]}
-        steps = (replace(stage, **plain, give=name), Lower(), Schedule(), PlanMemory())
+        steps = (replace(stage, **plain, give=name), Lower(), Order(), PlanMemory())
         plans[name] = run_passes(steps, graph, Report())
     return make_bundle(plans, stage.training(), stage.of)
 

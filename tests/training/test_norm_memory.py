@@ -21,7 +21,7 @@ from tests.training.nets import step_of
 
 LAYERS, ROWS, WIDTH = 8, 128, 16
 BYTES = ROWS * WIDTH * 4
-PIPELINE = "fold-constants,simplify,lower,layout,fuse,schedule,plan-memory"
+PIPELINE = "fold-constants,simplify,lower,layout,fuse,order,plan-memory"
 
 
 def weight(name: str, *shape: int) -> Op:

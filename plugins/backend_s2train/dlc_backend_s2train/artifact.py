@@ -203,7 +203,7 @@ def ranges_of(program: Program) -> dict[str, Allowed]:
 
 def _check(plan: Plan) -> None:
     if any(not isinstance(step, S2Instruction | S2Host) for step in plan.steps) or not plan.steps:
-        raise _refused("the pipeline leaves steps that are no instructions", "put s2-select before schedule")
+        raise _refused("the pipeline leaves steps that are no instructions", "put s2-select before order")
     if any(digest not in plan.slots and digest not in plan.outputs for digest in plan.values):
         raise _refused("the plan has no places for its values", "end the pipeline with plan-memory")
 

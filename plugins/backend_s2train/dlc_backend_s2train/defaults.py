@@ -7,7 +7,7 @@ NAMED: Final = (
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""
-_PLACES: Final = "schedule,plan-memory"
+_PLACES: Final = "order,plan-memory"
 REST: Final = f"s2-decompose,{_PLACES}"
 PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""

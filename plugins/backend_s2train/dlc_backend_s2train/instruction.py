@@ -1,6 +1,6 @@
 """Ops of a graph of instructions, between selection and the binary: `S2Instruction`, and `S2Host` for the host's part.
 
-A graph of these is scheduled and given places by the passes that all targets share; then each op becomes one
+A graph of these is ordered and given places by the passes that all targets share; then each op becomes one
 `Instruction` of the program, or several: copies of several runs of elements (`copied_runs`), and instructions on so
 many samples that the unit behind the array cannot count them (`sample_parts`).
 

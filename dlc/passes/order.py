@@ -1,11 +1,11 @@
-"""schedule: a graph of kernels becomes a plan: an order of execution.
+"""order: a graph of kernels becomes a plan: an order of execution.
 
     graph   →   plan: operations in an order that keeps few values live
 
 Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says
-whether it is proven minimal (Serenity's search with dominance, see `dlc.placement`). Two more are about steps that
-write over inputs, such as updates of weights: `update-first` takes the order of `memory` and moves each to where it
-first can run, so that gradients are freed at once; `final-update` leaves them to the end, when all are known.
+whether it is proved to be optimal (Serenity's search with dominance, see `dlc.placement`). Two more are about
+operations that write over inputs, such as updates of weights: `update-first` takes the order of `memory` and moves each
+to where it first can run, so that gradients are freed at once; `final-update` leaves them to the end.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dlc.spec import option
 
 
 @dataclass(frozen=True)
-class Schedule(Pass[Graph, Plan]):
+class Order(Pass[Graph, Plan]):
     """Choose an order of execution: a graph of kernels  →  a plan that keeps few values live."""
 
-    name: ClassVar[str] = "schedule"
+    name: ClassVar[str] = "order"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "plan"
     policy: Literal["depth-first", "memory", "update-first", "final-update"] = option(

@@ -6,8 +6,8 @@ from dlc import Report
 from dlc.api.plan import Plan
 from dlc.passes.lower import Lower
 from dlc.passes.memory import MemoryModel
+from dlc.passes.order import Order, updates_of
 from dlc.passes.plan_memory import PlanMemory
-from dlc.passes.schedule import Schedule, updates_of
 from dlc.placement import peak_of
 from tests.training.nets import NETS, module_of, step_of
 
@@ -16,7 +16,7 @@ def scheduled(policy: str) -> tuple[Plan, list[int], frozenset[int]]:
     """The plan of a step, its order as numbers of calls, and which of these are updates."""
     net = NETS["conv"]
     graph = Lower().run(step_of(net.graph(module_of(net)), "optimizer=sgd{lr=0.1 momentum=0.9}"), Report())
-    plan = Schedule(policy=policy).run(graph, Report())  # type: ignore[arg-type]
+    plan = Order(policy=policy).run(graph, Report())  # type: ignore[arg-type]
     model = MemoryModel.of(graph)
     place = {call.digest: k for k, call in enumerate(model.calls)}
     order = [place[step.digest] for step in plan.steps]
