@@ -42,6 +42,7 @@ class Scalar:
         grad: `grad(g, y, *args)` gives the cotangent of every argument (None: zero everywhere). Without it no argument
             has a derivative.
         steps: Whether the function is piecewise constant in floating point, which is why it has no `grad`.
+        lanes: The element types for which vectors have it: none, all floats, or f32. A backend with vectors has all.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Scalar:
     infix: str = ""
     grad: Grad | None = None
     steps: bool = False
+    lanes: Literal["", "float", "f32"] = ""
 
 
 def _erf(x: Array) -> Array:
@@ -124,6 +126,7 @@ def _f(
     fn: Callable[..., Any],
     grad: Callable[[Expr, Expr, Expr], Expr] | None = None,
     domain: Literal["number", "float"] = "float",
+    lanes: Literal["", "float", "f32"] = "",
 ) -> Scalar:
     """A function of one argument; without a derivative it goes in steps."""
 
@@ -131,7 +134,8 @@ def _f(
         assert grad is not None
         return (grad(g, y, a),)
 
-    return Scalar(name, 1, fn, domain=domain, grad=grad and cotangent, steps=grad is None)
+    grads = grad and cotangent
+    return Scalar(name, 1, fn, domain=domain, grad=grads, steps=grad is None, lanes=lanes)
 
 
 def _compare(name: str, fn: Callable[..., Any], infix: str) -> Scalar:
@@ -144,15 +148,16 @@ def _binary(
     grad: Callable[[Expr, Expr, Expr, Expr], Cotangents],
     infix: str = "",
     domain: Literal["number", "float"] = "number",
+    lanes: Literal["", "float", "f32"] = "",
 ) -> Scalar:
-    return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad)
+    return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad, lanes=lanes)
 
 
 _TABLE: Final = (
-    _binary("add", np.add, lambda g, y, a, b: (g, g), "+"),
-    _binary("sub", np.subtract, lambda g, y, a, b: (g, -g), "-"),
-    _binary("mul", np.multiply, lambda g, y, a, b: (g * b, g * a), "*"),
-    _binary("div", np.divide, lambda g, y, a, b: (g / b, -(g * y / b)), "/", domain="float"),
+    _binary("add", np.add, lambda g, y, a, b: (g, g), "+", lanes="float"),
+    _binary("sub", np.subtract, lambda g, y, a, b: (g, -g), "-", lanes="float"),
+    _binary("mul", np.multiply, lambda g, y, a, b: (g * b, g * a), "*", lanes="float"),
+    _binary("div", np.divide, lambda g, y, a, b: (g / b, -(g * y / b)), "/", domain="float", lanes="float"),
     Scalar("floordiv", 2, np.floor_divide, domain="int", infix="//"),
     _binary("mod", np.mod, lambda g, y, a, b: (g, -(g * apply("floor", a / b))), "%"),
     Scalar("truncdiv", 2, _truncdiv, domain="int"),
@@ -162,12 +167,12 @@ _TABLE: Final = (
     # (a - y) / b is the quotient without its fraction, but for rounding.
     _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
     _binary("pow", _pow, _pow_grad),
-    _binary("min", np.minimum, lambda g, y, a, b: (_share(g, a > b, a, b), _share(g, b > a, b, a))),
-    _binary("max", np.maximum, lambda g, y, a, b: (_share(g, a < b, a, b), _share(g, b < a, b, a))),
-    _f("neg", np.negative, lambda g, y, a: -g, "number"),
-    _f("abs", np.abs, lambda g, y, a: g * apply("sign", a), "number"),
+    _binary("min", np.minimum, lambda g, y, a, b: (_share(g, a > b, a, b), _share(g, b > a, b, a)), lanes="float"),
+    _binary("max", np.maximum, lambda g, y, a, b: (_share(g, a < b, a, b), _share(g, b < a, b, a)), lanes="float"),
+    _f("neg", np.negative, lambda g, y, a: -g, "number", lanes="float"),
+    _f("abs", np.abs, lambda g, y, a: g * apply("sign", a), "number", lanes="f32"),
     _f("sign", np.sign, domain="number"),
-    _f("exp", np.exp, lambda g, y, a: g * y),
+    _f("exp", np.exp, lambda g, y, a: g * y, lanes="f32"),
     _f("log", np.log, lambda g, y, a: g / a),
     _f("log1p", np.log1p, lambda g, y, a: g / (a + 1.0)),
     _f("sqrt", np.sqrt, lambda g, y, a: g * 0.5 / y),
@@ -179,11 +184,11 @@ _TABLE: Final = (
     _f("atan", np.arctan, lambda g, y, a: g / (a * a + 1.0)),
     _f("sinh", np.sinh, lambda g, y, a: g * apply("cosh", a)),
     _f("cosh", np.cosh, lambda g, y, a: g * apply("sinh", a)),
-    _f("tanh", np.tanh, lambda g, y, a: g * (1.0 - y * y)),
+    _f("tanh", np.tanh, lambda g, y, a: g * (1.0 - y * y), lanes="f32"),
     _f("asinh", np.arcsinh, lambda g, y, a: g / apply("sqrt", a * a + 1.0)),
     _f("acosh", np.arccosh, lambda g, y, a: g / apply("sqrt", (a - 1.0) * (a + 1.0))),
     _f("atanh", np.arctanh, lambda g, y, a: g / ((1.0 - a) * (a + 1.0))),
-    _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi)))),
+    _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi))), lanes="f32"),
     _f("floor", np.floor),
     _f("ceil", np.ceil),
     _f("round", np.rint),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven

@@ -22,7 +22,7 @@ from dlc.base.types import DType, f32, f64
 from dlc.graph import evaluate
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.schedules.lanes import CURVES, FUNCTIONS
+from dlc.kernel.schedules.lanes import has_vectors
 from dlc.runtime.install import install
 from tests.backend_c.models import content, plan_of, shell, small_net
 from tests.backend_c.test_build import EXAMPLE, driver, printed
@@ -58,7 +58,7 @@ def _of_lanes(t: DType, n: int) -> list[str]:
     any_two: tuple[Expr, ...] = (Axis("a", 1), Axis("b", 1))
     values = [
         vector(fn, t, n, ("*a", "*b")[: SCALARS[fn].arity], args)
-        for fn in sorted(FUNCTIONS | CURVES if t is f32 else FUNCTIONS)
+        for fn in sorted(fn for fn in SCALARS if has_vectors(fn, t))
         for args in (any_two, number)
     ]
     values += [splat(t, n, "x"), f"*({v}_any *)c"]

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.base.types import DType, f32
+from dlc.base.types import DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops.program import Lanes, Local
+from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.simplify import linear, simplify
-
-FUNCTIONS = frozenset({"add", "sub", "mul", "div", "neg", "min", "max"})
-# Of single precision only.
-CURVES = frozenset({"abs", "exp", "tanh", "erf"})
-
 
 Known = dict[tuple[object, ...], "Expr | None"]
 """Forms of loads that were found before, by the load and what its axes were replaced by."""
@@ -61,11 +57,17 @@ def vectorise(
             if key not in known:
                 known[key] = _load(name, at, mapping, lane)
             return known[key]
-        case Apply(fn, args) if fn in FUNCTIONS or (fn in CURVES and dtype == f32):
+        case Apply(fn, args) if has_vectors(fn, dtype):
             parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
+
+
+def has_vectors(fn: str, dtype: DType) -> bool:
+    """Whether a function of vectors of this element type exists."""
+    lanes = SCALARS[fn].lanes
+    return dtype.is_float if lanes == "float" else dtype.name == lanes
 
 
 def _load(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:

@@ -193,9 +193,9 @@ def vector(fn: str, dtype: DType, n: int, texts: tuple[str, ...], args: tuple[Ex
         return f"dlc_{fn}{'c' if number else ''}_{dtype}x{n}({texts[0]}, {texts[1]})"
     if fn == "neg":
         return f"(-{texts[0]})"
-    if fn in ("abs", "exp", "tanh", "erf"):
-        return f"dlc_{fn}_{dtype}x{n}({texts[0]})"
-    return f"({texts[0]} {({'add': '+', 'sub': '-', 'mul': '*', 'div': '/'})[fn]} {texts[1]})"
+    if fn in spelling.OPERATORS:
+        return f"({texts[0]} {SCALARS[fn].infix} {texts[1]})"
+    return f"dlc_{fn}_{dtype}x{n}({', '.join(texts)})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:

@@ -27,8 +27,8 @@ STORAGE: Mapping[DType, str] = {
 VALUE: Mapping[DType, str] = {t: "float" if t is f16 else "int" if t is bool_ else c for t, c in STORAGE.items()}
 """The type of a value while it is computed with."""
 
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+OPERATORS = frozenset(("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"))
+"""Functions of floats that C writes as kernel text does."""
 LAZY = frozenset(("select", "and", "or"))
 """Functions whose arguments but the first may be skipped at run time."""
 _LOGIC = {"and": "&&", "or": "||", "xor": "!="}
@@ -37,7 +37,7 @@ _BOOL_ARITHMETIC = {"add": "||", "mul": "&&", "min": "&&", "max": "||", "sub": "
 _FAST = ("exp", "tanh", "erf")
 """Those of floats that the prelude may replace."""
 _LIBM = {"round": "rint", "abs": "fabs"}
-"""Names of libm that are not those of `SCALARS`; all others of one argument are the same, but for the suffix f."""
+"""Names of libm that are not those of `SCALARS`; all others are the same, but for the suffix f."""
 
 
 def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
@@ -54,8 +54,8 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         return _cast(dtype, scalar.to, args[0])
     if fn == "select":
         return f"({args[0]} ? {args[1]} : {args[2]})"
-    if fn in _COMPARE:
-        return f"({args[0]} {_COMPARE[fn]} {args[1]})"
+    if fn in OPERATORS and scalar.rule == "bool":
+        return f"({args[0]} {scalar.infix} {args[1]})"
     if fn in _LOGIC:
         return f"({args[0]} {_LOGIC[fn]} {args[1]})"
     if fn == "not":
@@ -89,8 +89,8 @@ def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         return f"({args[0]} != {args[0]})"
     if fn == "isinf":
         return f"(isinf({args[0]}) != 0)"
-    if fn in _OPERATORS:
-        out = f"({args[0]} {_OPERATORS[fn]} {args[1]})"
+    if fn in OPERATORS:
+        out = f"({args[0]} {SCALARS[fn].infix} {args[1]})"
     elif fn == "neg":
         return f"(-{args[0]})"
     elif fn in ("min", "max", "sign", "mod", "floordiv"):
@@ -99,10 +99,8 @@ def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         out = f"dlc_{fn}_f32({args[0]})"
     elif fn == "truncdiv":
         out = f"trunc{suffix}({args[0]} / {args[1]})"
-    elif fn in ("pow", "fmod"):
-        out = f"{fn}{suffix}({', '.join(args)})"
     else:
-        out = f"{_LIBM.get(fn, fn)}{suffix}({args[0]})"
+        out = f"{_LIBM.get(fn, fn)}{suffix}({', '.join(args)})"
     return f"dlc_round_f16({out})" if dtype is f16 else out
 
 
