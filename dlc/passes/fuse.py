@@ -9,7 +9,9 @@ A kernel is absorbed by its only reader. What is left alone says why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
@@ -53,6 +55,14 @@ class _Group:
     origins: tuple[str, ...]
     settled: bool
     """Whether every local of the kernel has been asked whether it can be inlined."""
+
+    @cached_property
+    def names(self) -> Mapping[str, set[str]]:
+        """The parameters that each argument is given to, by its digest: there may be many, asked one by one."""
+        found: dict[str, set[str]] = {}
+        for p, a in zip(self.kernel.params, self.args, strict=True):
+            found.setdefault(a.digest, set()).add(p.name)
+        return found
 
 
 class _Fuser:
@@ -142,13 +152,12 @@ class _Fuser:
         nests = len(kernel.nests) + len(consumer.kernel.nests)
         if nests > self._options.max_nests:
             return f"the joined kernel would have {nests} nests, more than {self._options.max_nests}"
-        arguments = len({a.digest for a in (*producer.args, *consumer.args)} - {producer.digest})
+        arguments = len(consumer.names) - 1 + len({a.digest for a in producer.args} - consumer.names.keys())
         if arguments > self._options.max_arguments:
             return f"the joined kernel would have {arguments} arguments, more than {self._options.max_arguments}"
-        names = {
-            p.name for p, a in zip(consumer.kernel.params, consumer.args, strict=True) if a.digest == producer.digest
-        }
-        for nest in consumer.kernel.nests:
+        names = consumer.names[producer.digest]
+        for k in sorted({k for name in names for k in consumer.kernel.readers.get(name, ())}):
+            nest = consumer.kernel.nests[k]
             for name in sorted(names & nest.reads()):
                 if movement and any(x.param == name and reads_panels(nest, x) for x in loads(nest.body)):
                     return "it stores a factor in panels"
@@ -168,8 +177,8 @@ class _Fuser:
             return "epilogues are off"
         if not is_epilogue(nest, value):
             return "its consumer is not elementwise"
-        local = {p.name for p in consumer.locals}
-        if any(n.reduce is not None and n.out in local and n.out in nest.reads() for n in consumer.nests):
+        sums = (name for name in nest.reads() if name in consumer.local_numbers)
+        if any(consumer.nests[k].reduce is not None for name in sums for k in consumer.writers.get(name, ())):
             return "its consumer is already the epilogue of another reduction"
         return ""
 
