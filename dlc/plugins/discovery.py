@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 GROUP = "dlc"
 
 KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
-_STRUCTURE = frozenset({"input", "constant", "splat", "call", "item"})
-"""Text names of the ops in `dlc.graph.structure`, which no plugin offers."""
+RESERVED = frozenset({"input", "constant", "splat", "call", "item", "cotangent"})
+"""Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
 
 
@@ -157,7 +157,7 @@ def _class_name(kind: Kind, item: object) -> str:
     name: object = getattr(item, attribute, None)
     if not isinstance(name, str):
         raise TypeError(f"{_HOOKS[kind]}: {getattr(item, '__name__', item)} has no name")
-    if kind == "ops" and name in _STRUCTURE:
+    if kind == "ops" and name in RESERVED:
         raise TypeError(f"{_HOOKS[kind]}: {name} is an op of graphs themselves; choose another name")
     return name
 

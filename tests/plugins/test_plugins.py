@@ -10,8 +10,9 @@ from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
 from dlc.cache import Key
 from dlc.cache.step_record import Handle, StepRecord
+from dlc.graph.op import Op
 from dlc.plugins.builtin import dlc_passes
-from dlc.plugins.discovery import list_plugins, load_registry
+from dlc.plugins.discovery import RESERVED, list_plugins, load_registry
 from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Kind, Registry
 from dlc.spec import Spec
@@ -101,6 +102,18 @@ def test_a_broken_plugin_is_named_and_skipped(name: str, install: Install) -> No
     assert reason in problem.message
     assert problem.severity == "warning"
     assert problem.help.endswith("pip uninstall dlc-broken")
+
+
+RESERVED_OPS = sorted(c.text_name for c in Op.__subclasses__() if c.__module__.startswith("dlc.graph."))
+
+
+@pytest.mark.parametrize("name", RESERVED_OPS)
+def test_no_plugin_offers_an_op_under_the_name_of_one_of_graphs(name: str, install: Install) -> None:
+    assert set(RESERVED_OPS) == RESERVED
+    code = f"from dlc import Lazy, hookimpl\n@hookimpl\ndef dlc_ops():\n    return [Lazy({name!r}, 'm:C')]\n"
+    install("taker", code)
+    registry = load_registry(kinds=("ops",))
+    assert f"{name} is an op of graphs themselves" in by_name(registry)["taker"].reason
 
 
 def test_a_partly_broken_plugin_adds_nothing(install: Install) -> None:
