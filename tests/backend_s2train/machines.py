@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dlc_backend_s2train.checks.verified import Verified, verified
+from dlc_backend_s2train.checks import Verified, verified
 from dlc_backend_s2train.defaults import LIMIT
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode
 
 
 def machine_of(program: Program, mode: Mode = "fast", checked: bool = False, limit: int = LIMIT) -> Machine:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics.operands import Array, Mode, Operands, Results
-from dlc_backend_s2train.numerics.table import compute
 from dlc_backend_s2train.program import Geometry, Hyper
+from dlc_backend_s2train.simulator.arithmetic import compute
+from dlc_backend_s2train.simulator.operands import Array, Mode, Operands, Results
 
 WHOLE = Splitting.FIRST | Splitting.LAST
 

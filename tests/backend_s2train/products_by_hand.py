@@ -12,8 +12,8 @@ from dlc_backend_s2train.decompose.blocks import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
 from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction, geometry_of, geometry_values
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Geometry, Program
+from dlc_backend_s2train.simulator.operands import Mode
 
 from dlc import Report
 from dlc.base.types import Array, Type, f16

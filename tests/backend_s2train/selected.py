@@ -12,10 +12,10 @@ from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.defaults import NAMED
 from dlc_backend_s2train.emit import program_of
 from dlc_backend_s2train.instruction import S2Instruction
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Program, Storage
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode
 
 from dlc import Report
 from dlc.api.plan import Plan

@@ -7,9 +7,9 @@ import pytest
 from dlc_backend_s2train.decompose.blocks import Block, Taps, assembled, blocks, illegal, misfit
 from dlc_backend_s2train.decompose.kernels import product
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
-from dlc_backend_s2train.numerics.operands import Mode
-from dlc_backend_s2train.numerics.products import bound
 from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.simulator.operands import Mode
+from dlc_backend_s2train.simulator.products import bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

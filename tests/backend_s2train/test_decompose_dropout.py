@@ -12,9 +12,9 @@ from dlc_backend_s2train import instruction
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
 from dlc_backend_s2train.decompose.blocks import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode
 
 from dlc import Report
 from dlc.base.types import Array

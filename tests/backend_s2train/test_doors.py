@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from dlc_backend_s2train.backend import S2Train
-from dlc_backend_s2train.checks.verified import Verified, verified
+from dlc_backend_s2train.checks import Verified, verified
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.files import check
@@ -130,7 +130,7 @@ def test_every_door_asks_the_verifier(
     door: str, there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del there
-    monkeypatch.setattr("dlc_backend_s2train.checks.verified.verify", against)
+    monkeypatch.setattr("dlc_backend_s2train.checks.verify", against)
     code, told = refused(door, capsys)
     assert (code, "error[not-this-one]: the verifier does not like it" in told) == (ExitCode.MODEL, True), told
 
@@ -141,7 +141,7 @@ def test_what_the_cache_has_is_verified_too(
 ) -> None:
     """The steps of the build are in the cache, the file comes out of it."""
     del there
-    monkeypatch.setattr("dlc_backend_s2train.checks.verified.verify", against)
+    monkeypatch.setattr("dlc_backend_s2train.checks.verify", against)
     assert run([*subject, "-q", "--cache", "require"]) == ExitCode.MODEL
     assert "not-this-one" in capsys.readouterr().err
 

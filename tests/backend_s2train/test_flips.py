@@ -13,8 +13,8 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Flag, Opcode, Role, Splitting, Stage
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.cost.report import data as costs
-from dlc_backend_s2train.numerics.operands import Array
 from dlc_backend_s2train.program import Geometry, Hyper, Program, Target
+from dlc_backend_s2train.simulator.operands import Array
 
 from dlc import DlcError
 from tests.backend_s2train.machines import machine_of

@@ -13,10 +13,10 @@ from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
 from dlc_backend_s2train.cost.estimate import estimate, traffic
 from dlc_backend_s2train.cost.operand_traffic import touched
 from dlc_backend_s2train.frames.stream import stream
-from dlc_backend_s2train.numerics.operands import Mode, Results
 from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode, Results
 from dlc_backend_s2train.v1.legalize import to_v1
 
 from dlc.base.types import Array

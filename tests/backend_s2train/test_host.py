@@ -17,8 +17,8 @@ from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Arena, Element, Opcode
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.instruction import S2Host
-from dlc_backend_s2train.numerics.operands import encode
 from dlc_backend_s2train.program import Program
+from dlc_backend_s2train.simulator.operands import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
@@ -272,7 +272,7 @@ def test_products_of_the_host_count() -> None:
     model = Model()
     x, w = model.x(2, 3, 4), model.x(2, 4, 5, name="w")
     graph = select(model.graph(MatMul(x, w), names=("y",)), fallback="host")
-    from dlc_backend_s2train.select.coverage import coverage_facts
+    from dlc_backend_s2train.select.s2_select import coverage_facts
 
     plan = planned(graph)
     facts = coverage_facts(plan.graph, plan.steps)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
 from dlc_backend_s2train.codes import Opcode, Stage
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode
 from dlc_backend_s2train.simulator.training import HIGHEST, LOWEST, LossScale, Trained
 from onnx import numpy_helper, parser
 

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 from dlc_backend_s2train.codes import Element
-from dlc_backend_s2train.numerics.operands import OperandError, decode, encode, rounded
+from dlc_backend_s2train.simulator.operands import OperandError, decode, encode, rounded
 from hypothesis import given
 from hypothesis import strategies as st
 

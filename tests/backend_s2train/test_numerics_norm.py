@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError
 from dlc_backend_s2train.program import Hyper
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError
 
 from tests.backend_s2train.numerics_cases import do, halves, norm_of, same_bits
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.isa.forms import FORM_OF
-from dlc_backend_s2train.numerics.operands import OperandError
-from dlc_backend_s2train.numerics.table import ARITHMETIC, SILENT
 from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.simulator.arithmetic import ARITHMETIC, SILENT
+from dlc_backend_s2train.simulator.operands import OperandError
 from hypothesis import given
 from hypothesis import strategies as st
 

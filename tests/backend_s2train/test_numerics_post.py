@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, rounded
 from dlc_backend_s2train.program import Geometry, Hyper
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, rounded
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, rounded
-from dlc_backend_s2train.numerics.products import bound
 from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, rounded
+from dlc_backend_s2train.simulator.products import bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

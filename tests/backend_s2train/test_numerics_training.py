@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.numerics import reproducible
-from dlc_backend_s2train.numerics.operands import Mode, OperandError
 from dlc_backend_s2train.program import Geometry, Hyper
+from dlc_backend_s2train.simulator import reproducible
+from dlc_backend_s2train.simulator.operands import Mode, OperandError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,9 +15,9 @@ from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.figures import cost_facts
-from dlc_backend_s2train.frames.batch_packing import collected
 from dlc_backend_s2train.frames.convert import receive
 from dlc_backend_s2train.frames.frame import Memory, decode_frames
+from dlc_backend_s2train.frames.parts import collected
 from dlc_backend_s2train.frames.planes_and_kernels import shape_of
 from dlc_backend_s2train.frames.stream import conversion_of, sends, stored_frames, stream
 from dlc_backend_s2train.program import Geometry, Program

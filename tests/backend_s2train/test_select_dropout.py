@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.numerics.operands import Array
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Array
 
 from dlc import DlcError
 from dlc.base.types import Type, i64

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Splitting, Stage
-from dlc_backend_s2train.numerics.operands import Array, Mode
 from dlc_backend_s2train.program import Geometry, Hyper, Program
+from dlc_backend_s2train.simulator.operands import Array, Mode
 
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves, norm_of, same_bits

@@ -17,7 +17,7 @@ from dlc.base.report import Report
 from dlc.graph import Graph, Op
 from dlc.spec import option
 from dlc_backend_s2train.cost.batch_packing import Gain, pack, packs
-from dlc_backend_s2train.frames.batch_packing import ALONE
+from dlc_backend_s2train.frames.parts import ALONE
 from dlc_backend_s2train.instruction import (
     S2Instruction,
     flags_of,

@@ -1,16 +1,21 @@
-"""Whether a program makes sense, found out without running it, and without a line of any planner's or reader's code."""
+"""Whether a program makes sense, found out without running it, and without a line of any planner's or reader's code.
+
+A machine is made of nothing else than what the verifier found right (`Verified`), so no way to one leads around it.
+"""
 
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import Final, final
 
-if TYPE_CHECKING:
-    from dlc.base.diagnostics import Diagnostic
-    from dlc_backend_s2train.program import Program
+from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
+from dlc_backend_s2train.checks.problems import TOO_LARGE, limit_problems
+from dlc_backend_s2train.defaults import LIMIT
+from dlc_backend_s2train.program import Program
 
 MOST = 100
 """Problems that are told; a hostile program could have billions."""
+_SEAL: Final = object()
 _BASIC = ("no-such-number", "bad-tensor", "bad-function")
 
 
@@ -26,7 +31,7 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     is one; words of version 1, where there are some, say what the instructions say; frames, where there are some, are
     those of the instructions, and decoded again they are the tensors.
     """
-    from dlc_backend_s2train.checks.canonical import canonical_problems
+    from dlc_backend_s2train.checks.canonical import canonical_problems, word_problems
     from dlc_backend_s2train.checks.declarations import (
         function_problems,
         scale_problems,
@@ -41,21 +46,55 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     if any(problem.code in _BASIC for problem in found) or len(found) == MOST:
         return found  # what follows looks tensors' storages and rows up
     if limit is not None:
-        from dlc_backend_s2train.checks.problems import limit_problems
-
         found += limit_problems(program, limit)
     found += islice(chain(instruction_problems(program), entry_problems(program)), MOST - len(found))
     if not any(problem.code == "no-such-number" for problem in found):
         found += islice(scale_problems(program), MOST - len(found))
-    stored = program.legacy or program.numbering
-    if stored and not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
-        from dlc_backend_s2train.checks.encodings import word_problems  # few programs have words, or frames
-
+    if not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
         found += islice(word_problems(program), MOST - len(found))
     if not found:
         found += islice(canonical_problems(program), MOST)
     if program.frames and not found:
-        from dlc_backend_s2train.checks.encodings import frame_problems
+        from dlc_backend_s2train.checks.frames import frame_problems  # few programs have frames
 
         found += frame_problems(program)
     return found
+
+
+@final
+class Verified:
+    """A program without problems that takes at most `limit` bytes of memory; only `verified` makes one."""
+
+    __slots__ = ("_limit", "_program")
+
+    def __init__(self, program: Program, limit: int, seal: object = None) -> None:
+        """Refuse everybody but `verified`."""
+        if seal is not _SEAL:
+            raise TypeError("dlc_backend_s2train.checks.verified makes these, once it has found nothing wrong")
+        self._program, self._limit = program, limit
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+        return self._program
+
+    @property
+    def limit(self) -> int:
+        """Bytes of memory that a machine may take for it."""
+        return self._limit
+
+
+def verified(program: Program, limit: int = LIMIT) -> Verified:
+    """The program, once the verifier has found nothing wrong with it.
+
+    Args:
+        program: From wherever.
+        limit: Bytes of memory that it may take.
+
+    Raises:
+        DlcError: everything that `verify` finds; with the exit code LIMIT where that is its memory alone.
+    """
+    if problems := verify(program, limit):
+        large = all(problem.code == TOO_LARGE for problem in problems)
+        raise DlcError(*problems, exit_code=ExitCode.LIMIT if large else ExitCode.MODEL)
+    return Verified(program, limit, _SEAL)

@@ -15,8 +15,8 @@ from dlc.api.artifact import Description
 from dlc.api.source import Source
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, escape, quote
 from dlc_backend_s2train.build_lines import fusion_line
+from dlc_backend_s2train.checks import Verified, verified
 from dlc_backend_s2train.checks.problems import instruction_of
-from dlc_backend_s2train.checks.verified import Verified, verified
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.layout import WORD_2
 from dlc_backend_s2train.container.reader import read

@@ -17,8 +17,8 @@ from typing import Literal
 from dlc_backend_s2train.codes import Flag, Opcode, Stage
 from dlc_backend_s2train.cost.cycles import work_of
 from dlc_backend_s2train.cost.estimate import shape_of
-from dlc_backend_s2train.frames.batch_packing import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.layout import reduced
+from dlc_backend_s2train.frames.parts import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlc_backend_s2train.codes import Opcode, Stage
-from dlc_backend_s2train.frames.batch_packing import mosaic_of
-from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, refuse, strips
+from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, mosaic_of, refuse, strips
 from dlc_backend_s2train.program import Geometry, Target
 
 LANES: Final = 4

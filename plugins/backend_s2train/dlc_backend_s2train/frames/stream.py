@@ -22,10 +22,10 @@ from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.report import Report
 from dlc_backend_s2train.codes import Arena, Element, Opcode, Stage
 from dlc_backend_s2train.container.layout import FRAMES
-from dlc_backend_s2train.frames.batch_packing import ALONE, spread
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.frame import Bits, Memory
 from dlc_backend_s2train.frames.layout import Form, parted
+from dlc_backend_s2train.frames.parts import ALONE, spread
 from dlc_backend_s2train.frames.planes_and_kernels import View
 from dlc_backend_s2train.frames.sizes import sizes_of
 from dlc_backend_s2train.isa.forms import spelled

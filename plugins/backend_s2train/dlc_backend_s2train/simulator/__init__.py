@@ -1,1 +1,1 @@
-"""The simulator: a program run out of its memory, once or in steps of training; `numerics` has the arithmetic."""
+"""The simulator: a program run out of its memory, once or in steps of training, and the arithmetic of instructions."""

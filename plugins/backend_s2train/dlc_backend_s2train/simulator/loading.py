@@ -16,9 +16,9 @@ from dlc.spec import Spec
 from dlc_backend_s2train.artifact import memory_of, signature_of
 from dlc_backend_s2train.container.files import check
 from dlc_backend_s2train.defaults import LIMIT
-from dlc_backend_s2train.numerics.operands import Mode
 from dlc_backend_s2train.program import Entry, Program
 from dlc_backend_s2train.simulator.machine import Machine
+from dlc_backend_s2train.simulator.operands import Mode
 from dlc_backend_s2train.simulator.training import Trained, entry_of, identity_of
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dlc_backend_s2train.checks.verified import Verified
+from dlc_backend_s2train.checks import Verified
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
 from dlc_backend_s2train.isa.access import access, operands_of
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands
-from dlc_backend_s2train.numerics.table import compute
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
+from dlc_backend_s2train.simulator.arithmetic import compute
 from dlc_backend_s2train.simulator.memory import Memory, title
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, Operands
 
 if TYPE_CHECKING:
     from dlc.base.diagnostics import DlcError
@@ -57,7 +57,7 @@ class Machine:
             DlcError: `checked` needs more memory than the limit.
         """
         if not isinstance(verified, Verified):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without types
-            raise TypeError("a machine is made of what checks.verified.verified gives: verified(program)")
+            raise TypeError("a machine is made of what checks.verified gives: verified(program)")
         self.program = program = verified.program
         self.mode: Mode = mode
         self._ways = [access(instruction) for instruction in program.instructions]

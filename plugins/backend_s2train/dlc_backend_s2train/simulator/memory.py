@@ -14,8 +14,8 @@ import numpy as np
 
 from dlc_backend_s2train.checks.problems import needed, too_large
 from dlc_backend_s2train.codes import Arena
-from dlc_backend_s2train.numerics.operands import Array, OperandError, decode, encode
 from dlc_backend_s2train.program import Program, Tensor
+from dlc_backend_s2train.simulator.operands import Array, OperandError, decode, encode
 
 if TYPE_CHECKING:
     from dlc.base.diagnostics import DlcError

@@ -2,8 +2,11 @@
 
     ARITHMETIC[opcode, stage](operands) → values of the slots that are written
 
-Every result is fp32 (or bits, pointers); rounding to what the tensor stores is the store's. The weight update is
-stochastic gradient descent as torch.optim.SGD has it (Sutskever et al. 2013).
+Values are held as fp32 (or bits, pointers) between memory's rounding steps; rounding to what the tensor stores is the
+store's. There are two modes, which differ in the order of long sums only. `bit-true` adds products in the device's
+order, every partial sum rounded to fp32, so that results are the same bits on every machine; `fast` leaves the order
+to numpy's matrix products. The weight update is stochastic gradient descent as torch.optim.SGD has it (Sutskever et
+al. 2013).
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from typing import Final
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.numerics import products, reproducible
-from dlc_backend_s2train.numerics.operands import Array, OperandError, Operands, Results
-from dlc_backend_s2train.numerics.post import (
+from dlc_backend_s2train.program import Geometry, Hyper
+from dlc_backend_s2train.simulator import products, reproducible
+from dlc_backend_s2train.simulator.operands import Array, OperandError, Operands, Results
+from dlc_backend_s2train.simulator.post import (
     batch_normalized,
     batch_statistics,
     moved_statistics,
@@ -25,8 +29,7 @@ from dlc_backend_s2train.numerics.post import (
     post_backward,
     post_forward,
 )
-from dlc_backend_s2train.numerics.reproducible import softmax, softmax_cross_entropy
-from dlc_backend_s2train.program import Geometry, Hyper
+from dlc_backend_s2train.simulator.reproducible import softmax, softmax_cross_entropy
 
 Rule = Callable[[Operands], Results]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag
-from dlc_backend_s2train.numerics import reproducible
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, Operands, Results, of_channels, rounded
+from dlc_backend_s2train.simulator import reproducible
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, Operands, Results, of_channels, rounded
 
 
 def norm_parameters(bn: Array, x: Array) -> tuple[Array, Array, Array, Array]:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from dlc.ops.random import random_words, scale_of
-from dlc_backend_s2train.numerics.operands import Array, OperandError
+from dlc_backend_s2train.simulator.operands import Array, OperandError
 
 _WORDS: Final = 1 << 32
 _CHUNK: Final = 1 << 16

@@ -23,8 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.numerics.operands import Array, Mode, OperandError, room
 from dlc_backend_s2train.program import Geometry
+from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, room
 
 _CHUNK: Final = 1 << 23
 """Elements of windows that are laid out at once for a matrix product."""
