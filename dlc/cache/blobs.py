@@ -60,6 +60,16 @@ class Blobs:
         except FileNotFoundError:
             return 0
 
+    def shared(self, digest: str) -> bool:
+        """Whether the file has other names."""
+        return self.path(digest).stat().st_nlink > 1
+
+    def becomes_shared(self, payload: bytes | memoryview | Path) -> bool:
+        """Whether a payload is a file of ours that a result gets as a second name."""
+        if not isinstance(payload, OwnedFile) or not payload.is_relative_to(self.root):
+            return False
+        return payload.stat().st_size > LINK_ABOVE
+
     def read(self, digest: str) -> bytes | None:
         """The verified content, None if absent."""
         fd = self._open(digest)
@@ -184,7 +194,7 @@ class Blobs:
                 with suppress(OSError):  # removed by another process since it was listed
                     status = file.stat(follow_symlinks=False)
                     if HEX_NAME.fullmatch(digest):
-                        yield Entry(digest, "object", status.st_size, status.st_mtime)
+                        yield Entry(digest, "object", status.st_size, status.st_mtime, status.st_nlink > 1)
 
     def remove(self, digest: str) -> None:
         """Remove an object; an absent one is ignored."""

@@ -157,7 +157,7 @@ class Cache:
 
     def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:
         """Whether a record of so many bytes and its objects fit the size limit; they are then held."""
-        sizes = {digest: HEADER_SIZE + content_size(payload) for digest, payload in payloads.items()}
+        sizes = {digest: self.store.cost(payload) for digest, payload in payloads.items()}
         sizes[key.digest] = HEADER_SIZE + record
         with self._lock:
             fits = self._holdings.admit(sizes, key.step_name, self.store)
@@ -237,7 +237,7 @@ class Cache:
             self._save_counts()
             if self._size_limit is not None and self._counts.bytes_written:
                 # Down to 90 %, so that not every build has to evict.
-                if sum(entry.size for entry in self.store.entries()) > self._size_limit:
+                if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
                     trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys())
                 else:
                     self.store.sweep()

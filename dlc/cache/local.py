@@ -22,12 +22,12 @@ from typing import Final, Literal, TypeAlias
 from dlc.base.diagnostics import Diagnostic
 from dlc.cache.blobs import Blobs
 from dlc.cache.directory import drop_old_indexes, generations, prepare
-from dlc.cache.envelope import TABLES, Damaged, Table, seal, unseal
+from dlc.cache.envelope import HEADER_SIZE, TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
 from dlc.cache.running import Running
 from dlc.cache.store import Entry
 from dlc.cache.trouble import TROUBLE, classify, warning
-from dlc.files.hashing import OwnedFile, content_sha256
+from dlc.files.hashing import OwnedFile, content_sha256, content_size
 from dlc.files.linking import LINK_ABOVE
 from dlc.files.writing import write_atomically
 
@@ -90,8 +90,16 @@ class LocalStore:
         if self.access == "off":
             return 0
         with self._guard(digest):
-            return self._blobs.size(digest) or len(self._row(digest) or b"")
+            size = self._blobs.size(digest)
+            return (0 if self._blobs.shared(digest) else size) if size else len(self._row(digest) or b"")
         return 0
+
+    def cost(self, payload: bytes | memoryview | Path) -> int:
+        """See `Store.cost`."""
+        size = content_size(payload)
+        if size > INLINE_LIMIT:
+            return 0 if self._blobs.becomes_shared(payload) else size
+        return HEADER_SIZE + size
 
     def hold(self, digests: Sequence[str]) -> None:
         """See `Store.hold`."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlc.base.diagnostics import Diagnostic
-from dlc.cache.envelope import Damaged, Table, seal, unseal
+from dlc.cache.envelope import HEADER_SIZE, Damaged, Table, seal, unseal
 from dlc.cache.store import Entry
-from dlc.files.hashing import OwnedFile
+from dlc.files.hashing import OwnedFile, content_size
 from dlc.files.writing import write_atomically
 
 
@@ -61,6 +61,10 @@ class MemoryStore:
     def size(self, digest: str) -> int:
         """See `Store.size`."""
         return len(self.sealed.get(digest, b""))
+
+    def cost(self, payload: bytes | memoryview | Path) -> int:
+        """See `Store.cost`."""
+        return HEADER_SIZE + content_size(payload)
 
     def hold(self, digests: Sequence[str]) -> None:
         """See `Store.hold`: there are no other processes."""

@@ -22,6 +22,12 @@ class Entry:
     table: Table
     size: int  # bytes it takes in the store, envelope included
     used: float  # Unix time of the last use, to the store's resolution
+    shared: bool = False  # whether a result holds the same file by another name
+
+    @property
+    def cost(self) -> int:
+        """Bytes that are free once it is removed."""
+        return 0 if self.shared else self.size
 
 
 class Store(Protocol):
@@ -51,7 +57,11 @@ class Store(Protocol):
         ...
 
     def size(self, digest: str) -> int:
-        """Bytes that an entry takes in the store, envelope included; 0 if it is absent."""
+        """Bytes that an entry takes, envelope included; 0 if it is absent, or if a result holds the same file."""
+        ...
+
+    def cost(self, payload: bytes | memoryview | Path) -> int:
+        """Bytes that an object takes once `payload` is filed, by the same count."""
         ...
 
     def hold(self, digests: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ class Statistics:
     total: Counts  # of all processes, this one included
     records: int
     objects: int
-    size: int  # bytes of all entries
+    size: int  # bytes of all entries, without those that results share
     set_aside: int  # damaged things kept for inspection
 
 
@@ -86,7 +86,7 @@ def survey(store: Store, *, session: Counts, unsaved: Counts) -> Statistics:
     total, numbers, size = unsaved, {"record": 0, "object": 0, "stat": 0}, 0
     for entry in store.entries():
         numbers[entry.table] += 1
-        size += entry.size
+        size += entry.cost
         if entry.table == "stat" and (payload := store.get(entry.digest, "stat")) is not None:
             total += Counts.from_bytes(payload)
     return Statistics(session, total, numbers["record"], numbers["object"], size, store.set_aside())
@@ -118,14 +118,14 @@ def trim(store: Store, max_bytes: int, keep: Set[str] = frozenset()) -> Trimmed:
     store.sweep()
     keep = keep | store.held_elsewhere()
     entries = sorted(store.entries(), key=lambda entry: entry.used)
-    left = sum(entry.size for entry in entries)
+    left = sum(entry.cost for entry in entries)
     victims: list[Entry] = []
     for entry in entries:
         if left <= max_bytes:
             break
-        if entry.table != "stat" and entry.digest not in keep:
+        if entry.table != "stat" and entry.digest not in keep and entry.cost:
             victims.append(entry)
-            left -= entry.size
+            left -= entry.cost
     return _removed(store, entries, victims)
 
 
@@ -141,5 +141,5 @@ def clear(store: Store) -> Trimmed:
 def _removed(store: Store, entries: Sequence[Entry], victims: Sequence[Entry]) -> Trimmed:
     """What removing `victims`, some of all `entries`, has led to."""
     gone = store.delete([entry.digest for entry in victims])
-    went = [entry.size for entry in victims if entry.digest in gone]
-    return Trimmed(len(went), sum(went), sum(entry.size for entry in entries) - sum(went), len(victims) - len(went))
+    went = [entry.cost for entry in victims if entry.digest in gone]
+    return Trimmed(len(went), sum(went), sum(entry.cost for entry in entries) - sum(went), len(victims) - len(went))

@@ -100,3 +100,18 @@ def test_small_files_are_copied(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"small")
     link_or_copy(tmp_path / "a", tmp_path / "b")
     assert not (tmp_path / "a").samefile(tmp_path / "b") and (tmp_path / "b").read_bytes() == b"small"
+
+
+def test_what_a_result_shares_takes_no_room_in_the_cache(tmp_path: Path) -> None:
+    limit = LINK_ABOVE // 2
+    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
+        digest = built(cache, tmp_path / "out")
+        assert cache.statistics().size < limit
+    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
+        assert cache.warnings == ()
+        assert cache.trim(limit).removed == 0 and cache.lookup(KEY)
+    (tmp_path / "out" / NAME).unlink()
+    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
+        assert cache.statistics().size > limit
+        assert cache.trim(limit).freed == len(CONTENT)
+        assert not cache.store.has(digest)
