@@ -83,9 +83,8 @@ def remember_build(
     if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None:
         return
     root, backend = source.path.parent, prepared.recipe.backend
-    companions = tuple(
-        (str(c.path.relative_to(root)), c.digest) for c in prepared.frontend.companions(source) if c.path is not None
-    )
+    paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]
+    companions = tuple((str(path.relative_to(root)), cache.file_digest(path)) for path in paths)
     told = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
     remember(cache, request(cache, space.config, space.registry, chosen), told, build.steps)
     record = cache.peek(build.steps[-1].key.digest)

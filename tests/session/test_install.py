@@ -168,7 +168,7 @@ def test_a_file_is_hashed_once_while_it_stays_the_same(tmp_path: Path, monkeypat
         read.append(path)
         return file_sha256(path)
 
-    monkeypatch.setattr("dlc.cache.files.file_sha256", counting)
+    monkeypatch.setattr("dlc.cache.files.settled_sha256", counting)
     cache, path = Cache(MemoryStore(), "rw"), tmp_path / "model"
     path.write_bytes(b"one")
     with monkeypatch.context() as patch:
