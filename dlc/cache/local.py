@@ -339,13 +339,13 @@ class LocalStore:
             if not self._index.renew(writes=self.access == "rw"):
                 self.access = "off"
 
-    def _step_down(self, told: Diagnostic, *, writing: bool) -> None:
+    def _step_down(self, warning: Diagnostic, *, writing: bool) -> None:
         """Stop writing after a failed write, or stop altogether after a failed read."""
-        self._warn(told)
+        self._warn(warning)
         with self._lock:
             self.access = "ro" if writing and self.access == "rw" else "off"
             self._index.disconnect()
 
-    def _warn(self, told: Diagnostic) -> None:
-        if all(earlier.code != told.code for earlier in self.warnings):
-            self.warnings.append(told)
+    def _warn(self, warning: Diagnostic) -> None:
+        if all(earlier.code != warning.code for earlier in self.warnings):
+            self.warnings.append(warning)

@@ -71,24 +71,24 @@ class Writer(diskcache.Cache):
 
     def put_row(self, name: str, sealed: bytes, tag: str) -> None:
         """File a row, replacing one of the same name."""
-        with _locks_told():
+        with _locks_reported():
             self.set(name, sealed, tag=tag)
 
     def mark_used(self, names: Sequence[str], now: float) -> None:
         """Set the access time of rows, in one transaction."""
-        with _locks_told(), self.transact():
+        with _locks_reported(), self.transact():
             for name in names:
                 self._sql("UPDATE Cache SET access_time = ? WHERE key = ? AND raw = 1", (now, name))
 
     def delete_rows(self, names: Sequence[str]) -> None:
         """Delete rows, in one transaction."""
-        with _locks_told(), self.transact():
+        with _locks_reported(), self.transact():
             for name in names:
                 self.delete(name)
 
     def merge_rows(self, tag: str, merge: Callable[[Mapping[str, bytes]], bytes]) -> None:
         """Replace all rows with `tag` by one, filed under one of their names, in one transaction."""
-        with _locks_told(), self.transact():
+        with _locks_reported(), self.transact():
             found = self._sql("SELECT key FROM Cache WHERE raw = 1 AND tag = ?", (tag,)).fetchall()
             rows = {str(name): self.get(name) or b"" for (name,) in found}
             for name in rows:
@@ -98,12 +98,12 @@ class Writer(diskcache.Cache):
 
     def clear_rows(self) -> None:
         """Delete every row, those that are not ours included."""
-        with _locks_told():
+        with _locks_reported():
             self.clear()
 
 
 @contextmanager
-def _locks_told() -> Generator[None]:
+def _locks_reported() -> Generator[None]:
     """Turn diskcache's Timeout into the OSError that says what it means."""
     try:
         yield

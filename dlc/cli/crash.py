@@ -27,22 +27,22 @@ def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
     owner = owner_of(cause, failed.package if failed else "")
     where = f" in {failed.spec}" if failed else ""
     name, kept = _keep(cause, failed, arguments)
-    told = cause.diagnostics if isinstance(cause, DlcError) else ()
-    first = [line for d in told for line in _lines(d)] or [f"{type(cause).__name__}: {cause}"]
+    diagnostics = cause.diagnostics if isinstance(cause, DlcError) else ()
+    first = [line for d in diagnostics for line in _lines(d)] or [f"{type(cause).__name__}: {cause}"]
     diagnostic = Diagnostic(
         "plugin-failed" if owner else "internal-error",
         f"plugin {owner.title} failed{where}" if owner else f"internal error{where}",
         location=Location(node=", ".join(failed.nodes)) if failed and failed.nodes else None,
-        notes=(*first, *([] if told else _places(cause)), kept),
+        notes=(*first, *([] if diagnostics else _places(cause)), kept),
         help=_help(failed, name, owner),
     )
     return DlcError(diagnostic, exit_code=ExitCode.PLUGIN if owner else ExitCode.BUG)
 
 
-def _lines(told: Diagnostic) -> tuple[str, ...]:
+def _lines(diagnostic: Diagnostic) -> tuple[str, ...]:
     """What a diagnostic says, as notes of another."""
-    place = f"{told.location}: " if told.location and str(told.location) else ""
-    return (f"{place}{told.message}", *told.notes)
+    place = f"{diagnostic.location}: " if diagnostic.location and str(diagnostic.location) else ""
+    return (f"{place}{diagnostic.message}", *diagnostic.notes)
 
 
 def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[str]) -> tuple[str, str]:

@@ -81,10 +81,10 @@ def _typer(arguments: list[str]) -> int:
             if type(problem).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `dlc cache`
                 shown: Any = problem
                 return Outcome(str(shown.ctx.get_help()))
-            told = _usage(problem, arguments)
-            if told is None:
+            usage_error = _usage(problem, arguments)
+            if usage_error is None:
                 raise
-            raise told from None
+            raise usage_error from None
         if isinstance(found, Outcome):
             return found
         if found == ExitCode.INTERRUPTED:  # what typer makes of a KeyboardInterrupt
@@ -116,9 +116,9 @@ def _guarded(arguments: Sequence[str], terminal: Terminal, command: Callable[[],
         # A command of a plugin may end the process as it likes, as completion does; code that dlc calls may not.
         if isinstance(bug, SystemExit) and not (_command_words(arguments) and owner_of(bug)):
             raise
-        told = crash(bug, arguments)
-        terminal.tell(*told.diagnostics)
-        outcome = Outcome(code=told.exit_code)
+        report = crash(bug, arguments)
+        terminal.tell(*report.diagnostics)
+        outcome = Outcome(code=report.exit_code)
     return finish(arguments, terminal, outcome)
 
 
@@ -135,10 +135,10 @@ def _usage(problem: Exception, arguments: Sequence[str]) -> DlcError | None:
     """
     if not hasattr(problem, "format_message") or not hasattr(problem, "exit_code"):
         return None
-    told: Any = problem
+    usage_error: Any = problem
     context: Any = getattr(problem, "ctx", None)
     path = context.command_path if context is not None else " ".join(["dlc", *_command_words(arguments)])
-    message = str(told.format_message()).rstrip(".").replace("Value error, ", "")
+    message = str(usage_error.format_message()).rstrip(".").replace("Value error, ", "")
     message, _, hint = message.partition("; did you mean ")
     help = f"did you mean {hint}" if hint else f"see {path} --help"
     unknown = str(getattr(problem, "option_name", "") or "")

@@ -106,9 +106,9 @@ def help_text(command: Any, path: str, width: int = 0) -> str:
     width = width or min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
     lines = [f"Usage: {usage(command, path)}", "", *_wrapped(cleandoc(command.help or ""), width, "  ")]
     flags = flags_of(command)
-    told = [f for f in flags if f.is_argument]
-    if told:
-        lines += ["", "Arguments:", *_table([(f.names, f.text) for f in told], width)]
+    arguments = [f for f in flags if f.is_argument]
+    if arguments:
+        lines += ["", "Arguments:", *_table([(f.names, f.text) for f in arguments], width)]
     if below := subcommands(command):
         lines += ["", "Commands:", *_table([(c.name, _sentence(c.help)) for c in below], width)]
     options = [f for f in flags if not f.is_argument]

@@ -29,8 +29,8 @@ def flag(
     low: int | None = None,
 ) -> Any:
     """A field that a flag says. A field whose default is () takes a flag that may repeat."""
-    told = {"words": words, "help": help, "metavar": metavar, "panel": panel, "completes": completes, "low": low}
-    return field(default=default, metadata=told)
+    flag = {"words": words, "help": help, "metavar": metavar, "panel": panel, "completes": completes, "low": low}
+    return field(default=default, metadata=flag)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
         terminal.log(step_table(found.steps))
     given = found.circumstances
     lines = registry.backend(Spec.parse(given.target)).summary(found.facts)
-    told = BuildSummary(given.target, given.pipeline, found.steps, found.entry, found.facts, lines)
-    return outcome(cache, directory, written, told, start)
+    summary = BuildSummary(given.target, given.pipeline, found.steps, found.entry, found.facts, lines)
+    return outcome(cache, directory, written, summary, start)
 
 
 def remember_build(
@@ -85,8 +85,8 @@ def remember_build(
     root, backend = source.path.parent, prepared.recipe.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]
     companions = tuple((str(path.relative_to(root)), cache.file_digest(path)) for path in paths)
-    told = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
-    remember(cache, request(cache, space.config, space.registry, chosen), told, build.steps)
+    circumstances = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
+    remember(cache, request(cache, space.config, space.registry, chosen), circumstances, build.steps)
     record = cache.peek(build.steps[-1].key.digest)
     if record is not None:
         remember_installed(cache, files_of(record), directory)
@@ -105,21 +105,21 @@ class BuildSummary:
     """What the backend adds."""
 
 
-def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], told: BuildSummary, start: float) -> Outcome:
+def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], summary: BuildSummary, start: float) -> Outcome:
     """What `dlc build` prints in the end; `written`: bytes of every file, by path."""
     total = sum(written.values())
     counts = cache.counts
     data = {
-        "target": told.target,
-        "pipeline": told.pipeline,
-        "steps": [step_json(step) for step in told.steps],
+        "target": summary.target,
+        "pipeline": summary.pipeline,
+        "steps": [step_json(step) for step in summary.steps],
         "output": str(directory),
-        "entry": told.entry,
+        "entry": summary.entry,
         "files": [{"name": str(p.relative_to(directory)), "bytes": n} for p, n in written.items()],
-        "memory": dict(told.memory),
+        "memory": dict(summary.memory),
         "cache": {"hits": counts.hits, "misses": counts.misses},
         "milliseconds": round((time.perf_counter() - start) * 1000, 1),
     }
-    told_memory = training_lines(told.memory, told.steps) or [memory_line(told.memory)]
-    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory, *map(escape, told.lines)]
+    told_memory = training_lines(summary.memory, summary.steps) or [memory_line(summary.memory)]
+    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory, *map(escape, summary.lines)]
     return Outcome("\n".join(line for line in lines if line), data)

@@ -28,8 +28,8 @@ class Shown:
                 self._terminal.tell(replace(note, message=f"{self._at(state)}: {note.message}"))
         if self._bar.due:
             rate = state.step * self._run.course.size / state.seconds if state.seconds else 0.0
-            told = f"loss {loss:.4g}, mean {state.mean:.4g}, {rate:,.0f} rows/s"
-            self._bar.at(self._run.done, f"{self._at(state)}: {told}")
+            progress = f"loss {loss:.4g}, mean {state.mean:.4g}, {rate:,.0f} rows/s"
+            self._bar.at(self._run.done, f"{self._at(state)}: {progress}")
 
     def _at(self, state: State) -> str:
         return f"epoch {state.epoch + 1}, step {state.step} of {self._run.course.steps_per_epoch}"

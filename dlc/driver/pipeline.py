@@ -167,20 +167,20 @@ def resolve(
         specs = (training_spec(train, backend.training, grad=grad, without=without), *specs)
     steps = resolve_steps(registry, specs, settings=settings, without=without, backend=backend)
     if grad and steps and steps[0].name == GRADIENT:
-        steps = (_told(steps[0], ("wrt",), "--grad"), *steps[1:])
+        steps = (_with_origin(steps[0], ("wrt",), "--grad"), *steps[1:])
     if demands:
-        steps = tuple(_told(s, demands.options, MIN_OFFLOAD) if s.name == demands.step else s for s in steps)
+        steps = tuple(_with_origin(s, demands.options, MIN_OFFLOAD) if s.name == demands.step else s for s in steps)
     specs = tuple(spec for spec in specs if spec.name not in without)
     check_chain([step.stage for step in steps], specs)
     if train is None:
         return Recipe(backend, package, text, origin, steps, specs)
-    first = _told(steps[0], (key for key, _ in specs[0].options), "--train")
+    first = _with_origin(steps[0], (key for key, _ in specs[0].options), "--train")
     recipe = Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
     check_training(recipe)
     return recipe
 
 
-def _told(step: Step, keys: Iterable[str], flag: str) -> Step:
+def _with_origin(step: Step, keys: Iterable[str], flag: str) -> Step:
     """The step with the flag that these options come from, unless --set changed them."""
     return replace(step, origins={**dict.fromkeys(keys, flag), **step.origins})
 

@@ -72,7 +72,7 @@ def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plu
 
 def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Sequence[StepRecord[Any]]) -> None:
     """Keep the keys of a build's steps under the request's."""
-    told = {
+    description = {
         "target": circumstances.target,
         "pipeline": circumstances.pipeline,
         "toolchain": circumstances.toolchain,
@@ -80,7 +80,7 @@ def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Se
         "steps": [step.key.digest for step in steps],
         "functions": [step.function for step in steps],
     }
-    cache.save(request, {}, {"build": json.dumps(told)})
+    cache.save(request, {}, {"build": json.dumps(description)})
 
 
 def steps_of(request: Record) -> frozenset[str]:
@@ -100,16 +100,19 @@ def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], st
     """
     record = cache.peek(request.digest)
     try:
-        told = json.loads(dict(record.meta)["build"]) if record else None
-        if told is None:
+        description = json.loads(dict(record.meta)["build"]) if record else None
+        if description is None:
             return None
         found = Circumstances(
-            told["target"], told["pipeline"], told["toolchain"], tuple(map(tuple, told["companions"]))
+            description["target"],
+            description["pipeline"],
+            description["toolchain"],
+            tuple(map(tuple, description["companions"])),
         )
         if not _holds(cache, found, root, toolchain):
             return None
-        records = cache.recall(told["steps"])
-        return None if records is None else _replay(cache, found, records, told["functions"])
+        records = cache.recall(description["steps"])
+        return None if records is None else _replay(cache, found, records, description["functions"])
     # A request of another version, a file or a compiler that is gone: the long way tells what there is to tell.
     except (KeyError, ValueError, TypeError, OSError, Damaged, DlcError):
         return None
@@ -126,8 +129,8 @@ def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], funct
     head = cache.read(outputs[_HEAD])
     if head is None or not files:
         return None
-    told = cast("dict[str, Any]", json.loads(head))
-    return Replay(found, tuple(map(_step, records, functions)), files, told["entry"], told["facts"])
+    description = cast("dict[str, Any]", json.loads(head))
+    return Replay(found, tuple(map(_step, records, functions)), files, description["entry"], description["facts"])
 
 
 def _step(record: Record, function: str) -> StepRecord[Any]:

@@ -204,14 +204,14 @@ def _causes(findings: Sequence[Finding]) -> Iterator[Finding]:
 
     What goes into a step differs behind every change. Of another model's file it is said once which part of it differs.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
     other_file = bool(findings and findings[0].differences)
     for number, finding in enumerate(findings):
         labelled = [(line.partition(":")[0].lstrip("+- "), line) for line in finding.differences]
         if number and finding.state == "hit":
-            new = {label for label, _ in labelled if other_file and label != "input"} - told
+            new = {label for label, _ in labelled if other_file and label != "input"} - seen
             labelled = [(label, line) for label, line in labelled if label not in _STATE or label in new]
-        told |= {label for label, _ in labelled}
+        seen |= {label for label, _ in labelled}
         lines = tuple(line for _, line in labelled)
         yield replace(finding, differences=lines, reason=finding.reason if lines or finding.state != "hit" else "")
 

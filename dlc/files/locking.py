@@ -57,8 +57,8 @@ def _acquired(held: int, kind: int, directory: Path) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > until:
-                told = f"another process has held the lock of the directory for {_PATIENCE:.0f} s"
-                raise TimeoutError(errno.ETIMEDOUT, told, str(directory)) from None
+                message = f"another process has held the lock of the directory for {_PATIENCE:.0f} s"
+                raise TimeoutError(errno.ETIMEDOUT, message, str(directory)) from None
         except OSError:
             return False
         time.sleep(nap)

@@ -78,8 +78,8 @@ class Derivatives:
             try:
                 self._adjoints[key] = adjoint(kernel, wrt)
             except DlcError as e:
-                told = e.diagnostics[0]
-                raise Refused(told.message, told.help or _HELP) from None
+                diagnostic = e.diagnostics[0]
+                raise Refused(diagnostic.message, diagnostic.help or _HELP) from None
         return self._adjoints[key]
 
 

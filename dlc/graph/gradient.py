@@ -87,7 +87,7 @@ def sweep(
         if op.digest in path and not isinstance(op, Input | Item):
             work.step(op, path)
     if work.problems:
-        raise DlcError(*_told(work.problems))
+        raise DlcError(*_diagnostics(work.problems))
     found = tuple(work.cotangents.get(_key(w)) or Splat(0.0, w.type) for w in targets)
     return Sweep(found, work.origins, tuple(dict.fromkeys(work.scattered)), whole)
 
@@ -235,7 +235,7 @@ def cotangent_of(op: Op, seed: Op, operand: int) -> Op:
     try:
         found = _Work({}).vjp(op, [seed], [k == operand for k in range(len(op.operands))])[operand]
     except Refused as e:
-        raise DlcError(*_told([(op.text_name, op.text_name, e)])) from None
+        raise DlcError(*_diagnostics([(op.text_name, op.text_name, e)])) from None
     return Splat(0.0, op.operands[operand].type) if found is None else found
 
 
@@ -257,7 +257,7 @@ def sum_kernel(type: Type) -> Kernel:
     return kernel_of((a, b), [comp(i, a[i] + b[i])], type.dtype)
 
 
-def _told(problems: Sequence[tuple[str, str, Refused]]) -> list[Diagnostic]:
+def _diagnostics(problems: Sequence[tuple[str, str, Refused]]) -> list[Diagnostic]:
     """One message per kind of op and reason, with the nodes."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name, node, problem in problems:

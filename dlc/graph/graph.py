@@ -158,12 +158,12 @@ def _inherit(origins: dict[str, tuple[str, ...]], op: Op, moved: Op, result: Op,
                 names.update(dict.fromkeys(origins.get(gone.digest, ())))
     if not names:
         return
-    told = tuple(names)[:MAX_ORIGINS]
+    named = tuple(names)[:MAX_ORIGINS]
     for x in fresh:
         if not isinstance(x, Input):
-            origins.setdefault(x.digest, told)
+            origins.setdefault(x.digest, named)
     if result.digest in origins:
-        merged = dict.fromkeys((*origins[result.digest], *told))
+        merged = dict.fromkeys((*origins[result.digest], *named))
         origins[result.digest] = tuple(merged)[:MAX_ORIGINS]
 
 

@@ -111,10 +111,10 @@ class GraphReader:
         tokens.expect("=")
         op = self._values[name] = self._call() if tokens.current.kind == "kernel" else self._op()
         if tokens.accept("|"):
-            told: list[str] = []
+            problems: list[str] = []
             while tokens.current.kind == "string":
-                told.append(self._attributes.string())
-            self._origins[op.digest] = tuple(told)
+                problems.append(self._attributes.string())
+            self._origins[op.digest] = tuple(problems)
 
     def _call(self) -> Op:
         word = self._tokens.current

@@ -60,8 +60,8 @@ def print_graph(graph: Graph, origins: bool = False) -> str:
     inputs = ", ".join(f"{names[i.digest]} {_print_input(i)}" for i in graph.inputs)
     lines.append(f"graph({inputs}) {{")
     for op in _rest(graph):
-        told = f" | {' '.join(quote(n) for n in graph.origin(op))}" if origins and graph.origin(op) else ""
-        lines.append(f"  {names[op.digest]} = {_print_op(op, names, kernels)}{told}")
+        origins_text = f" | {' '.join(quote(n) for n in graph.origin(op))}" if origins and graph.origin(op) else ""
+        lines.append(f"  {names[op.digest]} = {_print_op(op, names, kernels)}{origins_text}")
     returned = ", ".join(f"{names[o.digest]} {quote(n)}" for o, n in zip(graph.outputs, graph.names, strict=True))
     lines.append(f"  return {returned}")
     lines += [f"  alias {i} {j}" for i, j in graph.aliases]

@@ -72,20 +72,22 @@ class PlanMemory(Pass[Plan, Plan]):
     def _too_large(self, plan: Plan, found: Placement, wanted: _Wanted) -> DlcError:
         """The error that names the peak, and who holds the most memory there."""
 
-        def told(op: Op) -> str:
+        def described(op: Op) -> str:
             return ", ".join(plan.graph.origin(op.of if isinstance(op, Item) else op)) or "unnamed"
 
         step = found.bound_step
-        held = [(v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {told(v)}") for v in wanted.alive(plan, step)]
+        held = [
+            (v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {described(v)}") for v in wanted.alive(plan, step)
+        ]
         work = plan.graph.workspace(plan.steps[step])
-        held += [(work, f"{work} bytes that {told(plan.steps[step])} works in")] if work else []
+        held += [(work, f"{work} bytes that {described(plan.steps[step])} works in")] if work else []
         held.sort(key=lambda each: -each[0])
         arena, limit = found.arena, self.limit or 0
         return error(
             "memory-limit",
             f"the arena takes {arena} bytes, {arena - limit} more than the limit of {limit}",
             notes=(
-                f"the peak is at step {step} ({told(plan.steps[step])})",
+                f"the peak is at step {step} ({described(plan.steps[step])})",
                 *(f"in use there: {text}" for _, text in held[:5]),
             ),
             help="a smaller batch or input shrinks these tensors",

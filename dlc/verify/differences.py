@@ -113,7 +113,7 @@ class Differences:
         seed: int,
         relative: float = RELATIVE,
         absolute: float = ABSOLUTE,
-        told: Callable[[str], object] = lambda name: None,  # noqa: ARG005
+        on_weight: Callable[[str], object] = lambda name: None,  # noqa: ARG005
     ) -> list[Checked]:
         """Compare every gradient with differences.
 
@@ -123,7 +123,7 @@ class Differences:
             seed: Of the directions and elements.
             relative: See `RELATIVE`.
             absolute: See `ABSOLUTE`.
-            told: Called with the name of each weight before it is checked.
+            on_weight: Called with the name of each weight before it is checked.
         """
         subject = self.subject
         order = toposort((subject.value,), subject.feeds)
@@ -132,7 +132,7 @@ class Differences:
         rng = np.random.default_rng(seed)
         raw: list[tuple[Op, list[Direction]]] = []
         for w in subject.gradients:
-            told(subject.names[w])
+            on_weight(subject.names[w])
             along = _along(subject.value, w, order, values)
             raw.append((w, [self._direction(w, d, at, along) for d, at in self._directions(w, samples, rng)]))
         scale = max((abs(d.derivative) for _, ds in raw for d in ds), default=0.0)

@@ -203,8 +203,8 @@ def _build(
         if isinstance(content, OwnedFile):
             content.discard()  # what is installed may have been a second name of it
     memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
-    told = BuildSummary(target, pipeline, steps, artifact.entry, memory, lines)
-    done = outcome(cache, directory, written, told, start)
+    summary = BuildSummary(target, pipeline, steps, artifact.entry, memory, lines)
+    done = outcome(cache, directory, written, summary, start)
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
 
 

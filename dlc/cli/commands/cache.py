@@ -90,12 +90,12 @@ def why(
     prepared = space.prepare(options.of(model))
     with opened_cache(terminal, space.config, may_be_absent=True) as opened:
         found = explain(
-            lambda watching, told: space.compile(prepared, watching, on_step=told),
+            lambda watching, on_step: space.compile(prepared, watching, on_step=on_step),
             prepared.recipe,
             opened.store,
             Path(model).name,
         )
-    return Outcome("\n".join(_told(found)), {"findings": [to_json(finding) for finding in found]})
+    return Outcome("\n".join(_lines(found)), {"findings": [to_json(finding) for finding in found]})
 
 
 @app.command()
@@ -153,8 +153,8 @@ def _removal(terminal: Terminal, config: Config, remove: Callable[[Cache], Trimm
         found = remove(cache)
     finally:
         cache.close()
-    told = f", {size(found.left)} left" if left else ""
-    text = f"{found.removed} entries removed, {size(found.freed)} freed{told}"
+    kept = f", {size(found.left)} left" if left else ""
+    text = f"{found.removed} entries removed, {size(found.freed)} freed{kept}"
     data = {"removed": found.removed, "freed": found.freed, "left": found.left, "kept": found.kept}
     if not found.kept and all(w.code != "cache-unusable" for w in cache.warnings):
         terminal.tell(*cache.warnings)
@@ -171,7 +171,7 @@ def _removal(terminal: Terminal, config: Config, remove: Callable[[Cache], Trimm
     return Outcome(text, data, ExitCode.MODEL)
 
 
-def _told(findings: Sequence[Finding]) -> Iterator[str]:
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
     """What is known step by step; what is not known in one line."""
     for finding in findings:
         if finding.state == "unknown":

@@ -82,7 +82,7 @@ def _check(recipe: Recipe) -> None:
 def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
     from dlc.html.memory import figures
 
-    told = recipe.backend.planned(plans)
+    facts = recipe.backend.planned(plans)
 
     found = {name: figures(plan) for name, plan in plans.items()}
     names = ("function", "operations", "peak", "lower bound", "overhead", "without sharing", "method")
@@ -94,8 +94,8 @@ def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Ou
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
-    more = "".join(f"\n{escape(line)}" for line in recipe.backend.summary(told)) if told else ""
+    more = "".join(f"\n{escape(line)}" for line in recipe.backend.summary(facts)) if facts else ""
     text = columns(rows, right) + more + (f"\npicture: {escape(str(html))}" if html else "")
     functions = [{"function": name, **f} for name, f in found.items()]
     known = {"target": str(recipe.backend), "pipeline": recipe.text, "functions": functions}
-    return Outcome(text, {**known, "facts": dict(told), "html": str(html) if html else None})
+    return Outcome(text, {**known, "facts": dict(facts), "html": str(html) if html else None})

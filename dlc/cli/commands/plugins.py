@@ -30,8 +30,8 @@ def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
     rows = [("plugin", "package", "version", "state", "offers")]
     items: list[dict[str, object]] = []
     for plugin in registry.plugins:
-        told = "; ".join(_offer(kind, names) for kind, names in offers[plugin.name].items())
-        rows.append((plugin.name, plugin.distribution, plugin.version, plugin.state, told or escape(plugin.reason)))
+        offered = "; ".join(_offer(kind, names) for kind, names in offers[plugin.name].items())
+        rows.append((plugin.name, plugin.distribution, plugin.version, plugin.state, offered or escape(plugin.reason)))
         items.append(
             {
                 "name": plugin.name,

@@ -80,8 +80,8 @@ def show(
         if value and (is_program or (flag != "--text" and not path.exists())):
             raise _no_effect(flag, f"{what} is {'a program' if is_program else 'no model'}")
     if file:
-        told = file[0].describe(file[1])
-        return Outcome(told.text, {**told.data, "kind": "program", "target": file[0].name, "file": what})
+        described = file[0].describe(file[1])
+        return Outcome(described.text, {**described.data, "kind": "program", "target": file[0].name, "file": what})
     if space and path.is_dir():
         return _program(space, path)
     if space:
@@ -170,9 +170,9 @@ def _program(space: Workspace, directory: Path) -> Outcome:
         "memory": dict(memory),
         "files": [{"name": name, "bytes": count, "state": state} for name, count, state in files],
     }
-    told = _described(space, manifest.target, directory / str(data["entry"]))
-    parts = [f"{columns(rows)}\nfiles\n{listed}", *([told.summary] if told else [])]
-    return Outcome("\n\n".join(parts), {**data, **({"program": told.data} if told else {})})
+    described = _described(space, manifest.target, directory / str(data["entry"]))
+    parts = [f"{columns(rows)}\nfiles\n{listed}", *([described.summary] if described else [])]
+    return Outcome("\n\n".join(parts), {**data, **({"program": described.data} if described else {})})
 
 
 def _described(space: Workspace, target: str, entry: Path) -> Description | None:

@@ -173,11 +173,11 @@ def train(
     )
     kept = None if resume else kept_as(path, fresh=fresh)
     run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html, kept))
-    if held is not None and (told := run.resume(held)):
-        terminal.tell(Diagnostic("best-lost", told, "note"))
+    if held is not None and (message := run.resume(held)):
+        terminal.tell(Diagnostic("best-lost", message, "note"))
     if kept is not None:
-        told = f"the checkpoint of an earlier run is kept as {kept}, once this run writes its own"
-        terminal.tell(Diagnostic("kept", told, "note"))
+        message = f"the checkpoint of an earlier run is kept as {kept}, once this run writes its own"
+        terminal.tell(Diagnostic("kept", message, "note"))
     tell_start(terminal, run)
     return _ran(terminal, run)
 

@@ -161,8 +161,8 @@ def verify(
         found = call(opened.program, feeds)
     judged = _judge(kind, found, want, rtol, atol, opened.backend)
     if checked:
-        told = f"{escape(subject)}: {checked}\n{judged.text}"
-        return replace(judged, text=told, data={"checked": checked, **judged.data})
+        text = f"{escape(subject)}: {checked}\n{judged.text}"
+        return replace(judged, text=text, data={"checked": checked, **judged.data})
     return judged
 
 

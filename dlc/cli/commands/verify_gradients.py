@@ -61,7 +61,7 @@ def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptio
     )
     with terminal.bar(len(subject.gradients)) as bar:
         done = iter(range(len(subject.gradients)))
-        checked = found.check(asked.samples or 2, asked.seed, *limits, told=lambda name: bar.at(next(done), name))
+        checked = found.check(asked.samples or 2, asked.seed, *limits, on_weight=lambda name: bar.at(next(done), name))
     other, why = _torch(subject, asked.reference)
     return _judged(question, found.loss, checked, _apart(found.arrays, other, subject), why)
 

@@ -91,14 +91,14 @@ def flows(kernel: Kernel, out: Param, cotangent: Param, program: NestBuilder) ->
                         cotangent = _masked(nest, cotangent, program)
             case _:
                 base = _version(kernel, out, before, program) if before else None
-                told = [_told(n, out, program) for n in run]
-                if base is None and told == run:
+                rewritten = [_materialized(n, out, program) for n in run]
+                if base is None and rewritten == run:
                     value = _version(kernel, out, after, program)
                 else:
-                    value = _joined(told, out, base, program)
+                    value = _joined(rewritten, out, base, program)
                 rest = None if base is None else program.local("rest", out.type)
                 rule = _product if kind == "mul" else _extreme
-                received = rule(told, value, base, cotangent, rest, program)
+                received = rule(rewritten, value, base, cotangent, rest, program)
                 yield from (Flow(n, g) for n, g in zip(run, received, strict=True))
                 if rest is None:
                     return
@@ -115,7 +115,7 @@ def _version(kernel: Kernel, out: Param, count: int, program: NestBuilder) -> Pa
     return copy
 
 
-def _told(nest: Nest, out: Param, program: NestBuilder) -> Nest:
+def _materialized(nest: Nest, out: Param, program: NestBuilder) -> Nest:
     """The nest reading its values from a local, unless they are the same bits wherever they are computed.
 
     Which value is the extreme one, or zero, is asked in several loops, and rounding may differ between these.

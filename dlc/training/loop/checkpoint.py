@@ -182,11 +182,11 @@ def _reasons(problem: DlcError) -> tuple[str, ...]:
 
 
 def _bad(path: Path, reason: str, *notes: str) -> DlcError:
-    told = Diagnostic(
+    warning = Diagnostic(
         "bad-checkpoint",
         f"{path} cannot be resumed from: {reason}",
         location=Location(str(path)),
         notes=notes,
         help="start anew without --resume, or name another file with --checkpoint; the file stays as it is",
     )
-    return DlcError(told, exit_code=ExitCode.USAGE)
+    return DlcError(warning, exit_code=ExitCode.USAGE)

@@ -58,10 +58,10 @@ def batch_size(arguments: Sequence[Port]) -> int:
     size = arguments[0].type.shape[0] if arguments[0].type.rank else 0
     for port in arguments:
         if not size or not port.type.rank or port.type.shape[0] % size or not port.type.shape[0]:
-            told = ", ".join(f"{quote(p.name)} {p.type}" for p in arguments)
+            expected = ", ".join(f"{quote(p.name)} {p.type}" for p in arguments)
             raise error(
                 "no-batches",
-                f"the program takes no batches of rows: {told}",
+                f"the program takes no batches of rows: {expected}",
                 help="the first dimension of every input must count the rows of a batch",
             )
     return size
@@ -86,9 +86,9 @@ def read_data(files: Sequence[str], arguments: Sequence[Port]) -> DataSet:
     for port in arguments:
         if port.name in stored:
             try:
-                found, told = column(port, stored[port.name], size)
+                found, more = column(port, stored[port.name], size)
                 columns.append(found)
-                notes += told
+                notes += more
             except DlcError as problem:
                 if problem.exit_code != ExitCode.USAGE:
                     raise
@@ -99,9 +99,9 @@ def read_data(files: Sequence[str], arguments: Sequence[Port]) -> DataSet:
     h = sha256()
     for c in columns:
         h.update(f"{c.port.name}\0{c.port.type}\0{c.array.dtype}\0{c.array.shape}\0".encode())
-        wrong, told = _scan(c, h)
+        wrong, more = _scan(c, h)
         problems += wrong
-        notes += told
+        notes += more
     if problems:
         raise DlcError(*problems, exit_code=ExitCode.USAGE)
     return DataSet(tuple(columns), columns[0].rows, h.hexdigest(), tuple(notes))
@@ -129,12 +129,12 @@ def _unused(stored: Mapping[str, Stored], names: Sequence[str]) -> list[Diagnost
 
 def _uneven(columns: Sequence[Column]) -> tuple[Diagnostic, ...]:
     """The complaint if columns have different numbers of rows, or none."""
-    told = ", ".join(f"{quote(c.port.name)} has {c.rows:,}" for c in columns)
+    counts = ", ".join(f"{quote(c.port.name)} has {c.rows:,}" for c in columns)
     if len({c.rows for c in columns}) > 1:
         help = "row k of every array belongs to example k: leave out those that are not in all"
-        return error("different-rows", f"arrays have different numbers of rows: {told}", help=help).diagnostics
+        return error("different-rows", f"arrays have different numbers of rows: {counts}", help=help).diagnostics
     if columns and not columns[0].rows:
-        return error("no-rows", f"there are no rows: {told}").diagnostics
+        return error("no-rows", f"there are no rows: {counts}").diagnostics
     return ()
 
 

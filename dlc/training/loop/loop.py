@@ -247,8 +247,8 @@ def _uncounted(program: TrainingProgram, feeds: Mapping[str, Array]) -> tuple[st
 
 
 def _not_finite(message: str, rows: Array | tuple[()], more: tuple[str, ...] = ()) -> DlcError:
-    told = ", ".join(str(int(k)) for k in rows[:_ROWS_TOLD])
-    notes = [f"rows of the batch: {told}{', …' if len(rows) > _ROWS_TOLD else ''}"] if len(rows) else []
+    numbers = ", ".join(str(int(k)) for k in rows[:_ROWS_TOLD])
+    notes = [f"rows of the batch: {numbers}{', …' if len(rows) > _ROWS_TOLD else ''}"] if len(rows) else []
     help = (
         "try a lower learning rate, clip gradients (--train '… clip=1'), or look for values in the data that are huge"
     )

@@ -155,8 +155,8 @@ class Run:
         if self._log:
             self._log.flush()
         if self.outputs.html:
-            told = self.program.facts.items()
-            facts = [(k.replace("_", " "), f"{v:,}" if isinstance(v, int) else v) for k, v in told]
+            items = self.program.facts.items()
+            facts = [(k.replace("_", " "), f"{v:,}" if isinstance(v, int) else v) for k, v in items]
             facts += [("rows", f"{self.course.data.rows:,}"), ("batch", str(self.course.size))]
             facts += [("seed", str(self.course.seed))]
             title = self.outputs.checkpoint.parent.name or "training"

@@ -74,8 +74,8 @@ def memory_of(bundle: Bundle, facts: Mapping[str, int | str]) -> dict[str, int |
     """
     sizes = {f"{name}_bytes": bundle.size(name) for name in bundle.regions}
     planned = max((f.plan.regions.get("arena", 0) for f in bundle.functions.values()), default=0)
-    told = facts.get("arena_bytes")
-    arena = told if isinstance(told, int) else planned
+    arena_bytes = facts.get("arena_bytes")
+    arena = arena_bytes if isinstance(arena_bytes, int) else planned
     return {**sizes, "arena_bytes": arena, "peak_bytes": sum(sizes.values()) + arena}
 
 

@@ -50,8 +50,8 @@ class Library:
 
     directory: Path
     signature: Signature
-    told: Mapping[str, Any]
-    """The manifest."""
+    manifest: Mapping[str, Any]
+    """The content of the manifest's file."""
     ffi: Any = field(repr=False)
     _lib: Any = field(repr=False)
     _kept: tuple[Any, ...] = field(repr=False)
@@ -59,7 +59,7 @@ class Library:
 
     def function(self, name: str) -> Any:
         """The function PREFIX_name."""
-        return getattr(self._lib, f"{self.told['prefix']}_{name}")
+        return getattr(self._lib, f"{self.manifest['prefix']}_{name}")
 
     def call(
         self,
@@ -91,7 +91,7 @@ class Library:
             content = (self.directory / Path(name).name).read_bytes()
         except OSError as problem:
             raise damaged(self.directory, f"{name}: {problem.strerror}") from None
-        if content_sha256(content) != self.told["files"][name]["sha256"]:
+        if content_sha256(content) != self.manifest["files"][name]["sha256"]:
             raise damaged(self.directory, f"{name} is not the file that the manifest describes")
         return content
 
@@ -112,25 +112,25 @@ def opened(directory: Path) -> Library:
 
 def _opened(directory: Path) -> Library:
     found = read_manifest(directory)
-    told = found.data
-    library = _checked_library(directory, told)
+    content = found.data
+    library = _checked_library(directory, content)
     from cffi import FFI
 
-    prefix = str(told["prefix"])
+    prefix = str(content["prefix"])
     ffi: Any = FFI()
-    ffi.cdef((_TRAINING if "training" in told else _ORDINARY).format(p=prefix))
-    if told["weights"] == "map":
+    ffi.cdef((_TRAINING if "training" in content else _ORDINARY).format(p=prefix))
+    if content["weights"] == "map":
         ffi.cdef(f"int {prefix}_set_weights(const void *);")
     try:
-        lib = open_library(ffi, library, apart=told["weights"] == "map")
+        lib = open_library(ffi, library, apart=content["weights"] == "map")
     except OSError as problem:
         raise damaged(directory, f"the library cannot be loaded: {problem}") from None
     kept: list[Any] = []
-    if told["weights"] == "map":
+    if content["weights"] == "map":
         weights = np.memmap(directory / f"{prefix}_weights.bin", np.uint8, "r")
         kept.append(weights)
         succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", address(weights))))
-    return Library(directory, found.signature, told, ffi, lib, tuple(kept))
+    return Library(directory, found.signature, content, ffi, lib, tuple(kept))
 
 
 def address(array: Array) -> int:
@@ -155,10 +155,10 @@ def succeed(code: int) -> None:
         raise error("run-failed", f"the model returned {code}: {_ERRORS.get(code, 'unknown error')}")
 
 
-def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
-    if told.get("schema") != manifest.SCHEMA:
-        raise damaged(directory, f"{NAME} has schema {told.get('schema')!r}, not {manifest.SCHEMA!r}")
-    name = str(told.get("library", ""))
+def _checked_library(directory: Path, content: Mapping[str, Any]) -> Path:
+    if content.get("schema") != manifest.SCHEMA:
+        raise damaged(directory, f"{NAME} has schema {content.get('schema')!r}, not {manifest.SCHEMA!r}")
+    name = str(content.get("library", ""))
     if not name.endswith(".so"):
         raise error(
             "cannot-load",
@@ -168,21 +168,21 @@ def _checked_library(directory: Path, told: Mapping[str, Any]) -> Path:
         )
     library = directory / Path(name).name
     try:
-        intact = file_sha256(library) == told["files"][name]["sha256"]
+        intact = file_sha256(library) == content["files"][name]["sha256"]
     except OSError as problem:
         raise damaged(directory, f"{name}: {problem.strerror}") from None
     if not intact:
         raise damaged(directory, f"{name} is not the library that the manifest describes")
     check_machine(library)
-    _check_cpu(told)
+    _check_cpu(content)
     return library
 
 
-def _check_cpu(told: Mapping[str, Any]) -> None:
+def _check_cpu(manifest: Mapping[str, Any]) -> None:
     """Instructions that this CPU lacks would kill the process at the first call."""
     from dlc_backend_c.target import level_of, missing, target_for
 
-    needed = level_of(told.get("cpu", []))
+    needed = level_of(manifest.get("cpu", []))
     if lacking := missing(needed):
         here = level_of(target_for("native").flags)
         raise error(

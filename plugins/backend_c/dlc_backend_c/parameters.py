@@ -40,7 +40,7 @@ class CParameter:
         return self.declared(self.ident)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What the header says of it."""
         if self.input is not None and self.output is not None:
             return f"input {self.input} and output {self.output}: {self.port.type}, read before it is written"

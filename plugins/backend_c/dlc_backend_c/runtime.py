@@ -51,7 +51,7 @@ class Model:
     @property
     def arena_bytes(self) -> int:
         """Working memory of one call."""
-        return int(self._library.told["memory"]["arena_bytes"])
+        return int(self._library.manifest["memory"]["arena_bytes"])
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -94,7 +94,7 @@ class Model:
 def load(directory: Path) -> Model | TrainingModel:
     """What was built into `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
     library = opened(Path(directory))
-    if "training" not in library.told:
+    if "training" not in library.manifest:
         return Model(library)
     from dlc_backend_c.training_runtime import TrainingModel
 

@@ -36,13 +36,13 @@ class Toolchain:
     @property
     def machine(self) -> str:
         """What it builds for: `x86_64-linux-gnu`; `unknown` where it does not say."""
-        told = (line.removeprefix("machine ") for line in self.identity.splitlines() if line.startswith("machine "))
-        return next(told, "unknown")
+        machines = (line.removeprefix("machine ") for line in self.identity.splitlines() if line.startswith("machine "))
+        return next(machines, "unknown")
 
     def tool(self, name: str) -> str:
         """Path of ld, ar or objcopy, by the compiler's own search path first; raises DlcError (TOOL)."""
-        told = _output((*self.command, f"-print-prog-name={name}"))
-        found = shutil.which(told) or shutil.which(name)
+        path = _output((*self.command, f"-print-prog-name={name}"))
+        found = shutil.which(path) or shutil.which(name)
         if found is None:
             raise error(
                 "no-tool",

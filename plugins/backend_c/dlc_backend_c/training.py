@@ -49,8 +49,8 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     if bundle.template[1]:
         files[template_name(prefix, bundle)] = bundle.template[1]
     signature = _signature(parts["predict"])
-    told = {**manifest_values(package, signature, facts), "training": training_json(training)}
-    files[NAME] = manifest.to_bytes(told, files)
+    values = {**manifest_values(package, signature, facts), "training": training_json(training)}
+    files[NAME] = manifest.to_bytes(values, files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", signature, facts)
 
 

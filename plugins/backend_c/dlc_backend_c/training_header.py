@@ -17,7 +17,7 @@ def header_values(training: Training) -> dict[str, object]:
     named = {"train_step": step, "evaluate": parts["evaluate"], "predict": parts["predict"]}
     named |= {"gradients": step} if training.final else {}
     texts = {name: _prototype(training, name, part) for name, part in named.items()}
-    texts["train_step"] = f"{_told(training, step)}\n{texts['train_step']}"
+    texts["train_step"] = f"{_described(training, step)}\n{texts['train_step']}"
     return {
         **template_values(package),
         "facts": bundle.facts,
@@ -45,7 +45,7 @@ def _prototype(training: Training, name: str, part: Part) -> str:
     return f"{macro}_API {prototype(f'{p}_{name}', part.parameters, before=[f'const {p}_training *t'])};"
 
 
-def _told(training: Training, step: Part) -> str:
+def _described(training: Training, step: Part) -> str:
     """What the header says of a step."""
     p, macro, count = training.package.prefix, training.package.macro, training.bundle.accumulate
     lines = ["One step on one batch; the loss is that of before."]
@@ -53,7 +53,7 @@ def _told(training: Training, step: Part) -> str:
         lines += [f"Each {count} steps are one update of the weights, with the mean of their gradients."]
     lines += [""]
     width = max((len(q.ident) for q in step.parameters), default=0)
-    lines += [f"{q.ident.ljust(width)}  {q.told}" for q in step.parameters]
+    lines += [f"{q.ident.ljust(width)}  {q.description}" for q in step.parameters]
     lines += [""] if step.parameters else []
     if training.final:
         lines += [

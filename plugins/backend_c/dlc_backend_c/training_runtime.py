@@ -56,13 +56,13 @@ class TrainingModel:
     @classmethod
     def of(cls, library: Library) -> TrainingModel:
         """The program of a library, with the values that it was built with."""
-        told = library.told["training"]
-        functions, found = told["functions"], told["classes"]
+        training = library.manifest["training"]
+        functions, found = training["functions"], training["classes"]
         step = functions["gradients" if "gradients" in functions else "step"]
         classes = Classes(int(found["count"]), found["ignore"]) if found else None
-        regions = {name: aligned(int(region["bytes"])) for name, region in told["regions"].items()}
-        memory = {k: v for k, v in library.told["memory"].items() if k.endswith("_bytes")}
-        facts = {**told["facts"], "accumulate": int(told["accumulate"]), **memory}
+        regions = {name: aligned(int(region["bytes"])) for name, region in training["regions"].items()}
+        memory = {k: v for k, v in library.manifest["memory"].items() if k.endswith("_bytes")}
+        facts = {**training["facts"], "accumulate": int(training["accumulate"]), **memory}
         signatures = _signature(step), _signature(functions["evaluate"])
         model = cls(library.signature, facts, classes, library, *signatures, regions)
         for region in regions:
@@ -173,7 +173,7 @@ class TrainingModel:
         """Write the model with the parameters as they are now, in the format it came in; raises DlcError."""
         from dlc.runtime.export import filled
 
-        name = str(self._library.told["training"]["template"])
+        name = str(self._library.manifest["training"]["template"])
         if not name:
             raise no_template()
         template = self._library.file(name)
@@ -208,21 +208,21 @@ class TrainingModel:
         return memory
 
     def _views(self, region: str) -> dict[str, Array]:
-        told = self._library.told["training"]["regions"][region]["tensors"]
+        tensors = self._library.manifest["training"]["regions"][region]["tensors"]
         memory = self._regions[region]
         found: dict[str, Array] = {}
-        for t in told:
+        for t in tensors:
             of, start = _type(t), int(t["offset"])
             found[str(t["name"])] = memory[start : start + of.nbytes].view(of.dtype.numpy).reshape(of.shape)
         return found
 
 
-def _type(told: Mapping[str, Any]) -> Type:
-    return Type(DTYPES[told["dtype"]], tuple(int(n) for n in told["shape"]))
+def _type(tensor: Mapping[str, Any]) -> Type:
+    return Type(DTYPES[tensor["dtype"]], tuple(int(n) for n in tensor["shape"]))
 
 
-def _signature(told: Mapping[str, Any]) -> Signature:
-    inputs, outputs = (tuple(map(port_of_json, told[key])) for key in ("inputs", "outputs"))
+def _signature(signature: Mapping[str, Any]) -> Signature:
+    inputs, outputs = (tuple(map(port_of_json, signature[key])) for key in ("inputs", "outputs"))
     return Signature(inputs, outputs)
 
 

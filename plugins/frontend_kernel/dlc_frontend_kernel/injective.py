@@ -28,13 +28,13 @@ def _by_radix(index: Sequence[Expr], axes: Sequence[Axis]) -> bool:
     """Repeatedly: a subscript in which each coefficient exceeds what all smaller ones reach tells its indices."""
     known: set[Axis] = set()
     while True:
-        fresh = {a for e in index for a in _told(e, known)} - known
+        fresh = {a for e in index for a in _determined(e, known)} - known
         if not fresh:
             return known >= {a for a in axes if a.extent > 1}
         known |= fresh
 
 
-def _told(e: Expr, known: set[Axis]) -> set[Axis]:
+def _determined(e: Expr, known: set[Axis]) -> set[Axis]:
     form = linear(e)
     if form is None:
         return set()

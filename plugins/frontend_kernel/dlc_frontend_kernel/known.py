@@ -25,11 +25,11 @@ def facts(condition: Expr, holds: bool) -> Iterator[tuple[Sum, int]]:
             case Apply("not", (inner,)):
                 yield from facts(inner, not holds)
             case Apply(fn, (x, y)):
-                told = fn if holds else _NEGATED.get(fn, "")
-                if told in ("le", "lt", "eq"):
-                    yield from _bound(x - y, -1 if told == "lt" else 0)
-                if told in ("ge", "gt", "eq"):
-                    yield from _bound(y - x, -1 if told == "gt" else 0)
+                comparison = fn if holds else _NEGATED.get(fn, "")
+                if comparison in ("le", "lt", "eq"):
+                    yield from _bound(x - y, -1 if comparison == "lt" else 0)
+                if comparison in ("ge", "gt", "eq"):
+                    yield from _bound(y - x, -1 if comparison == "gt" else 0)
             case _:
                 pass
 

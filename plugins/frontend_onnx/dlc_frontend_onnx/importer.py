@@ -255,9 +255,9 @@ class Importer:
         known = {x.digest for x in before if x is not None}
         if result.digest in known or isinstance(result, Input):
             return
-        told = self.origins.get(result.digest, ())
-        if told and name not in told:
-            self.origins[result.digest] = (*told, name)[:MAX_ORIGINS]
+        origins = self.origins.get(result.digest, ())
+        if origins and name not in origins:
+            self.origins[result.digest] = (*origins, name)[:MAX_ORIGINS]
         stack = [result]
         while stack:
             op = stack.pop()

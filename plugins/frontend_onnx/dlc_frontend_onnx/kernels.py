@@ -101,7 +101,7 @@ def _misfit(message: str) -> DlcError:
 
 def _placed(problem: DlcError, node: str) -> DlcError:
     """What is wrong with a text, with the node that carries it beside line and column."""
-    told = [
+    notes = [
         replace(
             d,
             location=replace(d.location or Location(), node=node),
@@ -109,4 +109,4 @@ def _placed(problem: DlcError, node: str) -> DlcError:
         )
         for d in problem.diagnostics
     ]
-    return DlcError(*told)
+    return DlcError(*notes)

@@ -66,7 +66,7 @@ class Refusals:
         """Raise everything that was found, if anything was."""
         found = _limited(self.errors)
         for (operator, reason, help), nodes in self.unsupported.items():
-            told = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
+            shown_nodes = ", ".join(nodes[:SHOWN]) + (f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else "")
             kind = "tensor" if operator in TENSORS else "node"
             many = f"{len(nodes)} {kind}s" if len(nodes) > 1 else f"1 {kind}"
             found.append(
@@ -74,7 +74,7 @@ class Refusals:
                     "unsupported-op",
                     f"{operator}, {many}: {reason}",
                     location=Location(self.source, node=nodes[0]),
-                    notes=(f"{kind}s: {told}",),
+                    notes=(f"{kind}s: {shown_nodes}",),
                     help=help or UNSUPPORTED,
                 )
             )
