@@ -17,9 +17,7 @@ from dlc.cli.options import CACHE, BuildOptions, CacheOptions
 R = TypeVar("R")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress, table or notes; errors are still printed.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, table or notes; errors are still printed.")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model's file.")]
 
 

@@ -137,7 +137,7 @@ class Workspace:
         (step,) = resolve_steps(self.registry, (gradient_spec(choice.by),), settings=own)
         return step.stage.run(graph, Report())
 
-    def meaning(self, choice: BuildOptions) -> Graph:
+    def reference_graph(self, choice: BuildOptions) -> Graph:
         """What a build of the choice computes: the model's graph, or what its pipeline makes of it by differentiating.
 
         Nothing is cached: it is to be interpreted.

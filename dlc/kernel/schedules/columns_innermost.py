@@ -20,7 +20,7 @@ from dlc.kernel.schedules.groups import is_product, plain_write, single
 from dlc.kernel.schedules.machine import Machine
 
 
-def turn(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
+def columns_innermost(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
     """An equal kernel (see the module's equation), and the tensors whose sums stay by themselves."""
     if machine.strict or machine.vector_bytes < 16:
         return kernel, frozenset()

@@ -12,7 +12,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt
 from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.columns_innermost import turn
+from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
@@ -34,7 +34,7 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     kernel = without_empty(kernel)
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
-    kernel, alone = turn(kernel, machine)
+    kernel, alone = columns_innermost(kernel, machine)
     body: list[Stmt] = []
     pieces = _pieces(kernel, alone)
     if machine.strict:
