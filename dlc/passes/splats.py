@@ -10,33 +10,47 @@ import math
 from dlc.base.types import Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
-from dlc.ops.index import Gather, GatherElements, GatherNd
+from dlc.kernel.expr import Apply, Const, Expr, Load
+from dlc.kernel.schedules.start import needs_fill
 from dlc.ops.pointwise import Pointwise, literal
-from dlc.ops.shape import Concat, DepthToSpace, Expand, Pad, Reshape, Slice, SpaceToDepth, Tile, Transpose
 from dlc.passes.exact import evaluate_exactly
-
-# Ops that only place elements of their first operand.
-_MOVES = (Reshape, Transpose, Expand, Slice, Tile, DepthToSpace, SpaceToDepth, Gather, GatherElements, GatherNd)
 
 
 def fold_splats(op: Op) -> Splat | None:
     """The splat that an op with splats as operands is, or None where its elements differ or are not known exactly."""
-    if len(op.types) != 1 or not op.operands:
+    if len(op.types) != 1 or op.runs or not any(isinstance(x, Splat) for x in op.operands):
         return None
-    first = op.operands[0]
     if isinstance(op, Pointwise):
         return _pointwise(op)
-    if isinstance(op, _MOVES):
-        return Splat(first.value, op.type) if isinstance(first, Splat) else None
-    if isinstance(op, Concat):
-        values = {(repr(x.value), x.dtype) for x in op.xs if isinstance(x, Splat)}
-        alike = len(values) == 1 and all(isinstance(x, Splat) for x in op.xs)
-        return Splat(first.value, op.type) if alike and isinstance(first, Splat) else None
-    if isinstance(op, Pad) and isinstance(first, Splat):
-        fill = literal(op.value, op.dtype) if op.mode == "constant" else first.value
-        crops = all(p <= 0 for p in op.pads)
-        return Splat(first.value, op.type) if crops or repr(fill) == repr(first.value) else None
-    return None
+    # A composition is not opened for this: its parts are asked, where a pass opens it.
+    return _moved(op) if type(op).expand is Op.expand else None
+
+
+def _moved(op: Op) -> Splat | None:
+    """The value of an op whose kernel only places elements, all of them from splats of that value or literals."""
+    kernel = op.kernel
+    splats = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
+
+    def values(body: Expr) -> list[bool | int | float | None]:
+        match body:
+            case Const(v):
+                return [literal(v, op.dtype)]
+            case Load(name, _):
+                return [splats.get(name)]
+            case Apply("select", (_, a, b)):
+                return values(a) + values(b)
+            case _:
+                return [None]
+
+    if kernel.locals or kernel.reduces:
+        return None
+    (result,) = kernel.results
+    found = [v for nest in kernel.nests for v in values(nest.body)]
+    if needs_fill(kernel, result.name):
+        found.append(literal(kernel.start_of(result.name), op.dtype))
+    # As text, because 0.0 and -0.0 are equal, and NaN is not.
+    first = found[0]
+    return Splat(first, op.type) if first is not None and len(set(map(repr, found))) == 1 else None
 
 
 def _pointwise(op: Pointwise) -> Splat | None:

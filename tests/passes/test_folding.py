@@ -13,12 +13,14 @@ from dlc.base.report import Report
 from dlc.base.types import DTYPES, DType, Type, bool_, f32, f64, i8, i32, i64, u8
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate, make_graph
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Exp, Maximum, Mod, Mul, Neg, Pow, Relu, Sub, Where
+from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ArgMax, CumSum, ReduceMean, ReduceProd, ReduceSum
-from dlc.ops.shape import Concat, Expand, Reshape, Slice, Transpose
+from dlc.ops.shape import Concat, Expand, Pad, Reshape, Slice, Transpose
 from dlc.passes.fold_constants import FoldConstants
 from dlc.passes.simplify import Simplify
+from dlc.passes.splats import fold_splats
 
 INTEGERS = [t for t in DTYPES.values() if t.is_integer]
 
@@ -164,6 +166,26 @@ def test_splats_take_no_memory() -> None:
     assert folded(c(np.full((3, 3), 0.5))) == Splat(0.5, Type(f32, (3, 3)))
     kept = c([0.0, -0.0])
     assert folded(kept) == kept, "zeros of both signs are two values"
+
+
+@pytest.mark.parametrize(
+    ("op", "folds"),
+    [
+        (Pad(Splat(0.0, Type(f32, (3,))), pads=(1, 2)), True),
+        (Pad(Splat(-0.0, Type(f32, (3,))), pads=(1, 2)), False),
+        (Pad(Splat(2.0, Type(f32, (3,))), pads=(1, 2)), False),
+        (Pad(Splat(2.0, Type(f32, (3,))), pads=(-1, 0)), True),
+        (Concat((Splat(2.0, Type(f32, (3,))), Splat(2.0, Type(f32, (2,)))), axis=0), True),
+        (Concat((Splat(2.0, Type(f32, (3,))), Splat(3.0, Type(f32, (2,)))), axis=0), False),
+        (Concat((Splat(2.0, Type(f32, (3,))), c([2.0])), axis=0), False),
+        (Gather(Splat(2.0, Type(f32, (3,))), Input("i", Type(i64, (4,)))), True),
+        (Gather(Input("x", Type(f32, (3,))), Splat(1, Type(i64, (4,)))), False),
+        (ReduceSum(Splat(1.0, Type(f32, (3,))), axes=(0,)), False),
+    ],
+    ids=repr,
+)
+def test_a_splat_stays_one_where_elements_only_move(op: Op, folds: bool) -> None:
+    assert isinstance(fold_splats(op), Splat) == folds
 
 
 def test_growth_is_limited() -> None:
