@@ -26,8 +26,7 @@ from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
-from dlc.ops.shape import Pad, Reshape, Transpose
-from dlc.passes.panels import changing_plan, packing
+from dlc.passes.panels import changing_plan, packed, packed_index, packing
 from dlc.spec import option
 
 Permutation = tuple[int, ...]
@@ -165,7 +164,7 @@ class _Rewriter:
         if order is None or not _read_once(kernel, b):
             return None
         self.report.count("computed factors packed")
-        index = _packed_index(b, order, self.options.panel)
+        index = packed_index(b, order, self.options.panel)
         return self._on_panels(kernel, k, b, index, packing(value, order, self.options.panel))
 
     def _pack_factor(
@@ -184,8 +183,8 @@ class _Rewriter:
         if not r.rows and not r.batch and not set(axes_in(b.index[-1])) & set(r.columns):
             # One row only: the matrix is read once from memory, and the rows of w[n,k] stream as they lie.
             return None
-        value = _packed(weights, perm, panel)
-        index = _packed_index(b, perm, panel)
+        value = packed(weights, perm, panel)
+        index = packed_index(b, perm, panel)
 
         self.report.count("weights packed")
         return self._on_panels(kernel, k, b, index, value)
@@ -229,27 +228,6 @@ def _panel_plan(
     if whole or all(e % panel == 0 for e in extents):
         return (*column, *slide, *rest), panel
     return (*slide, *rest, *column), 0
-
-
-def _packed(weights: Op, perm: Permutation, panel: int) -> Op:
-    """The factor's value in its new order, as a constant expression."""
-    value = weights if perm == tuple(range(len(perm))) else Transpose(weights, perm)
-    if not panel:
-        return value
-    columns, *rest = value.shape
-    short = -columns % panel
-    if short:
-        value = Pad(value, pads=(*([0] * len(value.shape)), short, *([0] * len(rest))))
-    split = Reshape(value, to=((columns + short) // panel, panel, *rest))
-    return Transpose(split, (0, *range(2, len(rest) + 2), 1))
-
-
-def _packed_index(b: Load, perm: Permutation, panel: int) -> tuple[Expr, ...]:
-    moved = tuple(b.index[d] for d in perm)
-    if not panel:
-        return moved
-    column, *rest = moved
-    return (column // panel, *rest, column % panel)
 
 
 def _move_last(rank: int, dim: int) -> Permutation:

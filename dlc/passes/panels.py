@@ -17,6 +17,7 @@ from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
+from dlc.ops.shape import Pad, Reshape, Transpose
 
 USES = 128
 """How often each element of a changing factor must be read, so that storing it once more is little in comparison."""
@@ -58,6 +59,28 @@ def packing(value: Op, order: tuple[int, ...], panel: int) -> Call:
     near = sorted(others, key=lambda d: -math.prod(shape[d + 1 :]))
     nest = Nest("r", (block, *(axes[d] for d in others), lane), (block, *(axes[d] for d in near), lane), body)
     return Call(Kernel.canonical((source,), (result,), (nest,)), (value,))
+
+
+def packed(weights: Op, perm: tuple[int, ...], panel: int) -> Op:
+    """The factor's value in its new order, as a constant expression."""
+    value = weights if perm == tuple(range(len(perm))) else Transpose(weights, perm)
+    if not panel:
+        return value
+    columns, *rest = value.shape
+    short = -columns % panel
+    if short:
+        value = Pad(value, pads=(*([0] * len(value.shape)), short, *([0] * len(rest))))
+    split = Reshape(value, to=((columns + short) // panel, panel, *rest))
+    return Transpose(split, (0, *range(2, len(rest) + 2), 1))
+
+
+def packed_index(b: Load, perm: tuple[int, ...], panel: int) -> tuple[Expr, ...]:
+    """Where panels of a factor hold what `b` reads of it."""
+    moved = tuple(b.index[d] for d in perm)
+    if not panel:
+        return moved
+    column, *rest = moved
+    return (column // panel, *rest, column % panel)
 
 
 def reads_panels(nest: Nest, load: Load) -> bool:
