@@ -27,6 +27,7 @@ from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.panels import changing_plan, packed, packed_index, packing
+from dlc.passes.tied_panels import Panels, read_panels
 from dlc.spec import option
 
 Permutation = tuple[int, ...]
@@ -60,7 +61,8 @@ class _Rewriter:
     new: dict[str, Op] = field(default_factory=dict[str, Op])
     order: dict[str, Permutation] = field(default_factory=dict[str, Permutation])
     constant: dict[str, bool] = field(default_factory=dict[str, bool])
-    packed: dict[tuple[str, ...], Op] = field(default_factory=dict[tuple[str, ...], Op])
+    panels: dict[str, Panels] = field(default_factory=dict[str, Panels])
+    """Of weights, by digest of the weight."""
 
     def graph(self) -> Graph:
         origins = dict(self.source.origins)
@@ -73,7 +75,8 @@ class _Rewriter:
                 self.new[op.digest] = op.with_operands([self._plain(x) for x in op.operands])
             self._tell(self.new[op.digest], self.source.origin(op), origins)
         outputs = tuple(self.new[o.digest] for o in self.source.outputs)
-        return with_live_origins(replace(self.source, outputs=outputs, origins=origins))
+        graph = with_live_origins(replace(self.source, outputs=outputs, origins=origins))
+        return read_panels(graph, self.panels)
 
     def _tell(self, op: Op, names: tuple[str, ...], origins: dict[str, tuple[str, ...]]) -> None:
         """Everything that was made for an op comes from what the op came from: panels of weights too."""
@@ -186,6 +189,8 @@ class _Rewriter:
         value = packed(weights, perm, panel)
         index = packed_index(b, perm, panel)
 
+        if panel and isinstance(weights, Constant):
+            self.panels.setdefault(weights.digest, Panels(value, perm, panel))
         self.report.count("weights packed")
         return self._on_panels(kernel, k, b, index, value)
 
