@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -25,11 +26,20 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 Golden = Callable[[str, str], None]
+SHARED = "TESTS_SHARED"
+"""The variable by which workers know the directory that they share."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden files with what the code gives now")
     parser.addoption("--update-slow", action="store_true", help="rewrite slow.txt with what this run of all took")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not is_worker(config):
+        place = TemporaryDirectory(prefix="dlc-tests-")
+        config.add_cleanup(place.cleanup)
+        os.environ[SHARED] = place.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,6 +64,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def is_worker(config: pytest.Config) -> bool:
     """Whether this process runs tests for another one that reports."""
     return hasattr(config, "workerinput")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """A directory of all workers, for caches: what one has built is there for the others. It goes with the run."""
+    return Path(os.environ[SHARED])
 
 
 @pytest.fixture

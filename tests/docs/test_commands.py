@@ -1,6 +1,5 @@
 """Every command of README.md, docs/ and examples/ runs, and prints what the page says it prints."""
 
-import os
 import re
 from pathlib import Path
 
@@ -17,16 +16,9 @@ SHARING = ("README.md", "docs/training.md", "examples/digits/README.md")
 """Pages that build the same programs that learn and do not show what a first build of these does."""
 
 
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for several pages, of all workers."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache-of-pages"
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path) -> None:
-    shell = Shell.new(tmp_path, shared if name_of(page) in SHARING else None)
+    shell = Shell.new(tmp_path, shared / "pages" if name_of(page) in SHARING else None)
     for block in working_blocks(page):
         if block.skipped:
             continue

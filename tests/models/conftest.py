@@ -12,10 +12,9 @@ from tests.models.building import Bench
 
 
 @pytest.fixture(scope="session")
-def bench() -> Generator[Bench]:
-    """One cache for all tests. It goes with the session: weights of whole networks are large."""
-    with TemporaryDirectory(prefix="dlc-models-") as directory:
-        yield Bench(Path(directory))
+def bench(shared: Path) -> Bench:
+    """One cache for all tests and workers: several build the same networks."""
+    return Bench(shared / "models")
 
 
 @pytest.fixture
