@@ -32,7 +32,7 @@ SHARED = "TESTS_SHARED"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite golden files with what the code gives now")
-    parser.addoption("--update-slow", action="store_true", help="rewrite slow.txt with what this run of all took")
+    parser.addoption("--update-slow", action="store_true", help="judge in slow.txt what runs by the time that it takes")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,8 @@
 """Which tests are quick: those that a contributor runs after every change, with `-m quick`.
 
-The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs everything and writes their list anew.
-A new test is quick until then.
+The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs everything and writes their list anew. Then
+`pytest -n auto -m quick --update-slow` adds those that wait for what a slow one made before. A new test is quick until
+then.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ QUICK = 0.5
 
 def mark_quick(items: Iterable[pytest.Item]) -> None:
     """Give the mark `quick` to all that are not in `SLOW_TESTS`."""
-    slow = set(SLOW_TESTS.read_text(encoding="utf-8").split())
+    slow = _slow()
     for item in items:
         if _function(item.nodeid) not in slow:
             item.add_marker(pytest.mark.quick)
 
 
 def write_slow(reports: Iterable[pytest.TestReport]) -> None:
-    """Write `SLOW_TESTS` from the reports of a run of all tests."""
+    """Judge the functions that ran anew, in `SLOW_TESTS`; the others stay as they are."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for report in reports:  # of set-up, call and tear-down
         seconds[report.nodeid] += report.duration
-    slow = {_function(nodeid) for nodeid, taken in seconds.items() if taken > QUICK}
+    slow = _slow() - {_function(nodeid) for nodeid in seconds}
+    slow |= {_function(nodeid) for nodeid, taken in seconds.items() if taken > QUICK}
     SLOW_TESTS.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
+
+
+def _slow() -> set[str]:
+    return set(SLOW_TESTS.read_text(encoding="utf-8").split())
 
 
 def _function(nodeid: str) -> str:
