@@ -95,7 +95,7 @@ def _root(
         Shell | None, typer.Option(callback=show_callback, expose_value=False, help="Print the completion script.")
     ] = None,
 ) -> None:
-    """Compile models to plain C, with every step cached."""
+    """Compile models to plain C, with every result cached."""
     del install_completion, show_completion  # their callbacks have answered
     if version:
         from dlc.version import __version__

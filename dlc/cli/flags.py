@@ -37,7 +37,7 @@ MaxMemory = Annotated[
         "--max-memory",
         metavar="SIZE",
         parser=_size,
-        help="How much memory a program may take where its target bounds that, as a simulator does: 16GiB.",
+        help="Memory limit of a program whose target has one, such as a simulator: 16GiB.",
     ),
 ]
 Jobs = Annotated[

@@ -41,7 +41,7 @@ class CacheOptions:
         None,
         "--cache",
         metavar="rw|ro|off|require|refresh",
-        help="Read and write; read only; neither; fail with exit code 7 on a miss; build everything again. "
+        help="Read and write; read only; no cache; exit code 7 on a miss; rebuild everything. "
         "By default cache.mode of the configuration, else rw.",
         panel=CACHE,
     )
@@ -55,7 +55,7 @@ class CacheOptions:
     trust_config: bool = flag(
         False,
         "--trust-config",
-        help="Let this directory's configuration say what is run, this once; dlc trust says so for good.",
+        help="Trust this directory's configuration to run programs, for this command; dlc trust does so permanently.",
         panel=CACHE,
     )
 
@@ -80,45 +80,45 @@ class BuildOptions:
         "--pipeline",
         "-p",
         metavar="SPEC",
-        help="Steps and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
+        help="Passes and names of pipelines, as expand,simplify{fast=yes},lower. By default the target's own.",
         panel=WHAT,
         completes="pipelines",
     )
     dims: tuple[str, ...] = flag(
-        (), "--dim", metavar="NAME=N", help="Size of a symbolic dimension; may repeat.", panel=WHAT
+        (), "--dim", metavar="NAME=N", help="Set the size of a symbolic dimension; may repeat.", panel=WHAT
     )
     inputs: tuple[str, ...] = flag(
-        (), "--input", metavar="NAME:SHAPE", help="Shape of an input, as x:1x3x224x224; may repeat.", panel=WHAT
+        (), "--input", metavar="NAME:SHAPE", help="Set the shape of an input, as x:1x3x224x224; may repeat.", panel=WHAT
     )
     settings: tuple[str, ...] = flag(
         (),
         "--set",
-        metavar="STEP.KEY=VALUE",
-        help="One option of a step or of the frontend, as fuse.max-nests=8; may repeat.",
+        metavar="PASS.KEY=VALUE",
+        help="Set an option of a pass or of the frontend, as fuse.max-nests=8; may repeat.",
         panel=WHAT,
     )
     without: tuple[str, ...] = flag(
-        (), "--without", metavar="STEP", help="Leave a step out; may repeat.", panel=WHAT, completes="passes"
+        (), "--without", metavar="PASS", help="Leave a pass out; may repeat.", panel=WHAT, completes="passes"
     )
     frontend: str = flag(
         "",
         "--frontend",
         metavar="SPEC",
-        help="Reader of the model, with options. By default the one that knows the file.",
+        help="Frontend that reads the model, with options. By default the one that recognises the file.",
         panel=WHAT,
     )
     grad: tuple[str, ...] = flag(
         (),
         "--grad",
         metavar="INPUT[,INPUT]",
-        help="Gradients of the outputs with respect to these inputs instead of the outputs; may repeat.",
+        help="Compute gradients of the outputs with respect to these inputs instead of the outputs; may repeat.",
         panel=WHAT,
     )
     train: str | None = flag(
         None,
         "--train",
         metavar="KEY=VALUE,…",
-        help="A training program instead of the model: loss, optimizer and other options of the pass autodiff, "
+        help="Build a training program: loss, optimizer and other options of the pass autodiff, "
         "as 'loss=cross-entropy,optimizer=adam{lr=1e-3}'.",
         panel=WHAT,
     )
@@ -126,8 +126,8 @@ class BuildOptions:
         None,
         "--min-offload",
         metavar="PERCENT",
-        help="How much the target computes at least, where it may leave ops to the host: of the model's nodes and of "
-        "its multiply-adds, as 95%, or ops=80%,macs=99%. Exit code 4 if it is less.",
+        help="Least share of the model's nodes and multiply-adds that the target has to compute, where it may leave "
+        "ops to the host: 95%, or ops=80%,macs=99%. Exit code 4 if it computes less.",
         panel=WHAT,
     )
 

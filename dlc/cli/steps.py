@@ -96,7 +96,7 @@ def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Call
 
 @dataclass(frozen=True)
 class Dump:
-    """Writes what steps gave to NNN-STEP.dlc."""
+    """Writes what steps gave to NNN-PASS.dlc."""
 
     wanted: str
     """all, changed, the name of a step, or "" for nothing."""
@@ -172,7 +172,7 @@ def no_step(flag: str, name: str, known: Sequence[str]) -> Exception:
     """What to raise when a flag names a step that does not run."""
     return error(
         "no-effect",
-        f"{flag}: the pipeline has no step {name}",
-        help=did_you_mean(name, known, "steps"),
+        f"{flag}: the pipeline has no pass {name}",
+        help=did_you_mean(name, known, "passes"),
         exit_code=ExitCode.USAGE,
     )

@@ -22,19 +22,19 @@ COMMANDS = (
     Command("run", "Run a program or model on files or random inputs; time it.", "run:run", "Compile"),
     Command("verify", "Compare a program's outputs with a reference.", "verify:verify", "Compile"),
     Command("train", "Train a program that was built with --train.", "train:train", "Compile"),
-    Command("plan", "Plan a program's memory: peak, lower bound, a picture.", "plan:plan", "Understand"),
+    Command("plan", "Plan a program's memory: peak, lower bound, a drawing.", "plan:plan", "Understand"),
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "show:show", "Understand"),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
         "cache",
-        "Look into the cache and tidy it up.",
+        "Inspect and clean the cache.",
         "cache:app",
         "Maintain",
         ("stats", "why", "verify", "trim", "clear"),
     ),
-    Command("trust", "Let a directory's configuration say what is run.", "trust:trust", "Maintain"),
-    Command("plugins", "List installed plugins and what became of them.", "plugins:plugins", "Maintain"),
+    Command("trust", "Trust a directory's configuration to run programs.", "trust:trust", "Maintain"),
+    Command("plugins", "List installed plugins and their state.", "plugins:plugins", "Maintain"),
     Command("doctor", "Check this machine: compilers, plugins, cache.", "doctor:doctor", "Maintain"),
 )
 
@@ -59,7 +59,7 @@ def schema_name(arguments: Sequence[str]) -> str:
 def first_screen() -> str:
     """What `dlc --help` prints."""
     width = max(len(c.name) for c in COMMANDS)
-    lines = ["Usage: dlc [OPTIONS] COMMAND [ARGS]...", "", "  Compile models to plain C, with every step cached."]
+    lines = ["Usage: dlc [OPTIONS] COMMAND [ARGS]...", "", "  Compile models to plain C, with every result cached."]
     for panel in dict.fromkeys(c.panel for c in COMMANDS):
         lines += ["", f"{panel}:"]
         lines += [f"  {c.name:{width}}  {c.summary}" for c in COMMANDS if c.panel == panel]

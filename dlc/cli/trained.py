@@ -52,7 +52,7 @@ def tell_start(terminal: Terminal, run: Run) -> None:
     """What is about to happen, before the first step."""
     course = run.course
     left = course.data.rows - course.steps_per_epoch * course.size
-    text = f"{course.data.rows:,} rows: {course.steps_per_epoch:,} steps of {course.size} an epoch"
+    text = f"{course.data.rows:,} rows: {course.steps_per_epoch:,} training steps per epoch, batches of {course.size}"
     if left:
         how = f"{left} rows in an incomplete batch are dropped"
         text += f"; {how}{', different ones each epoch' if course.shuffle else ''}"
@@ -61,7 +61,7 @@ def tell_start(terminal: Terminal, run: Run) -> None:
     if not terminal.quiet:
         terminal.log(text)
         if run.done:
-            terminal.log(f"going on after {run.saved}")
+            terminal.log(f"continuing after {run.saved}")
 
 
 def _epoch_line(epoch: Epoch, course: Course) -> str:
@@ -91,7 +91,7 @@ def summary(run: Run, ending: Ending) -> str:
     last = run.partial or (state.history[-1] if state.history else None)
     lines = [f"{_outcome(run, ending)}, {figures_text(last)}" if last else _outcome(run, ending)]
     if ending == "done" and run.idle:
-        lines.append("--epochs and --steps count all runs together: give more to go on")
+        lines.append("--epochs and --steps count all runs together: increase them to continue")
     if ending == "patience":
         lines.append(f"no better loss for {_plural(run.course.patience or 0, 'epoch')}")
     if state.best and state.best != state.epoch:
@@ -109,7 +109,7 @@ def _outcome(run: Run, ending: Ending) -> str:
     count = f"{_plural(run.state.epoch, 'epoch')}, {_plural(run.done, 'step')}"
     if ending == "interrupted":
         return f"interrupted: {count}"
-    return f"nothing is left to do: {count} are done" if run.idle else f"trained: {count}"
+    return f"nothing to do: {count} are complete" if run.idle else f"trained: {count}"
 
 
 def _plural(count: int, what: str) -> str:

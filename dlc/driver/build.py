@@ -143,14 +143,14 @@ def joined(
 
 
 def check_stop(recipe: Recipe, stop_after: str) -> None:
-    """Raises DlcError (USAGE): there is no step to stop behind, or the pipeline does not lead to the backend."""
+    """Raises DlcError (USAGE): there is no pass to stop after, or the pipeline does not lead to the backend."""
     if stop_after in ("", EMIT, BUILD):
         recipe.check_end()
     if stop_after and stop_after not in recipe.step_names:
         raise error(
             "no-effect",
-            f"--stop-after: the pipeline has no step {stop_after}",
-            help=did_you_mean(stop_after, recipe.step_names, "steps"),
+            f"--stop-after: the pipeline has no pass {stop_after}",
+            help=did_you_mean(stop_after, recipe.step_names, "passes"),
             exit_code=ExitCode.USAGE,
         )
 

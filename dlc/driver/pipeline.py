@@ -329,7 +329,7 @@ def _own(backend: Backend) -> str:
 def _no_effect(flag: str, name: str, present: set[str]) -> DlcError:
     return error(
         "no-effect",
-        f"{flag}: the pipeline has no step {name}",
-        help=did_you_mean(name, present, "steps"),
+        f"{flag}: the pipeline has no pass {name}",
+        help=did_you_mean(name, present, "passes"),
         exit_code=ExitCode.USAGE,
     )

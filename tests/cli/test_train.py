@@ -105,8 +105,8 @@ def test_resume_tells_that_nothing_is_left_to_do(dlc: Dlc, limit: str) -> None:
     before = Path("out/checkpoint.ckpt").read_bytes()
     ran = dlc(*line, "--resume", "--export", "w.bin", *limit.split())
     first, second, *rest = ran.out.splitlines()
-    assert first.startswith("nothing is left to do: 4 epochs, 28 steps are done, loss ")
-    assert second == "--epochs and --steps count all runs together: give more to go on"
+    assert first.startswith("nothing to do: 4 epochs, 28 steps are complete, loss ")
+    assert second == "--epochs and --steps count all runs together: increase them to continue"
     assert rest[-1] == "model: w.bin" and Path("w.bin").stat().st_size
     assert (ran.code, ran.err) == (0, "") and Path("out/checkpoint.ckpt").read_bytes() == before
 
@@ -115,7 +115,7 @@ def test_resume_tells_that_patience_is_at_its_end(dlc: Dlc) -> None:
     line = ("train", "out", "--data", "train.npz", "-q", "--patience", 1, "--epochs", 500)
     done = dlc(*line).out.partition(",")[0].removeprefix("trained: ")
     first, second, *_ = dlc(*line, "--resume").out.splitlines()
-    assert first.startswith(f"nothing is left to do: {done}, ")
+    assert first.startswith(f"nothing to do: {done}, ")
     assert second == "no better loss for 1 epoch"
 
 
@@ -144,9 +144,7 @@ def test_a_run_that_begins_anew_keeps_the_checkpoint_of_the_earlier_one(dlc: Dlc
     assert Path("out/checkpoint.1.ckpt").read_bytes() == before
     kept = {p.name: p.read_bytes() for p in Path("out").iterdir()}
     assert len(kept) == len(set(kept.values())) == 3
-    assert dlc(*line, "--resume", "--checkpoint", "out/checkpoint.1.ckpt").out.startswith(
-        "nothing is left to do: 1 epoch"
-    )
+    assert dlc(*line, "--resume", "--checkpoint", "out/checkpoint.1.ckpt").out.startswith("nothing to do: 1 epoch")
 
 
 def test_a_run_that_fails_before_its_first_checkpoint_leaves_the_earlier_one(dlc: Dlc, place: list[Linear]) -> None:

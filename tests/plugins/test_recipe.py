@@ -113,7 +113,7 @@ def test_the_flag_replaces_the_pipeline(registry: Registry, config: Config) -> N
         ({"pipeline": "loop"}, "pipeline loop contains itself: loop → again → loop"),
         ({"pipeline": "both{x=1}"}, "pipeline both takes no options"),
         ({"pipeline": "first{sise=1}"}, "first has no option sise"),
-        ({"settings": ["third.size=1"]}, "--set: the pipeline has no step third"),
+        ({"settings": ["third.size=1"]}, "--set: the pipeline has no pass third"),
         ({"settings": ["first.sise=1"]}, "first has no option sise"),
         ({"settings": ["first.size=x"]}, '"x" is not an integer'),
         ({"without": ["secnd"]}, "did you mean second?"),

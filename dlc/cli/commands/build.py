@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dlc.config.config import Config
     from dlc.driver.build import Build
 
-_TOLD = "What to tell"
+_TOLD = "What to print"
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class BuildOutput:
     """Where a build goes, and what it tells beside."""
 
     output: Path | None = flag(
-        None, "--output", "-o", metavar="DIR", help="Where to write. By default build/NAME for NAME.onnx."
+        None, "--output", "-o", metavar="DIR", help="Directory to write to. By default build/NAME for NAME.onnx."
     )
     stop_after: str = flag(
         "",
         "--stop-after",
-        metavar="STEP",
+        metavar="PASS",
         help="Stop after a pass (or after parse or emit) and print its result; nothing is installed.",
         panel=_TOLD,
         completes="steps",
@@ -52,38 +52,36 @@ class BuildOutput:
     dump_ir: str = flag(
         "",
         "--dump-ir",
-        metavar="all|changed|STEP",
-        help="Write the graph behind every step, every step that changed it, or one, to DIR/ir/NNN-STEP.dlc.",
+        metavar="all|changed|PASS",
+        help="Write the graph after every pass, every pass that changed it, or one pass, to DIR/ir/NNN-PASS.dlc.",
         panel=_TOLD,
         completes="steps",
     )
     print_pipeline: bool = flag(
         False,
         "--print-pipeline",
-        help="Print every step with its options and where they come from, and stop.",
+        help="Print every pass with its options and where they come from, and stop.",
         panel=_TOLD,
     )
     explain: str = flag(
         "",
         "--explain",
-        metavar="STEP",
-        help="Print what a step did, and what it left alone and why.",
+        metavar="PASS",
+        help="Print what a pass did, and what it did not do and why.",
         panel=_TOLD,
         completes="steps",
     )
     html: bool = flag(
         False,
         "--html",
-        help="Write DIR/report.html: steps, the graph, memory over time, kernels; and pages that the target adds.",
+        help="Write DIR/report.html: passes, the graph, memory over time, kernels; and pages that the target adds.",
         panel=_TOLD,
     )
-    stats: bool = flag(
-        False, "--stats", help="Print for every kernel how often the bodies of its loops run.", panel=_TOLD
-    )
+    stats: bool = flag(False, "--stats", help="Print the number of loop iterations of every kernel.", panel=_TOLD)
     verify_steps: bool = flag(
         False,
         "--verify-steps",
-        help="Evaluate the graph before and after every step on random inputs; exit code 3 at the first step that "
+        help="Evaluate the graph before and after every pass on random inputs; exit code 3 at the first pass that "
         "changes an output.",
         panel=_TOLD,
     )

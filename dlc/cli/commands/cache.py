@@ -29,16 +29,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
-    help="Look into the cache and tidy it up.",
+    help="Inspect and clean the cache.",
     no_args_is_help=True,
 )
 
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,52}\b")
 
 Size = Annotated[
-    str, typer.Argument(metavar="[SIZE]", help="512MiB, 2GiB. By default cache.size of the configuration.")
+    str, typer.Argument(metavar="[SIZE]", help="Size, as 512MiB or 2GiB. By default cache.size of the configuration.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> AbstractContextManager[Cache]:
@@ -49,7 +49,7 @@ def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> 
 @app.command()
 @flags.spelled
 def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
-    """Sizes, hits and misses, and the time that hits saved."""
+    """Print sizes, hits and misses, and the time that hits saved."""
     del json
     with _opened(ctx.obj, where, "ro") as cache:
         found = cache.statistics()
@@ -81,7 +81,7 @@ def why(
     cache: flags.ReadCache,
     json: flags.Json = False,
 ) -> Outcome:
-    """Why a build misses the cache; after a build, how it differs from the one before. Takes the flags of build."""
+    """Explain why a build would miss the cache, or how it differs from the last build. Takes the flags of build."""
     del json
     from dlc.driver.why import explain, to_json
 
@@ -101,7 +101,7 @@ def why(
 @app.command()
 @flags.spelled
 def verify(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
-    """Re-hash every entry; damaged ones are set aside, and the exit code is 1."""
+    """Check the digest of every entry. Damaged entries are set aside, and the exit code is 1."""
     del json
     with _opened(ctx.obj, where) as cache:
         found = cache.verify()

@@ -11,7 +11,7 @@ from dlc.cli.terminal import Outcome
 
 @flags.spelled
 def doctor(ctx: typer.Context, cache: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
-    """Check what builds here need: compilers, plugins, cache, reference; exit 5 if something fails."""
+    """Check what builds on this machine need: compilers, plugins, cache, reference. Exit code 5 if a check fails."""
     del ctx, json
     from dlc.cli.workspace import configuration
     from dlc.plugins.doctor import examine

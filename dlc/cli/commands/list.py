@@ -15,7 +15,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="[KIND]",
-        help="passes, ops, frontends, backends or pipelines; the name of a frontend (onnx) lists what it reads. "
+        help="passes, ops, frontends, backends or pipelines; or the name of a frontend, as onnx, for what it reads. "
         "By default an overview.",
         autocompletion=complete_listings,
     ),

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="FILE.dlc", help="A graph or plan in dlc's own text.")]
 PrintAfter = Annotated[
     str,
-    typer.Option(metavar="all|STEP", help="Also print what a step gave.", autocompletion=complete_passes),
+    typer.Option(
+        metavar="all|PASS", help="Also print the result of a pass, or of all.", autocompletion=complete_passes
+    ),
 ]
 Pipeline = Annotated[
     str | None,
-    typer.Option("--pipeline", "-p", metavar="SPEC", help="What to run; the `# RUN:` line of the file by default."),
+    typer.Option("--pipeline", "-p", metavar="SPEC", help="Passes to run. By default the `# RUN:` line of the file."),
 ]
 _RUN = "# RUN:"
 _BACKEND = ("accept", "emit", "build")

@@ -12,7 +12,7 @@ from dlc.cli.terminal import Outcome, Terminal, columns
 
 
 def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
-    """List installed plugins: what each offers, and why one does not work."""
+    """List installed plugins, what each offers, and why one does not work."""
     del json
     from dlc.cli.app import plugin_commands
     from dlc.config.file import load_config

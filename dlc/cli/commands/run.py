@@ -23,13 +23,17 @@ Subject = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[INPUT]...", help="FILE.npy, FILE.npz, FILE.pb or NAME=FILE; inputs without are random."),
+    typer.Argument(
+        metavar="[INPUT]...", help="FILE.npy, FILE.npz, FILE.pb or NAME=FILE; inputs without a file are random."
+    ),
 ]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs. [default: 0]")]
-Outputs = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs.")]
-Time = Annotated[bool, typer.Option("--time", help="Time repeated calls: median, 10th and 90th percentile.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the random inputs. [default: 0]")]
+Outputs = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs to a file.")
+]
+Time = Annotated[bool, typer.Option("--time", help="Measure repeated calls: median, 10th and 90th percentile.")]
 Calls = Annotated[
-    int | None, typer.Option("--calls", metavar="N", min=1, help="How many calls --time makes. [default: 50]")
+    int | None, typer.Option("--calls", metavar="N", min=1, help="Number of calls that --time makes. [default: 50]")
 ]
 _CALLS = 50
 """That --time makes by default."""

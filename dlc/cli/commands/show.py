@@ -32,14 +32,14 @@ What = Annotated[
 ]
 Text = Annotated[bool, typer.Option("--text", help="Print the graph, the plan or the cached file itself.")]
 Origins = Annotated[
-    bool, typer.Option("--origins", help="With --text: behind each op, the nodes of the model it came from.")
+    bool, typer.Option("--origins", help="With --text: after each op, the nodes of the model that it comes from.")
 ]
 Parts = Annotated[
     str,
     typer.Option(
         "--what",
         metavar="kernel|gradient|loops",
-        help="Print kernels, those of the gradients, or the loops they become; several with commas between them.",
+        help="Print the kernels, the kernels of the gradients, or the loops; several separated by commas.",
     ),
 ]
 Raw = Annotated[

@@ -33,49 +33,60 @@ Data = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE.npz|NAME=FILE.npy",
-        help="Arrays named as the model's inputs, and y the labels; may repeat.",
+        help="Arrays named as the model's inputs, and y for the labels; may repeat.",
     ),
 ]
 Validation = Annotated[
     float | None,
-    typer.Option(metavar="FRACTION", help="Part of the rows, by chance, to judge by after every epoch, as 0.1."),
+    typer.Option(
+        metavar="FRACTION", help="Fraction of the rows, chosen at random, to validate with after every epoch, as 0.1."
+    ),
 ]
 ValidationData = Annotated[
     list[str] | None,
-    typer.Option("--validation-data", metavar="FILE.npz|NAME=FILE.npy", help="Rows to judge by; may repeat."),
+    typer.Option(
+        "--validation-data",
+        metavar="FILE.npz|NAME=FILE.npy",
+        help="Data to validate with after every epoch; may repeat.",
+    ),
 ]
 Epochs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Times through the data, all runs together. [default: 10]")
+    int | None,
+    typer.Option(metavar="N", min=1, help="Number of passes over the data, of all runs together. [default: 10]"),
 ]
 Steps = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Batches at most, all runs together; ends within an epoch.")
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Maximum number of training steps, of all runs together; may end within an epoch."
+    ),
 ]
 Patience = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, help="End after N epochs without a better loss (on validation data, if there is some)."
+        metavar="N", min=1, help="Stop after N epochs without a better loss (on the validation data, if there are any)."
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Of the order of rows and of --validation. [default: 0]")
+    int | None, typer.Option(metavar="N", min=0, help="Seed of the order of rows and of --validation. [default: 0]")
 ]
 Shuffle = Annotated[
     bool | None,
     typer.Option(
-        "--shuffle/--no-shuffle", help="Rows in a new order every epoch, or always as they lie. [default: shuffle]"
+        "--shuffle/--no-shuffle",
+        help="Take the rows in a new order every epoch, or in the order of the file. [default: shuffle]",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Begin anew although there is a checkpoint; it is kept under another name."),
+    typer.Option("--fresh", help="Start again although there is a checkpoint, which is kept under another name."),
 ]
 CheckpointFile = Annotated[
     Path | None,
     typer.Option(
         "--checkpoint",
         metavar="FILE",
-        help="Where the checkpoint is. [default: DIR/checkpoint.ckpt, NAME.ckpt beside a FILE]",
+        help="Path of the checkpoint. [default: DIR/checkpoint.ckpt, NAME.ckpt beside a FILE]",
         rich_help_panel=_FILES,
     ),
 ]
@@ -83,31 +94,38 @@ CheckpointEvery = Annotated[
     int | None,
     typer.Option(
         "--checkpoint-every",
-        metavar="STEPS",
+        metavar="N",
         min=1,
-        help="Write it within epochs too, not only at their ends.",
+        help="Write the checkpoint every N training steps too, not only after every epoch.",
         rich_help_panel=_FILES,
     ),
 ]
 Export = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the trained model, in the format it came in.", rich_help_panel=_FILES),
+    typer.Option(
+        metavar="FILE", help="Write the trained model, in the format of the original.", rich_help_panel=_FILES
+    ),
 ]
 Keep = Annotated[
     str,
     typer.Option(
         metavar="best|last",
-        help="Export the weights of the epoch with the best loss (on validation data, if there is some), or the last.",
+        help="Export the weights of the epoch with the best loss (on the validation data, if there are any), or the "
+        "last ones.",
         rich_help_panel=_FILES,
     ),
 ]
 LogFile = Annotated[
     Path | None,
-    typer.Option("--log", metavar="FILE.csv", help="A row for every step and epoch.", rich_help_panel=_FILES),
+    typer.Option(
+        "--log", metavar="FILE.csv", help="Write a row for every training step and epoch.", rich_help_panel=_FILES
+    ),
 ]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE.html", help="The curves of loss and metrics.", rich_help_panel=_FILES),
+    typer.Option(
+        "--html", metavar="FILE.html", help="Write a page with the curves of loss and metrics.", rich_help_panel=_FILES
+    ),
 ]
 
 

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="dlc.toml or pyproject.toml. By default the one that counts here."),
+    typer.Argument(
+        metavar="[FILE]", help="dlc.toml or pyproject.toml. By default the one that applies to the current directory."
+    ),
 ]
-Revoke = Annotated[bool, typer.Option("--revoke", help="Trust no version of the file any longer.")]
+Revoke = Annotated[bool, typer.Option("--revoke", help="Revoke the trust in all versions of the file.")]
 
 
 def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: flags.Json = False) -> Outcome:
-    """Let a directory's configuration say what dlc runs, as the file is now; after an edit dlc asks again.
+    """Trust a directory's configuration to run programs, with its current content; after an edit dlc asks again.
 
-    Only options that run something need that: a compiler, its flags. Flags of the command line never do.
+    Only options that run programs need trust: a compiler, its flags. Flags of the command line never do.
     """
     del json
     from dlc.config.file import find_file, load_config

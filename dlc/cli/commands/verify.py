@@ -32,12 +32,13 @@ Ref = Annotated[
     typer.Option(
         "--reference",
         metavar="auto|onnxruntime|numpy|torch",
-        help="What computes the reference; auto takes onnxruntime for .onnx files where it is installed, and for "
-        "--gradients torch besides differences.",
+        help="Reference to compare with. auto is onnxruntime for .onnx files where it is installed, else numpy; for "
+        "--gradients torch, beside finite differences.",
     ),
 ]
 ModelFile = Annotated[
-    Path | None, typer.Option("--model", metavar="MODEL", help="The model behind DIR or FILE, for the reference.")
+    Path | None,
+    typer.Option("--model", metavar="MODEL", help="The model that DIR or FILE was built from, for the reference."),
 ]
 Rtol = Annotated[
     float | None,
@@ -53,15 +54,15 @@ Atol = Annotated[
         metavar="X",
         min=0.0,
         help="Absolute tolerance. [default: 1e-7 for expected files, else 1e-4 of the output's largest element; or the "
-        "target's; for --gradients a part of the value or its largest derivative, 1e-8]",
+        "target's; for --gradients 1e-8 of the value or its largest derivative]",
     ),
 ]
 Gradients = Annotated[
     bool,
     typer.Option(
         "--gradients",
-        help="Compare the gradients that dlc derives, by weights or --grad, with differences in double precision and "
-        "with PyTorch: of the outputs, or of the loss of --train.",
+        help="Compare the gradients that dlc derives, with respect to weights or --grad, with finite differences in "
+        "double precision and with PyTorch: gradients of the outputs, or of the loss of --train.",
     ),
 ]
 Samples = Annotated[
@@ -70,7 +71,7 @@ Samples = Annotated[
         "--samples",
         metavar="N",
         min=1,
-        help="For --gradients: random directions for each weight, and single elements. [default: 2]",
+        help="For --gradients: number of random directions, and of single elements, for each weight. [default: 2]",
     ),
 ]
 

@@ -47,7 +47,7 @@ class StepVerification:
         """What became of the steps, for people."""
         skipped = [c for c in self.checked if c.verdict == "skipped"]
         same = len(self.checked) - len(skipped)
-        lines = [f"verify-steps: {same} steps keep what is computed, {len(skipped)} not compared"]
+        lines = [f"verify-steps: {same} passes preserve the values, {len(skipped)} not compared"]
         why: dict[tuple[str, str], list[str]] = {}
         for c in self.checked:
             if c.reason:
@@ -78,7 +78,7 @@ class StepVerification:
         notes = [] if step is None or step.package == "dlc" else [f"{name} is a pass of plugin {step.plugin}"]
         wrong = [o for o in found.outputs if not o.ok]
         if not wrong:
-            message = f"{_title(found)} leaves what cannot be evaluated: {found.reason}"
+            message = f"{_title(found)} gives a graph that cannot be evaluated: {found.reason}"
         else:
             first, (before, after) = wrong[0], found.worst
             place = f"[{','.join(map(str, first.worst))}]"
@@ -91,7 +91,7 @@ class StepVerification:
             "step-changed-values",
             message,
             notes=notes,
-            help=f"--dump-ir {name} writes what it gave, --without {name} builds without it where that can be",
+            help=f"--dump-ir {name} writes its result, --without {name} builds without it if that is possible",
             exit_code=ExitCode.MISMATCH,
         )
 
