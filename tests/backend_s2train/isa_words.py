@@ -7,7 +7,7 @@ from typing import Any
 
 from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting
 from dlc_backend_s2train.isa.access import flag_faults, standing
-from dlc_backend_s2train.isa.forms import FORM_OF
+from dlc_backend_s2train.isa.instruction_set import FORM_OF
 from dlc_backend_s2train.program import Instruction
 from dlc_backend_s2train.v1 import encoding as v1
 from hypothesis import strategies as st

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.simulator.arithmetic import compute
 from dlc_backend_s2train.simulator.operands import Array, Mode, Operands, Results

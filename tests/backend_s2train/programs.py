@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Role, Slot, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import (
     Entry,
     Function,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper, Program
 
 from tests.backend_s2train.programs import Hand

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from dlc_backend_s2train.codes import Arena, Element, Opcode, Role
+from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container import layout, optional_sections, read, write
 from dlc_backend_s2train.crc import crc64
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import (
     Entry,
     Geometry,

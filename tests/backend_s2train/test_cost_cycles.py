@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
     Times,
@@ -21,6 +21,7 @@ from dlc_backend_s2train.cost.cycles import (
     utilisation,
     work_of,
 )
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given
 from hypothesis import strategies as st

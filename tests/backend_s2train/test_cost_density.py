@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.cycles import Assumptions, compute_cycles, row_density, work_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

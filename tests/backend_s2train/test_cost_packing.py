@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.batch_packing import pack
 from dlc_backend_s2train.cost.cycles import work_of
 from dlc_backend_s2train.frames.parts import collected, mosaic_of, pitch, spread
 from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions, Times
 from dlc_backend_s2train.cost.estimate import estimate, total
@@ -20,7 +20,7 @@ from dlc_backend_s2train.cost.report import (
     table,
     timeline_html,
 )
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dlc_backend_s2train.codes import Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Role, Splitting, Stage
 from dlc_backend_s2train.cost.estimate import shape_of, traffic
 from dlc_backend_s2train.cost.operand_traffic import Touched, touched, traffic_of
 from dlc_backend_s2train.frames.layout import PUBLISHED
 from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Program
 
 from tests.backend_s2train.programs import PROGRAMS, Hand

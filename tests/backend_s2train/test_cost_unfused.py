@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from dlc_backend_s2train import instruction
 from dlc_backend_s2train.build_lines import fusion_line
-from dlc_backend_s2train.codes import Flag, Opcode, Role
+from dlc_backend_s2train.codes import Flag, Role
 from dlc_backend_s2train.cost.operand_traffic import Kind, Touched, by_kind, fusion_facts, traffic_of, unfused_of
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Entry, Geometry, Program
 
 from dlc import Report

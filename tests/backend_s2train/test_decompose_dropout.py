@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train import instruction
-from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.decompose.blocks import assembled
 from dlc_backend_s2train.decompose.s2_decompose import S2Decompose
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulator.machine import Machine
 from dlc_backend_s2train.simulator.operands import Mode

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.decompose.blocks import blocks_of, illegal
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Program
 from torch import nn
 

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from dlc_backend_s2train.codes import Flag, Opcode, Splitting
+from dlc_backend_s2train.codes import Flag, Splitting
 from dlc_backend_s2train.cost import cycles
 from dlc_backend_s2train.doc_tables import container_tables, cost_tables, instruction_tables
 from dlc_backend_s2train.frames import layout
+from dlc_backend_s2train.isa.instruction_set import Opcode
 
 from tests.docs.blocks import ROOT
 

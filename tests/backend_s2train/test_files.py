@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_s2train.backend import S2Train
-from dlc_backend_s2train.codes import Opcode, Role
+from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate
 from dlc_backend_s2train.cost.figures import cost_facts
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Program
 from dlc_backend_s2train.simulator.loading import load_file
 from dlc_backend_s2train.simulator.training import Trained

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Role, Splitting, Stage
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.cost.report import data as costs
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper, Program, Target
 from dlc_backend_s2train.simulator.operands import Array
 

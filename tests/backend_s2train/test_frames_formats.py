@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.crc import crc64
 from dlc_backend_s2train.frames.convert import conversion, receive, send
 from dlc_backend_s2train.frames.frame import (
@@ -21,6 +21,7 @@ from dlc_backend_s2train.frames.frame import (
     encode_frame,
     encode_rows,
 )
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st

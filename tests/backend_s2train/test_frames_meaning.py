@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.convert import Conversion, Piece, conversion, pieces, receive, send
 from dlc_backend_s2train.frames.frame import Memory, decode_frames
 from dlc_backend_s2train.frames.layout import Form, layout
 from dlc_backend_s2train.frames.planes_and_kernels import decode_kernels, decode_plane, shape_of
 from dlc_backend_s2train.frames.sizes import sizes, sizes_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 from hypothesis import given, settings
 from hypothesis import strategies as st

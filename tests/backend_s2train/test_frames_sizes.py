@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.layout import PUBLISHED, Form, layout
 from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Opcode, Role, Stage
+from dlc_backend_s2train.codes import Role, Stage
 from dlc_backend_s2train.frames.convert import conversion, receive
 from dlc_backend_s2train.frames.frame import Frame, Memory, decode_frames
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.frames.stream import frames, of_ones, program_frames, sends, stream
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Program
 from numpy.typing import NDArray
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.convert import conversion, pieces
 from dlc_backend_s2train.frames.frame import Bits, LadRow, Memory, decode, encode_rows
 from dlc_backend_s2train.frames.layout import Form
@@ -21,6 +21,7 @@ from dlc_backend_s2train.frames.planes_and_kernels import (
     gather,
     shape_of,
 )
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 
 from dlc.base.diagnostics import DlcError

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.cost.estimate import estimate, traffic
 from dlc_backend_s2train.cost.operand_traffic import touched
 from dlc_backend_s2train.frames.stream import stream
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine

@@ -14,9 +14,10 @@ import pytest
 import torch
 from dlc_backend_s2train import dlc_pipelines
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Arena, Element, Opcode
+from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.instruction import S2Host
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulator.operands import encode
 from hypothesis import given, settings

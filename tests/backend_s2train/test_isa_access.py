@@ -1,9 +1,9 @@
 """Which operands instructions have, and which instructions there are not."""
 
 import pytest
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import access, flag_faults
-from dlc_backend_s2train.isa.forms import FORM_OF
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Instruction
 
 from dlc.base.diagnostics import DlcError

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Storage, Tensor
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.legalize import from_v1, number_tensors, to_v1

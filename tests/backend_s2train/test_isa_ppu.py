@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction
 from dlc_backend_s2train.v1.control_words import (
     BYPASS,

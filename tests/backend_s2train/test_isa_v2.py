@@ -1,9 +1,10 @@
 """Words of version 2: every legal instruction there and back; everything else refused with its place."""
 
 import pytest
-from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Splitting, Stage
 from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Instruction
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError
 

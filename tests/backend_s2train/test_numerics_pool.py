@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
-from dlc_backend_s2train.isa.forms import FORM_OF
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Geometry
 from dlc_backend_s2train.simulator.arithmetic import ARITHMETIC, SILENT
 from dlc_backend_s2train.simulator.operands import OperandError

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.simulator import reproducible
 from dlc_backend_s2train.simulator.operands import Mode, OperandError

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.figures import cost_facts
@@ -20,6 +20,7 @@ from dlc_backend_s2train.frames.frame import Memory, decode_frames
 from dlc_backend_s2train.frames.parts import collected
 from dlc_backend_s2train.frames.planes_and_kernels import shape_of
 from dlc_backend_s2train.frames.stream import conversion_of, sends, stored_frames, stream
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Program
 from dlc_backend_s2train.s2_pack import S2Pack
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Opcode, Role, Stage
+from dlc_backend_s2train.codes import Role, Stage
 from dlc_backend_s2train.frames.convert import conversion, send
 from dlc_backend_s2train.frames.sizes import sizes
 from dlc_backend_s2train.frames.stream import stored_frames, stream
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 
 from dlc import Report

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.isa.access import access, standing
-from dlc_backend_s2train.isa.forms import FORM_OF
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Entry, Geometry, Hyper, Instruction, Program, Storage, Tensor
 from dlc_backend_s2train.simulator.machine import Machine
 from hypothesis import assume, given, settings

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper, Program
 from dlc_backend_s2train.simulator.operands import Array, Mode
 

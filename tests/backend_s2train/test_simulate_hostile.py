@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Arena, Element, Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.codes import Arena, Element, Flag, Role, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper, Instruction, Program, Tensor
 from dlc_backend_s2train.simulator.operands import Array
 from hypothesis import given, settings

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import Arena, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Arena, Role, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Storage
 from dlc_backend_s2train.simulator.machine import Machine
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import Opcode, Role
+from dlc_backend_s2train.codes import Role
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Program
 
 from tests.backend_s2train.networks import S2_NETWORKS

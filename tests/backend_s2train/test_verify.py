@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from dlc_backend_s2train.checks import MOST, verify
 from dlc_backend_s2train.checks.shapes import fits
-from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Opcode, Role, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Role, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Entry, Geometry, Hyper, Program, Storage, Tensor
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from dlc_backend_s2train.build_lines import word_lines
 from dlc_backend_s2train.checks import verify
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.container.files import show
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.isa.text import assemble, disassemble
 from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.v1 import encoding as v1

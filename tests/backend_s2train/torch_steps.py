@@ -35,10 +35,11 @@ from pathlib import Path
 import dlc_backend_s2train
 import numpy as np
 import torch
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.decompose.blocks import assembled, blocks_of
 from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Instruction, Program
 from dlc_backend_s2train.simulator.machine import Machine
 from torch import nn

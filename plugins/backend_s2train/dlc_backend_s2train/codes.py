@@ -1,4 +1,4 @@
-"""Codes of words and files: opcodes, stages, flags, elements, roles, operand slots."""
+"""Codes of words and files: stages, flags, elements, roles, operand slots; opcodes are in `isa.instruction_set`."""
 
 from __future__ import annotations
 
@@ -61,30 +61,6 @@ class Arena(Enum):
     """Activations, masks, pointers."""
     FEATURE_GRADIENTS = 3
     WEIGHT_GRADIENTS = 4
-
-
-class Opcode(IntEnum):
-    """What an instruction does; the value is its code in words of version 2."""
-
-    NOP = 0x00
-    CONV = 0x01
-    LINEAR = 0x02
-    ELTWISE = 0x03
-    """The post-processing unit alone, on src0."""
-    POOL = 0x04
-    """An average pool or an overlapping max-pool, on the host's side of the array (no PPU stage fits)."""
-    COPY = 0x05
-    """src0 to dst0, element by element; shapes may differ."""
-    UPDATE = 0x06
-    LOSS = 0x07
-    FILL = 0x08
-    """Zeros into dst0."""
-    FRAME = 0x80
-    STORE = 0x81
-    BARRIER = 0x82
-    HOST = 0x83
-    """The host computes one of `Program.functions` while the device waits."""
-    END = 0xFF
 
 
 class Stage(IntEnum):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Stage
 from dlc_backend_s2train.container import record
 from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
 from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
@@ -15,7 +15,16 @@ from dlc_backend_s2train.cost.operand_traffic import KIND_OF, Kind
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
 from dlc_backend_s2train.isa import words as v2
-from dlc_backend_s2train.isa.forms import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS, FORMS, Form, Use, spelled
+from dlc_backend_s2train.isa.instruction_set import (
+    BACKWARD_DEMANDS,
+    DEMANDS,
+    EXCLUSIONS,
+    FORMS,
+    Form,
+    Opcode,
+    Use,
+    spelled,
+)
 from dlc_backend_s2train.isa.words import Field, Layout
 from dlc_backend_s2train.program import Target
 from dlc_backend_s2train.v1 import encoding as v1

@@ -12,7 +12,7 @@ from dlc.api.backend import Reason
 from dlc.api.plan import Plan, results_of
 from dlc.base.types import Array
 from dlc.graph import Constant, Input, Op, Tensor
-from dlc_backend_s2train.codes import Arena, Element, Opcode, Role, Slot
+from dlc_backend_s2train.codes import Arena, Element, Role, Slot
 from dlc_backend_s2train.instruction import (
     S2Host,
     S2Instruction,
@@ -27,6 +27,7 @@ from dlc_backend_s2train.instruction import (
     slot_of,
     splitting_of,
 )
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Entry, Function, Geometry, Hyper, Instruction, Program, Storage
 from dlc_backend_s2train.program import Tensor as View
 

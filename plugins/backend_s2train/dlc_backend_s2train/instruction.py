@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Final, cast
 from dlc.api.backend import Reason
 from dlc.base.types import Type, f16, f32, i32, u8
 from dlc.graph import Call, Cotangent, Op
-from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 
 Read = tuple[str, tuple[int, ...], int]

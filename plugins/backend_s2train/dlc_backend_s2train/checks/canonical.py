@@ -15,8 +15,8 @@ from typing import Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
-from dlc_backend_s2train.codes import Flag, Opcode, Splitting, Stage
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.codes import Flag, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Geometry, Hyper, Instruction, Program, Target
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.correspondence import SLOTS, Holders, layer_of, layers_of, misread, obstacles, restored

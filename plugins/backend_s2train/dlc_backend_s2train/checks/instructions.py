@@ -14,8 +14,9 @@ from typing import Final
 from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
-from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Stage
 from dlc_backend_s2train.isa.access import operands_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 _BY_SAMPLE: Final = frozenset((Opcode.CONV, Opcode.LINEAR, Opcode.ELTWISE, Opcode.POOL))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import Element, Flag, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 Shape = tuple[int, ...]

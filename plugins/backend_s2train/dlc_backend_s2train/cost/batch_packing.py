@@ -1,4 +1,4 @@
-"""Batch packing: which mosaic of images (`frames.batch_packing`) takes a convolution the fewest steps.
+"""Batch packing: which mosaic of images (`frames.parts`) takes a convolution the fewest steps.
 
 As an element that is broadcast reaches at most k lanes, what packing saves in the parallel reading is halos and empty
 rows, no more; in the serial reading it is empty rows alone, and results between images cost as much as others. Tile
@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.cost.cycles import work_of
 from dlc_backend_s2train.cost.estimate import shape_of
 from dlc_backend_s2train.frames.layout import reduced
 from dlc_backend_s2train.frames.parts import ALONE, across_most, pitch
 from dlc_backend_s2train.frames.sizes import sizes
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 
 _ROW_TILES = 4

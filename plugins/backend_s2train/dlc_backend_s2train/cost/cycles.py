@@ -41,9 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.base.diagnostics import error
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, parted, reduced
 from dlc_backend_s2train.frames.sizes import BEAT
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 
 

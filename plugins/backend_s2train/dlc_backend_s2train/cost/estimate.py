@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dlc_backend_s2train.codes import Opcode, Splitting, Stage
+from dlc_backend_s2train.codes import Splitting, Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
     Bound,
@@ -32,7 +32,7 @@ from dlc_backend_s2train.cost.cycles import (
 from dlc_backend_s2train.cost.operand_traffic import touched
 from dlc_backend_s2train.frames.layout import STRIP, reduced
 from dlc_backend_s2train.frames.sizes import Policy, sizes
-from dlc_backend_s2train.isa.forms import FORM_OF, spelled
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
 
 ARRAY = (Opcode.CONV, Opcode.LINEAR)

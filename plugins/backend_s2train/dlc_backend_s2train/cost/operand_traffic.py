@@ -26,9 +26,9 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import operands_of
-from dlc_backend_s2train.isa.forms import Way
+from dlc_backend_s2train.isa.instruction_set import Opcode, Way
 from dlc_backend_s2train.program import Entry, Instruction, Program
 
 

@@ -14,7 +14,7 @@ from dlc_backend_s2train.cost.batch_packing import gains, saved_steps
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.operand_traffic import fusion_facts
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import spelled
 from dlc_backend_s2train.program import Entry, Program
 
 HEADINGS = (

@@ -3,7 +3,7 @@
     y = conv5x5(x, w)   →   y = Σ over 4 blocks of at most 3 x 3 taps of conv(x shifted, w's block)
 
 A weight that is trained lies in blocks from then on: inputs `W[r0:r1:rs,c0:c1:cs]`, each with its gradient, its update
-and its velocity; `names.assembled` puts the whole ones together again. See `blocks` for what the array has.
+and its velocity; `blocks.assembled` puts the whole ones together again. See `blocks` for what the array has.
 """
 
 from __future__ import annotations

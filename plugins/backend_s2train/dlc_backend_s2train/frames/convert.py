@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from dlc.base.diagnostics import DlcError, Location
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.frame import Bits, Frame, FrameFlag, Head, Memory, check_size, encode_frame, refusal
 from dlc_backend_s2train.frames.layout import Form, Layout, layout, reduced
 from dlc_backend_s2train.frames.parts import Part
@@ -36,6 +36,7 @@ from dlc_backend_s2train.frames.planes_and_kernels import (
     shape_of,
 )
 from dlc_backend_s2train.frames.sizes import kernel_bulk, plane_bulk, sizes_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 
 _ELEMENTS_LIMIT: Final = 1 << 29

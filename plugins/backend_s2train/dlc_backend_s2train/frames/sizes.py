@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal
 
-from dlc_backend_s2train.codes import Opcode, Stage
+from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.layout import LANES, Form, Layout, layout
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 
 BEAT: Final = 8

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.report import Report
-from dlc_backend_s2train.codes import Arena, Element, Opcode, Stage
+from dlc_backend_s2train.codes import Arena, Element, Stage
 from dlc_backend_s2train.container.layout import FRAMES
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.frame import Bits, Memory
@@ -28,7 +28,7 @@ from dlc_backend_s2train.frames.layout import Form, parted
 from dlc_backend_s2train.frames.parts import ALONE, spread
 from dlc_backend_s2train.frames.planes_and_kernels import View
 from dlc_backend_s2train.frames.sizes import sizes_of
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
 if TYPE_CHECKING:

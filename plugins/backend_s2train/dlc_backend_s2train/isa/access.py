@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Slot, Splitting, Stage
-from dlc_backend_s2train.isa.forms import (
+from dlc_backend_s2train.isa.instruction_set import (
     AUX_FLAGS,
     BACKWARD_DEMANDS,
     DEMANDS,

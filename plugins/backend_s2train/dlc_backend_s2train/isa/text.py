@@ -16,10 +16,10 @@ from typing import Any, Final, Literal
 
 from dlc.base.diagnostics import DlcError, did_you_mean
 from dlc.base.lexer import Tokens
-from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Opcode, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Splitting, Stage
 from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.isa.forms import FORM_OF, NO_SPLITTING, spelled
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, NO_SPLITTING, Opcode, spelled
 from dlc_backend_s2train.program import Instruction
 from dlc_backend_s2train.v1 import encoding as v1
 

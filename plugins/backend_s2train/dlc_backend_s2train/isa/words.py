@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from dlc.base.diagnostics import DlcError, Location, error
-from dlc_backend_s2train.codes import OPERANDS, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import OPERANDS, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Instruction
 
 NOWHERE: Final = Location(byte=0)

@@ -18,7 +18,7 @@ import numpy as np
 from dlc.base.types import Type, f16, i32
 from dlc.graph import Constant, Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
-from dlc_backend_s2train.codes import OPERANDS, Flag, Opcode, Slot, Stage
+from dlc_backend_s2train.codes import OPERANDS, Flag, Slot, Stage
 from dlc_backend_s2train.instruction import (
     Read,
     S2Host,
@@ -29,6 +29,7 @@ from dlc_backend_s2train.instruction import (
     names_of,
     packed_type,
 )
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import Key
 from dlc_backend_s2train.select.selection import Given, Group, Made, Selection

@@ -23,7 +23,8 @@ from dlc.graph import Cotangent, Graph, Input, Op, Tensor
 from dlc.ops.linear import Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
-from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Role, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory, norms
 from dlc_backend_s2train.select.memory import Key, key, offset, source

@@ -22,9 +22,10 @@ from dlc.graph.text import is_inline
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
-from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Role, Stage
 from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.access import MOST_TENSORS
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import Key, key, offset, source
 from dlc_backend_s2train.select.selection import Given, Group, Made, Selection

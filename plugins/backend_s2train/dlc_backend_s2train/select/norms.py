@@ -26,7 +26,8 @@ from dlc.ops.linear import Conv
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc.ops.standardize import CentredSum
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import is_gradient, key, parts, source, statistics

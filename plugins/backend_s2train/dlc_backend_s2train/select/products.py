@@ -20,8 +20,9 @@ from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Transpose
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.instruction import mixed
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import pointers

@@ -32,8 +32,9 @@ from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.random import Dropout
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Concat, Slice, Transpose
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.instruction import SEEDS, mixed
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import host_fallback, memory, norms, products, training
 from dlc_backend_s2train.select.memory import addends, is_row, is_sum, kept, mask, offset, source

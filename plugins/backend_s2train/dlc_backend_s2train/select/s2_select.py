@@ -23,10 +23,11 @@ from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.ops.shape import Reshape
 from dlc.spec import option
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
-from dlc_backend_s2train.codes import Element, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Role, Stage
 from dlc_backend_s2train.decompose.blocks import blocks_of
 from dlc_backend_s2train.host_functions import compiled
 from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of

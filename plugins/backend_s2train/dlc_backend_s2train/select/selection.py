@@ -22,8 +22,8 @@ from dlc.base.diagnostics import Diagnostic, Location
 from dlc.base.report import Report
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
-from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Opcode, Role, Slot, Stage
-from dlc_backend_s2train.isa.forms import FORM_OF
+from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Stage
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select.memory import Key, key, needs, offset, source
 
@@ -150,7 +150,7 @@ class Settings:
     masks: bool = False
     """Whether masks and pointers are written that nothing reads."""
     single: bool = False
-    """Whether gradients before norms are taken out of those behind them, see `residuals`."""
+    """Whether gradients before norms are taken out of those behind them, see `build.on_single_lines`."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from dlc.ops.elementwise import Add, Cast, Div, Mul, Neg, Sub
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
-from dlc_backend_s2train.codes import Element, Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import gradient, is_gradient, key, source

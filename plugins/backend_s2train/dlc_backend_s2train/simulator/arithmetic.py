@@ -17,7 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.codes import Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.simulator import products, reproducible
 from dlc_backend_s2train.simulator.operands import Array, OperandError, Operands, Results

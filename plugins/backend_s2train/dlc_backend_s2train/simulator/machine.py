@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dlc_backend_s2train.checks import Verified
-from dlc_backend_s2train.codes import Flag, Opcode, Slot, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Stage
 from dlc_backend_s2train.isa.access import access, operands_of
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
 from dlc_backend_s2train.simulator.arithmetic import compute
 from dlc_backend_s2train.simulator.memory import Memory, title

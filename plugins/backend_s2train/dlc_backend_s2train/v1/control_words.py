@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from dlc.base.diagnostics import Location, error
-from dlc_backend_s2train.codes import Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Flag, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.isa.words import NOWHERE, Field, Layout, flag
 from dlc_backend_s2train.program import Geometry, Instruction
 

@@ -17,8 +17,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting, Stage
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Numbered, Program
 from dlc_backend_s2train.v1 import encoding as v1
 

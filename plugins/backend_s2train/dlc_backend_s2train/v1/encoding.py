@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from dlc.base.diagnostics import DlcError, Location, error
 from dlc_backend_s2train.codes import Stage
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import spelled
 from dlc_backend_s2train.isa.words import NOWHERE, Field, Layout, bad_bit, flag, reserved, words_of
 
 BYTES: Final = 16

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, quote
-from dlc_backend_s2train.codes import Arena, Flag, Opcode, Stage
+from dlc_backend_s2train.codes import Arena, Flag, Stage
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.isa.forms import spelled
+from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Instruction, Numbered, Program
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.correspondence import NORMS, OPS, PARTIAL, SLOTS, layer_of, layers_of, obstacles

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
-from dlc_backend_s2train.codes import Flag, Opcode, Role, Stage
+from dlc_backend_s2train.codes import Flag, Role, Stage
 from dlc_backend_s2train.isa.access import operands_of as touched
+from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Instruction, Program
 
 Value = tuple[int, str]

@@ -6,16 +6,40 @@ One table for all: `access` checks instructions with it, the documentation print
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, Literal
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Opcode, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting, Stage
 
 Way = Literal["read", "write", "update"]
 """How an instruction touches an operand; `update` reads and writes it."""
 Need = Literal["none", "optional", "required"]
 
 NO_SPLITTING: Final = Splitting(0)
+
+
+class Opcode(IntEnum):
+    """What an instruction does; the value is its code in words of version 2."""
+
+    NOP = 0x00
+    CONV = 0x01
+    LINEAR = 0x02
+    ELTWISE = 0x03
+    """The post-processing unit alone, on src0."""
+    POOL = 0x04
+    """An average pool or an overlapping max-pool, on the host's side of the array (no PPU stage fits)."""
+    COPY = 0x05
+    """src0 to dst0, element by element; shapes may differ."""
+    UPDATE = 0x06
+    LOSS = 0x07
+    FILL = 0x08
+    """Zeros into dst0."""
+    FRAME = 0x80
+    STORE = 0x81
+    BARRIER = 0x82
+    HOST = 0x83
+    """The host computes one of `Program.functions` while the device waits."""
+    END = 0xFF
 
 
 def spelled(member: Enum) -> str:
