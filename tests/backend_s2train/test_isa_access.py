@@ -141,8 +141,8 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 
 def test_every_flag_of_a_form_can_be_set() -> None:
     """A flag in the table that no combination allows would be dead."""
-    for (_, stage), form in FORM_OF.items():
+    for (opcode, stage), form in FORM_OF.items():
         for flag in form.flags:
             others = [NO_FLAGS, *form.flags, F.POOL_2 | F.POINTER_READ]
             ways = (list(flag_faults(form, stage, flag | other, Splitting(0))) for other in others)
-            assert any(not faults for faults in ways), f"{form.opcodes} {stage} {flag}"
+            assert any(not faults for faults in ways), f"{opcode} {stage} {flag}"

@@ -10,43 +10,18 @@ from dlc_backend_s2train.codes import NO_FLAGS, Flag, Stage
 from dlc_backend_s2train.container import record
 from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
 from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
-from dlc_backend_s2train.cost.estimate import ARRAY, POSTED, UNMOVED
 from dlc_backend_s2train.cost.operand_traffic import KIND_OF, Kind
 from dlc_backend_s2train.frames.layout import LAD_LIMIT, LANES
 from dlc_backend_s2train.frames.sizes import BEAT, HEAD, LAD_HEAD, TRAILER, WINDOW
 from dlc_backend_s2train.isa import words as v2
-from dlc_backend_s2train.isa.instruction_set import (
-    BACKWARD_DEMANDS,
-    DEMANDS,
-    EXCLUSIONS,
-    FORMS,
-    Form,
-    Opcode,
-    Use,
-    spelled,
-)
+from dlc_backend_s2train.isa.access import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS
+from dlc_backend_s2train.isa.instruction_set import INSTRUCTIONS, Form, Opcode, Time, Use, spelled
 from dlc_backend_s2train.isa.words import Field, Layout
 from dlc_backend_s2train.program import Target
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.control_words import CONTROL, TRANSFER
 from dlc_backend_s2train.v1.correspondence import SLOTS
 
-_OPCODES: Final = {
-    Opcode.NOP: "nothing",
-    Opcode.CONV: "convolution",
-    Opcode.LINEAR: "product with a matrix of weights",
-    Opcode.ELTWISE: "post-processing alone",
-    Opcode.POOL: "average pool, or max-pool with windows that overlap",
-    Opcode.COPY: "the same elements under another shape",
-    Opcode.UPDATE: "weights move along a gradient in memory",
-    Opcode.LOSS: "softmax and cross-entropy",
-    Opcode.FILL: "zeros",
-    Opcode.FRAME: "frames of a tensor go to the device",
-    Opcode.STORE: "results come from the device",
-    Opcode.BARRIER: "what follows waits for all before",
-    Opcode.HOST: "a function of the host, while the device waits",
-    Opcode.END: "the program ends",
-}
 _FLAGS: Final = {
     Flag.RELU: "max(y, 0)",
     Flag.MASK_WRITE: "writes y > 0 to `mask`",
@@ -93,9 +68,9 @@ def field_table(layout: Layout) -> str:
 def opcode_table() -> str:
     """Codes of opcodes in words of version 2."""
     rows: list[tuple[str, ...]] = []
-    for opcode in Opcode:
-        stages = [stage for form in FORMS if opcode in form.opcodes for stage in form.stages]
-        rows.append((f"0x{opcode:02X}", f"`{spelled(opcode)}`", _OPCODES[opcode], _codes(stages)))
+    for row in INSTRUCTIONS:
+        stages = [stage for form in row.forms for stage in form.stages]
+        rows.append((f"0x{row.opcode:02X}", f"`{spelled(row.opcode)}`", row.meaning, _codes(stages)))
     return _table(("code", "opcode", "meaning", "stages"), rows)
 
 
@@ -108,12 +83,16 @@ def flag_table() -> str:
 def form_table() -> str:
     """Which flags and operands an instruction of each opcode and stage may have."""
     rows: list[tuple[str, ...]] = []
-    for form in FORMS:
+    alike: dict[Form, list[Opcode]] = {}
+    for row in INSTRUCTIONS:
+        for form in row.forms:
+            alike.setdefault(form, []).append(row.opcode)
+    for form, opcodes in alike.items():
         stages = "any" if len(form.stages) == len(Stage) else _codes(form.stages)
         # Parts of the unit are declared once for all; some forms lack their flags.
         possible = (use for use in form.uses if not use.flags or use.flags & form.flags)
         operands = "<br>".join(_use(use) for use in possible) or "none"
-        rows.append((_codes(form.opcodes), stages, _codes(form.flags) or "none", operands, _tables_of(form)))
+        rows.append((_codes(opcodes), stages, _codes(form.flags) or "none", operands, _tables_of(form)))
     return _table(("opcode", "stage", "flags", "operands", "geometry, hyper-parameters"), rows)
 
 
@@ -271,15 +250,7 @@ def _constants() -> str:
 
 def _times() -> str:
     """Where opcodes take time."""
-    rows: list[tuple[str, ...]] = []
-    for names, where in (
-        (ARRAY, "frames and other operands over the link, the array, the PPU's latency"),
-        (POSTED, "operands over the link, the PPU alone"),
-        (UNMOVED, "nothing: what they move counts with the instructions that use it"),
-    ):
-        rows.append((_codes(names), where))
-    others = [o for o in Opcode if o not in (*ARRAY, *POSTED, *UNMOVED)]
-    rows.append((_codes(others), "operands over the link, if there are any"))
+    rows = [(_codes(row.opcode for row in INSTRUCTIONS if row.time is time), time.value) for time in Time]
     return _table(("opcodes", "take"), rows)
 
 

@@ -32,13 +32,8 @@ from dlc_backend_s2train.cost.cycles import (
 from dlc_backend_s2train.cost.operand_traffic import touched
 from dlc_backend_s2train.frames.layout import STRIP, reduced
 from dlc_backend_s2train.frames.sizes import Policy, sizes
-from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode, spelled
+from dlc_backend_s2train.isa.instruction_set import FORM_OF, PRODUCTS, ROW_OF, Opcode, Time, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
-
-ARRAY = (Opcode.CONV, Opcode.LINEAR)
-"""Opcodes that the array works for."""
-UNMOVED = (Opcode.FRAME, Opcode.STORE)
-"""They say when what other instructions are counted for is moved."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +82,9 @@ def traffic(program: Program, instruction: Instruction, partial: int = 4) -> Tra
     Raises:
         DlcError: "bad-instruction", "bad-geometry", "too-large".
     """
-    if instruction.opcode in UNMOVED:
+    if ROW_OF[instruction.opcode].time is Time.NOTHING:
         return Traffic()
-    if instruction.opcode not in ARRAY:
+    if instruction.opcode not in PRODUCTS:
         sides = touched(program, instruction)
         return Traffic(others=sides.read_bytes, results=sides.written_bytes)
     sides = touched(program, instruction, ("src0", "src1"))
@@ -129,10 +124,6 @@ def _sums(stage: Stage, g: Geometry) -> int:
             return n * g.ci * g.hi * g.wi
         case _:
             return g.co * ci // g.groups * g.kh * g.kw
-
-
-POSTED = (Opcode.ELTWISE, Opcode.LOSS, Opcode.UPDATE)
-"""Opcodes that the post-processing unit works for alone."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +234,7 @@ def _cost(program: Program, number: int, instruction: Instruction, assumptions: 
     written = instruction.operands.get("dst0")
     result = program.tensors[written].name if written is not None else ""
     load, store = beats(moved.inward), beats(moved.outward)
-    if instruction.opcode not in ARRAY:
+    if instruction.opcode not in PRODUCTS:
         compute, chunks, work = *_posted(program, instruction), None
         times = Times(0, load, compute, store, chunks, overlapped=assumptions.overlapped)
         return Cost(number, title, result, moved, times, at, work)
@@ -268,7 +259,7 @@ def _posted(program: Program, instruction: Instruction) -> tuple[int, int]:
     tile = ppu_latency(program.target)
     columns = program.target.cores * program.target.columns
     tiles = -(-max(held, default=0) // (tile * columns))
-    return (tiles * tile if instruction.opcode in POSTED else 0), max(tiles, 1)
+    return (tiles * tile if ROW_OF[instruction.opcode].time is Time.UNIT else 0), max(tiles, 1)
 
 
 def _columns(instruction: Instruction, g: Geometry) -> int:

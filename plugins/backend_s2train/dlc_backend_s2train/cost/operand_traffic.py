@@ -28,7 +28,7 @@ import numpy as np
 
 from dlc_backend_s2train.codes import Element, Flag, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.access import operands_of
-from dlc_backend_s2train.isa.instruction_set import Opcode, Way
+from dlc_backend_s2train.isa.instruction_set import PRODUCTS, Opcode, Way
 from dlc_backend_s2train.program import Entry, Instruction, Program
 
 
@@ -136,7 +136,6 @@ def _share(count: int, shape: tuple[int, ...], axis: int, part: tuple[int, int])
     return count // shape[axis] * (part[1] - part[0])
 
 
-_PRODUCTS: Final = (Opcode.CONV, Opcode.LINEAR)
 _BYTES: Final = 2
 """Of an element between two stages."""
 _FORWARD: Final = (Flag.ADD, Flag.RELU, Flag.POOL_2 | Flag.POOL_4, Flag.DROPOUT, Flag.SOFTMAX_CE)
@@ -156,10 +155,10 @@ def unfused_of(program: Program, begin: int = 0, end: int | None = None) -> dict
     updated = _updated(program)
     for instruction in program.instructions[begin:end]:
         if instruction.stage is Stage.WEIGHT_UPDATE:
-            if instruction.opcode in _PRODUCTS:
+            if instruction.opcode in PRODUCTS:
                 found[Kind.GRADIENTS] += _between(amount(program, instruction, "dst0")[0])
         elif instruction.stage in (Stage.FORWARD, Stage.BACKWARD) and instruction.opcode in (
-            *_PRODUCTS,
+            *PRODUCTS,
             Opcode.ELTWISE,
         ):
             one = _Fused(program, instruction, updated)
@@ -225,7 +224,7 @@ class _Fused:
             count, size = amount(self.program, self.of, "bn1")
             found += Touched(read=-count, read_bytes=-size)
         number = self.of.geometry
-        if number is None or self.of.opcode not in _PRODUCTS or not self.of.flags & _COUNTED or self._biased:
+        if number is None or self.of.opcode not in PRODUCTS or not self.of.flags & _COUNTED or self._biased:
             return found
         count, size = amount(self.program, self.of, "src1")
         again = self.program.geometries[number].samples[0] > 0
@@ -234,7 +233,7 @@ class _Fused:
     def _stages(self) -> list[Flag]:
         """The instructions that it would be, by their flags; none: a product."""
         flags = self.of.flags
-        product = self.of.opcode in _PRODUCTS or self._left_over
+        product = self.of.opcode in PRODUCTS or self._left_over
         found = [Flag(0)] if product else []
         if self.of.stage is Stage.BACKWARD:
             return found + [flags & stage for stage in _BACKWARD if flags & stage]

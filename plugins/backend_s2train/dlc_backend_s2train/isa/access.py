@@ -1,21 +1,19 @@
 """Operands of an instruction, which it reads, writes, or both: by slot (`access`), by name (`operands_of`).
 
-Everything else about an instruction's legality comes with `access`. Names are those of slots or, of a call of a host
-function, of that function's tensors.
+Everything else about an instruction's legality comes with `access`: that it is in the instruction set, and which flags
+need and exclude each other. Names are those of slots or, of a call of a host function, of that function's tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.instruction_set import (
-    AUX_FLAGS,
-    BACKWARD_DEMANDS,
-    DEMANDS,
-    EXCLUSIONS,
     FORM_OF,
+    POOLS,
     Form,
     Use,
     Way,
@@ -25,6 +23,45 @@ from dlc_backend_s2train.program import Instruction, Program
 
 if TYPE_CHECKING:
     from dlc.base.diagnostics import Location
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Flags that mean nothing without one of others, in forms that have those."""
+
+    flags: Flag
+    any_of: Flag
+    why: str
+
+
+DEMANDS: Final = (
+    Demand(Flag.MASK_WRITE, Flag.RELU, "the mask is relu's"),
+    Demand(Flag.POINTER_WRITE, POOLS, "pointers are those of a pool"),
+    Demand(Flag.POINTER_READ, POOLS, "pointers are those of a pool"),
+    Demand(Flag.BN_BACKWARD_2, Flag.BN_BACKWARD, "the second norm comes after the first"),
+)
+
+EXCLUSIONS: Final = (
+    (Flag.POOL_2, Flag.POOL_4, "one window at a time"),
+    (Flag.ADD, Flag.ADD_SINGLE, "one addend at a time"),
+    (Flag.ADD_SINGLE, Flag.BN_BACKWARD_2, "`bn1` is the addend's norm, or the second one"),
+    (Flag.BN_TRAIN, Flag.BN_FORWARD, "one norm at a time"),
+    (Flag.BN_TRAIN, Flag.BN_BACKWARD_2, "`bn1` and `dst1` belong to the norm in training mode"),
+    (Flag.BN_TRAIN, Flag.ADD_SINGLE, "`bn1` belongs to the norm in training mode"),
+    (Flag.SOFTMAX_CE, Flag.DROPOUT, "`aux` is for labels"),
+    (Flag.SOFTMAX_CE, Flag.RELU, "logits go into softmax as fp32 sums"),
+    (Flag.SOFTMAX_CE, Flag.ADD, "logits go into softmax as fp32 sums"),
+)
+"""Flags that do not go together."""
+
+BACKWARD_DEMANDS: Final = (
+    Demand(POOLS, Flag.POINTER_READ, "a pool is undone by its pointers"),
+    Demand(Flag.BN_TRAIN, Flag.BN_BACKWARD, "it is that norm's way"),
+)
+"""Further demands of the backward stage."""
+
+AUX_FLAGS: Final = Flag.DROPOUT | Flag.SOFTMAX_CE
+"""Flags whose operand is `aux`, so that no partial sum comes in."""
 
 MOST_TENSORS: Final = 256
 """Tensors that one host function reads and writes at most."""

@@ -1,6 +1,8 @@
-"""Which instructions there are: opcode, stage → flags that may be set, operands that then stand there.
+"""The instruction set, a row for each opcode: its meaning, what takes its time, and per stage its flags and operands.
 
-One table for all: `access` checks instructions with it, the documentation prints it, tests enumerate it.
+One table for all: `access` checks instructions with it, text and words of both versions are spelled by it, the cost
+model counts by it, the documentation prints it, tests enumerate it. So a new instruction is a row here, a function in
+`simulator.arithmetic`, and, as the verifier knows by itself what it needs to know, a rule in `checks.shapes`.
 """
 
 from __future__ import annotations
@@ -19,27 +21,31 @@ NO_SPLITTING: Final = Splitting(0)
 
 
 class Opcode(IntEnum):
-    """What an instruction does; the value is its code in words of version 2."""
+    """What an instruction does, see `INSTRUCTIONS`; the value is its code in words of version 2."""
 
     NOP = 0x00
     CONV = 0x01
     LINEAR = 0x02
     ELTWISE = 0x03
-    """The post-processing unit alone, on src0."""
     POOL = 0x04
-    """An average pool or an overlapping max-pool, on the host's side of the array (no PPU stage fits)."""
     COPY = 0x05
-    """src0 to dst0, element by element; shapes may differ."""
     UPDATE = 0x06
     LOSS = 0x07
     FILL = 0x08
-    """Zeros into dst0."""
     FRAME = 0x80
     STORE = 0x81
     BARRIER = 0x82
     HOST = 0x83
-    """The host computes one of `Program.functions` while the device waits."""
     END = 0xFF
+
+
+class Time(Enum):
+    """What takes the time of an instruction, in words of the documentation."""
+
+    ARRAY = "frames and other operands over the link, the array, the PPU's latency"
+    UNIT = "operands over the link, the PPU alone"
+    NOTHING = "nothing: what they move counts with the instructions that use it"
+    LINK = "operands over the link, if there are any"
 
 
 def spelled(member: Enum) -> str:
@@ -71,9 +77,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Form:
-    """What instructions of some opcodes and stages may have."""
+    """What instructions of an opcode may have in some stages."""
 
-    opcodes: tuple[Opcode, ...]
     stages: tuple[Stage, ...]
     uses: tuple[Use, ...] = ()
     """The first use of a slot whose condition holds is the one that counts."""
@@ -88,18 +93,37 @@ class Form:
     """Whether a host function takes the place of geometry and operands."""
 
 
-_EVERY_STAGE: Final = tuple(Stage)
-_POOLS: Final = Flag.POOL_2 | Flag.POOL_4
+@dataclass(frozen=True)
+class Row:
+    """All that is declared of the instructions with an opcode."""
+
+    opcode: Opcode
+    meaning: str
+    """In words of the documentation."""
+    time: Time
+    forms: tuple[Form, ...]
+    by_sample: bool = False
+    """Whether it may work on some samples of its operands, those that its geometry names."""
+    computes: bool = True
+    """Whether something makes the values that it writes: the arithmetic of the simulator, or the host."""
+    orders: bool = False
+    """Whether it only orders others, or moves what they compute with, so that words of version 1 do without it."""
+
+
+POOLS: Final = Flag.POOL_2 | Flag.POOL_4
 _FORWARD: Final = Flag.RELU | Flag.MASK_WRITE | Flag.ADD | Flag.BN_FORWARD | Flag.DROPOUT
-_FORWARD_POOL: Final = _POOLS | Flag.POINTER_WRITE
+_FORWARD_POOL: Final = POOLS | Flag.POINTER_WRITE
 _BACKWARD: Final = Flag.MASK_READ | Flag.ADD | Flag.ADD_SINGLE | Flag.DROPOUT | Flag.BN_BACKWARD | Flag.BN_BACKWARD_2
-_BACKWARD_POOL: Final = _POOLS | Flag.POINTER_READ
+_BACKWARD_POOL: Final = POOLS | Flag.POINTER_READ
 
 _X: Final = Use("src0", "read")
 _W: Final = Use("src1", "read")
 _Y: Final = Use("dst0", "write")
 _PARTIAL: Final = Use("aux", "read", splitting=Splitting.ACCUMULATE_IN)
 _LABELS: Final = Use("aux", "read", Flag.SOFTMAX_CE)
+_MEAN_LOSS: Final = Use("dst1", "write", Flag.SOFTMAX_CE, optional=True)
+_POINTED: Final = Use("ptr", "write", Flag.POINTER_WRITE)
+_POINTERS: Final = Use("ptr", "read", Flag.POINTER_READ)
 
 # The weight, its master copy, its velocity.
 _UPDATED: Final = (
@@ -115,11 +139,11 @@ _PPU_FORWARD: Final = (
     Use("bn1", "read", Flag.BN_FORWARD, optional=True),
     Use("res", "read", Flag.ADD),
     Use("mask", "write", Flag.MASK_WRITE),
-    Use("ptr", "write", Flag.POINTER_WRITE),
+    _POINTED,
     Use("aux", "write", Flag.DROPOUT),
 )
 _PPU_BACKWARD: Final = (
-    Use("ptr", "read", Flag.POINTER_READ),
+    _POINTERS,
     Use("res", "read", Flag.ADD | Flag.ADD_SINGLE),
     Use("aux", "read", Flag.DROPOUT),
     Use("mask", "read", Flag.MASK_READ),
@@ -130,169 +154,152 @@ _PPU_BACKWARD: Final = (
     Use("dst1", "write", optional=True),
 )
 
-FORMS: Final = (
-    Form((Opcode.NOP, Opcode.BARRIER, Opcode.END), (Stage.FORWARD,)),
-    # Its operands are those of its function, of any number.
-    Form((Opcode.HOST,), (Stage.FORWARD,), function=True),
-    Form(
-        (Opcode.CONV,),
-        (Stage.FORWARD,),
-        (_X, _W, _PARTIAL, *_PPU_FORWARD, _Y),
-        _FORWARD | _FORWARD_POOL,
-        accumulates=True,
-        geometry="required",
-        hyper=Flag.DROPOUT,
-    ),
-    Form(
-        (Opcode.LINEAR,),
-        (Stage.FORWARD,),
-        (_X, _W, _PARTIAL, _LABELS, *_PPU_FORWARD, _Y, Use("dst1", "write", Flag.SOFTMAX_CE, optional=True)),
-        _FORWARD | Flag.SOFTMAX_CE,
-        accumulates=True,
-        geometry="required",
-        hyper=Flag.DROPOUT,
-    ),
-    Form(
-        (Opcode.ELTWISE,),
-        (Stage.FORWARD,),
+
+def _product(stage: Stage, flags: Flag, *uses: Use) -> Form:
+    """The form of a product by weights, with what the unit behind the array does to it."""
+    operands = (_X, _W, _PARTIAL, *uses)
+    return Form((stage,), operands, flags, accumulates=True, geometry="required", hyper=Flag.DROPOUT)
+
+
+def _every_stage(*uses: Use) -> Form:
+    """The form of what is the same in every stage."""
+    return Form(tuple(Stage), uses, geometry="optional")
+
+
+_PLAIN: Final = Form((Stage.FORWARD,))
+_GRADIENT: Final = Form(
+    (Stage.WEIGHT_GRADIENT,),
+    # Without x the sums are those of dy: the gradient of a bias.
+    (_X, Use("src1", "read", optional=True), _PARTIAL, _Y),
+    Flag.PRUNE,
+    accumulates=True,
+    geometry="required",
+    hyper=Flag.PRUNE,
+)
+_GRADIENT_APPLIED: Final = Form(
+    (Stage.WEIGHT_UPDATE,),
+    # The gradient of the weight in dst0, applied at once: nothing stores it. `aux` is the velocity's, so that no
+    # partial sums come in.
+    (_X, Use("src1", "read", optional=True), *_UPDATED),
+    Flag.PRUNE,
+    geometry="required",
+    hyper_always=True,
+)
+
+INSTRUCTIONS: Final = (
+    Row(Opcode.NOP, "nothing", Time.LINK, (_PLAIN,), computes=False, orders=True),
+    Row(
+        Opcode.CONV,
+        "convolution",
+        Time.ARRAY,
         (
-            _X,
-            Use("bn0", "read", Flag.BN_TRAIN),
-            # Running statistics move towards those of the batch.
-            Use("bn1", "update", Flag.BN_TRAIN, optional=True),
-            *_PPU_FORWARD,
-            _Y,
-            Use("dst1", "write", Flag.BN_TRAIN),
+            _product(Stage.FORWARD, _FORWARD | _FORWARD_POOL, *_PPU_FORWARD, _Y),
+            _product(Stage.BACKWARD, _BACKWARD | _BACKWARD_POOL, *_PPU_BACKWARD, _Y),
+            _GRADIENT,
+            _GRADIENT_APPLIED,
         ),
-        _FORWARD | _FORWARD_POOL | Flag.BN_TRAIN,
-        geometry="optional",
-        hyper=Flag.DROPOUT | Flag.BN_TRAIN,
+        by_sample=True,
     ),
-    Form(
-        (Opcode.LOSS,),
-        (Stage.FORWARD,),
-        # Without labels it gives the probabilities.
-        (_X, _LABELS, _Y, Use("dst1", "write", Flag.SOFTMAX_CE, optional=True)),
-        Flag.SOFTMAX_CE,
-        geometry="optional",
-    ),
-    Form(
-        (Opcode.CONV,),
-        (Stage.BACKWARD,),
-        (_X, _W, _PARTIAL, *_PPU_BACKWARD, _Y),
-        _BACKWARD | _BACKWARD_POOL,
-        accumulates=True,
-        geometry="required",
-        hyper=Flag.DROPOUT,
-    ),
-    Form(
-        (Opcode.LINEAR,),
-        (Stage.BACKWARD,),
-        (_X, _W, _PARTIAL, *_PPU_BACKWARD, _Y),
-        _BACKWARD,
-        accumulates=True,
-        geometry="required",
-        hyper=Flag.DROPOUT,
-    ),
-    Form(
-        (Opcode.ELTWISE,),
-        (Stage.BACKWARD,),
+    Row(
+        Opcode.LINEAR,
+        "product with a matrix of weights",
+        Time.ARRAY,
         (
-            _X,
-            Use("src1", "read", Flag.BN_TRAIN),
-            Use("bn1", "read", Flag.BN_TRAIN),
-            Use("dst1", "write", Flag.BN_TRAIN),
-            *_PPU_BACKWARD,
-            _Y,
+            _product(Stage.FORWARD, _FORWARD | Flag.SOFTMAX_CE, _LABELS, *_PPU_FORWARD, _Y, _MEAN_LOSS),
+            _product(Stage.BACKWARD, _BACKWARD, *_PPU_BACKWARD, _Y),
+            _GRADIENT,
+            _GRADIENT_APPLIED,
         ),
-        _BACKWARD | _BACKWARD_POOL | Flag.BN_TRAIN,
-        geometry="optional",
-        hyper=Flag.DROPOUT,
+        by_sample=True,
     ),
-    Form(
-        (Opcode.CONV, Opcode.LINEAR),
-        (Stage.WEIGHT_GRADIENT,),
-        # Without x the sums are those of dy: the gradient of a bias.
-        (_X, Use("src1", "read", optional=True), _PARTIAL, _Y),
-        Flag.PRUNE,
-        accumulates=True,
-        geometry="required",
-        hyper=Flag.PRUNE,
+    Row(
+        Opcode.ELTWISE,
+        "post-processing alone",
+        Time.UNIT,
+        (
+            Form(
+                (Stage.FORWARD,),
+                (
+                    _X,
+                    Use("bn0", "read", Flag.BN_TRAIN),
+                    # Running statistics move towards those of the batch.
+                    Use("bn1", "update", Flag.BN_TRAIN, optional=True),
+                    *_PPU_FORWARD,
+                    _Y,
+                    Use("dst1", "write", Flag.BN_TRAIN),
+                ),
+                _FORWARD | _FORWARD_POOL | Flag.BN_TRAIN,
+                geometry="optional",
+                hyper=Flag.DROPOUT | Flag.BN_TRAIN,
+            ),
+            Form(
+                (Stage.BACKWARD,),
+                (
+                    _X,
+                    Use("src1", "read", Flag.BN_TRAIN),
+                    Use("bn1", "read", Flag.BN_TRAIN),
+                    Use("dst1", "write", Flag.BN_TRAIN),
+                    *_PPU_BACKWARD,
+                    _Y,
+                ),
+                _BACKWARD | _BACKWARD_POOL | Flag.BN_TRAIN,
+                geometry="optional",
+                hyper=Flag.DROPOUT,
+            ),
+        ),
+        by_sample=True,
     ),
-    Form(
-        (Opcode.CONV, Opcode.LINEAR),
-        (Stage.WEIGHT_UPDATE,),
-        # The gradient of the weight in dst0, applied at once: nothing stores it. `aux` is the velocity's, so that no
-        # partial sums come in.
-        (_X, Use("src1", "read", optional=True), *_UPDATED),
-        Flag.PRUNE,
-        geometry="required",
-        hyper_always=True,
+    # On the host's side of the array: no stage of the unit fits.
+    Row(
+        Opcode.POOL,
+        "average pool, or max-pool with windows that overlap",
+        Time.LINK,
+        (
+            Form((Stage.FORWARD,), (_X, _POINTED, _Y), Flag.POINTER_WRITE, geometry="required"),
+            Form((Stage.BACKWARD,), (_X, _POINTERS, _Y), Flag.POINTER_READ, geometry="required"),
+        ),
+        by_sample=True,
     ),
-    Form(
-        (Opcode.UPDATE,),
-        (Stage.WEIGHT_UPDATE,),
-        (_X, *_UPDATED),
-        geometry="optional",
-        hyper_always=True,
+    Row(Opcode.COPY, "the same elements under another shape", Time.LINK, (_every_stage(_X, _Y),)),
+    Row(
+        Opcode.UPDATE,
+        "weights move along a gradient in memory",
+        Time.UNIT,
+        (Form((Stage.WEIGHT_UPDATE,), (_X, *_UPDATED), geometry="optional", hyper_always=True),),
     ),
-    Form(
-        (Opcode.POOL,),
-        (Stage.FORWARD,),
-        (_X, Use("ptr", "write", Flag.POINTER_WRITE), _Y),
-        Flag.POINTER_WRITE,
-        geometry="required",
+    Row(
+        Opcode.LOSS,
+        "softmax and cross-entropy",
+        Time.UNIT,
+        (
+            # Without labels it gives the probabilities.
+            Form((Stage.FORWARD,), (_X, _LABELS, _Y, _MEAN_LOSS), Flag.SOFTMAX_CE, geometry="optional"),
+        ),
     ),
-    Form(
-        (Opcode.POOL,),
-        (Stage.BACKWARD,),
-        (_X, Use("ptr", "read", Flag.POINTER_READ), _Y),
-        Flag.POINTER_READ,
-        geometry="required",
+    # The store itself writes the zeros.
+    Row(Opcode.FILL, "zeros", Time.LINK, (_every_stage(_Y),), computes=False),
+    Row(
+        Opcode.FRAME,
+        "frames of a tensor go to the device",
+        Time.NOTHING,
+        (_every_stage(_X),),
+        computes=False,
+        orders=True,
     ),
-    Form((Opcode.COPY,), _EVERY_STAGE, (_X, _Y), geometry="optional"),
-    Form((Opcode.FILL,), _EVERY_STAGE, (_Y,), geometry="optional"),
-    Form((Opcode.FRAME,), _EVERY_STAGE, (_X,), geometry="optional"),
-    Form((Opcode.STORE,), _EVERY_STAGE, (_Y,), geometry="optional"),
+    Row(Opcode.STORE, "results come from the device", Time.NOTHING, (_every_stage(_Y),), computes=False, orders=True),
+    Row(Opcode.BARRIER, "what follows waits for all before", Time.LINK, (_PLAIN,), computes=False, orders=True),
+    # Its operands are those of one of `Program.functions`, of any number.
+    Row(
+        Opcode.HOST,
+        "a function of the host, while the device waits",
+        Time.LINK,
+        (Form((Stage.FORWARD,), function=True),),
+    ),
+    Row(Opcode.END, "the program ends", Time.LINK, (_PLAIN,), computes=False, orders=True),
 )
+"""All instructions, by code."""
 
-FORM_OF: Final = {(opcode, stage): form for form in FORMS for opcode in form.opcodes for stage in form.stages}
-
-
-@dataclass(frozen=True)
-class Demand:
-    """Flags that mean nothing without one of others, in forms that have those."""
-
-    flags: Flag
-    any_of: Flag
-    why: str
-
-
-DEMANDS: Final = (
-    Demand(Flag.MASK_WRITE, Flag.RELU, "the mask is relu's"),
-    Demand(Flag.POINTER_WRITE, _POOLS, "pointers are those of a pool"),
-    Demand(Flag.POINTER_READ, _POOLS, "pointers are those of a pool"),
-    Demand(Flag.BN_BACKWARD_2, Flag.BN_BACKWARD, "the second norm comes after the first"),
-)
-
-EXCLUSIONS: Final = (
-    (Flag.POOL_2, Flag.POOL_4, "one window at a time"),
-    (Flag.ADD, Flag.ADD_SINGLE, "one addend at a time"),
-    (Flag.ADD_SINGLE, Flag.BN_BACKWARD_2, "`bn1` is the addend's norm, or the second one"),
-    (Flag.BN_TRAIN, Flag.BN_FORWARD, "one norm at a time"),
-    (Flag.BN_TRAIN, Flag.BN_BACKWARD_2, "`bn1` and `dst1` belong to the norm in training mode"),
-    (Flag.BN_TRAIN, Flag.ADD_SINGLE, "`bn1` belongs to the norm in training mode"),
-    (Flag.SOFTMAX_CE, Flag.DROPOUT, "`aux` is for labels"),
-    (Flag.SOFTMAX_CE, Flag.RELU, "logits go into softmax as fp32 sums"),
-    (Flag.SOFTMAX_CE, Flag.ADD, "logits go into softmax as fp32 sums"),
-)
-"""Flags that do not go together."""
-
-BACKWARD_DEMANDS: Final = (
-    Demand(_POOLS, Flag.POINTER_READ, "a pool is undone by its pointers"),
-    Demand(Flag.BN_TRAIN, Flag.BN_BACKWARD, "it is that norm's way"),
-)
-"""Further demands of the backward stage."""
-
-AUX_FLAGS: Final = Flag.DROPOUT | Flag.SOFTMAX_CE
-"""Flags whose operand is `aux`, so that no partial sum comes in."""
+ROW_OF: Final = {row.opcode: row for row in INSTRUCTIONS}
+FORM_OF: Final = {(row.opcode, stage): form for row in INSTRUCTIONS for form in row.forms for stage in form.stages}
+PRODUCTS: Final = frozenset(row.opcode for row in INSTRUCTIONS if row.time is Time.ARRAY)
+"""Opcodes that the array works for."""

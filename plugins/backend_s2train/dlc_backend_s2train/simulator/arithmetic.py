@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag, Slot, Splitting, Stage
-from dlc_backend_s2train.isa.instruction_set import Opcode
+from dlc_backend_s2train.isa.instruction_set import INSTRUCTIONS, Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.simulator import products, reproducible
 from dlc_backend_s2train.simulator.operands import Array, OperandError, Operands, Results
@@ -180,7 +180,7 @@ ARITHMETIC: Final[Mapping[tuple[Opcode, Stage], Rule]] = {
     **{(Opcode.COPY, stage): _copy for stage in Stage},
 }
 
-SILENT: Final = frozenset((Opcode.NOP, Opcode.FRAME, Opcode.STORE, Opcode.BARRIER, Opcode.END, Opcode.FILL))
+SILENT: Final = frozenset(row.opcode for row in INSTRUCTIONS if not row.computes)
 """Opcodes without arithmetic: control, the link's, and `fill`, whose zeros the store itself writes."""
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, quote
 from dlc_backend_s2train.codes import Arena, Flag, Stage
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
+from dlc_backend_s2train.isa.instruction_set import ROW_OF, Opcode, spelled
 from dlc_backend_s2train.program import Instruction, Numbered, Program
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.correspondence import NORMS, OPS, PARTIAL, SLOTS, layer_of, layers_of, obstacles
@@ -35,9 +35,6 @@ _BITS: Final = {
 
 _IMPLICIT_FLAGS: Final = Flag.POOL_2 | Flag.POOL_4 | Flag.ADD_SINGLE | Flag.PRUNE
 """Flags whose way the configuration of the unit says, not the word."""
-
-_ORDERING: Final = (Opcode.NOP, Opcode.BARRIER, Opcode.END, Opcode.FRAME, Opcode.STORE)
-"""Order and link: words stand in order, and frames travel on their own."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ def _needs_none(program: Program, instruction: Instruction) -> bool:
         # The same bytes under another shape.
         source, target = (program.tensors[instruction.operands[slot]] for slot in ("src0", "dst0"))
         return (source.storage, source.offset) == (target.storage, target.offset)
-    return instruction.opcode in _ORDERING
+    return ROW_OF[instruction.opcode].orders
 
 
 def _word(program: Program, instruction: Instruction, layer: Opcode) -> v1.Word:
