@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ class DType:
     kind: Kind
     itemsize: int
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype with the same bits."""
         return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{self.itemsize * 8}")

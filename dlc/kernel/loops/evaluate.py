@@ -65,6 +65,8 @@ class _Machine:
     def __init__(self, memory: Memory, dtypes: dict[str, DType]) -> None:
         self.memory, self.dtypes = memory, dtypes
         self.types: dict[Expr, DType | None] = {}
+        self.literals: dict[tuple[int, str, DType | None], tuple[DType | None, ...]] = {}
+        """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
         self._traits: dict[int, Traits] = {}
         self._in_order: set[int] = set()
 
@@ -244,6 +246,14 @@ class _Values(Interpreter):
 
     def dtype(self, e: Expr) -> DType | None:
         return dtype_of(e, self._machine.dtypes, self._machine.types)
+
+    def literal_dtypes(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> tuple[DType | None, ...]:
+        """Found once for every place of the program."""
+        key = (id(args), fn, like)
+        found = self._machine.literals.get(key)
+        if found is None:
+            found = self._machine.literals[key] = super().literal_dtypes(fn, args, like)
+        return found
 
     def leaf(self, e: Expr) -> Array:
         match e:
