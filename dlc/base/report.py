@@ -16,6 +16,8 @@ class Report:
     """(subject, reason) of what the stage looked at and left alone; shown by `--explain`."""
     notes: list[str] = field(default_factory=list[str])
     """Facts worth a line in the log."""
+    missed_as: str = "not done"
+    """What the stage did not do to the subjects of `misses`, as output names it: "not fused"."""
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""

@@ -86,7 +86,8 @@ class StepRecord(Generic[T]):
     def to_meta(self) -> dict[str, str]:
         """For `Cache.save`, beside the key and the state itself."""
         report, handle = self.report, self.handle
-        texts = {"counts": report.counts, "misses": report.misses[:MAX_MISSES], "notes": report.notes}
+        misses = report.misses[:MAX_MISSES]
+        texts = {"counts": report.counts, "misses": misses, "missed_as": report.missed_as, "notes": report.notes}
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
         return {**facts, "report": json.dumps(texts), "part_digests": json.dumps(handle.part_digests)}
 
@@ -96,7 +97,8 @@ class StepRecord(Generic[T]):
         meta = dict(record.meta)
         try:
             stored = json.loads(meta["report"])
-            report = Report(dict(stored["counts"]), [(s, r) for s, r in stored["misses"]], list(stored["notes"]))
+            misses = [(s, r) for s, r in stored["misses"]]
+            report = Report(dict(stored["counts"]), misses, list(stored["notes"]), stored["missed_as"])
             parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
             handle = Handle(meta["kind"], meta["digest"], load, parts)
             return cls(record.key, handle, record.milliseconds, cached=True, report=report, title=meta["title"])

@@ -60,6 +60,7 @@ def step_json(step: StepRecord[Any]) -> dict[str, Any]:
         "output": f"{step.handle.kind} {step.handle.digest}",
         "counts": dict(step.counts),
         "notes": list(step.report.notes),
+        "missed_as": step.report.missed_as,
         "missed": [{"subject": subject, "reason": reason} for subject, reason in step.report.misses],
     }
 
@@ -88,7 +89,9 @@ def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Call
             lines += [f"  {what} {n}" for what, n in step.counts.items()]
             lines += [f"  {escape(note)}" for note in step.report.notes]
             misses = dict.fromkeys(step.report.misses)
-            lines += [f"  missed {escape(subject)}: {escape(reason)}" for subject, reason in misses]
+            lines += [
+                f"  {escape(step.report.missed_as)} {escape(subject)}: {escape(reason)}" for subject, reason in misses
+            ]
         return lines
 
     return explain
@@ -163,7 +166,7 @@ def _note(step: StepRecord[Any]) -> str:
     """Statistics, then how much was left alone, then the step's own notes."""
     counts = [f"{what} {n}" for what, n in step.counts.items() if what != "nodes"]
     if step.report.misses:
-        counts.append(f"missed {len(step.report.misses)} (--explain {step_name(step)})")
+        counts.append(f"{len(step.report.misses)} {escape(step.report.missed_as)} (--explain {step_name(step)})")
     notes = [escape(note) for note in step.report.notes]
     return "; ".join([", ".join(counts), *notes] if counts else notes)
 

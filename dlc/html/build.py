@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import Recipe
 
+_LABELS: Final = {
+    "arena": "arena in bytes",
+    "bound": "lower bound in bytes",
+    "bound_step": "operation with the lower bound",
+    "gap_percent": "overhead over the lower bound in %",
+    "method": "allocation method",
+    "order_peak": "peak of the order in bytes",
+    "order_proven": "optimal order (1: proved)",
+    "scratch_bytes": "largest kernel workspace in bytes",
+    "unshared": "without sharing in bytes",
+}
+"""Figures of a program → headings; others have the words of their name."""
 _KINDS = 8
 """Kinds of ops that are counted apart."""
 
@@ -77,7 +89,7 @@ def report_html(
         graphs=[row for step in steps for row in graph_rows(step)],
         inputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.inputs],
         outputs=[f"{escape(p.name)}: {p.type}" for p in artifact.signature.outputs],
-        facts={str(k): v for k, v in artifact.facts.items()},
+        facts={_LABELS.get(k, k.replace("_", " ")): v for k, v in artifact.facts.items()},
         graph_pictures=pictures(_first_graph(steps), plan),
         box=BOX,
         memory=memory(plan) if plan and plan.slots else None,
@@ -148,4 +160,5 @@ def _step(step: StepRecord[Any]) -> Mapping[str, Any]:
         "counts": counts,
         "notes": [escape(note) for note in step.report.notes],
         "missed": len(step.report.misses),
+        "missed_as": escape(step.report.missed_as),
     }

@@ -100,6 +100,7 @@ class Autodiff(ProgramPass):
         report.count("trained elements", sum(w.type.size for w in weights.values()))
         if still := frozen(weights, (state.outputs[at],)):
             report.count("frozen", len(still))
+        report.missed_as = "scattered"
         for node, reason in step.scattered:
             report.missed(node, f"its gradient adds into memory at computed places: {reason}")
         if step.idle:

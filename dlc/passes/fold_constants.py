@@ -48,6 +48,7 @@ class FoldConstants(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is told in `report`."""
+        report.missed_as = "not folded"
         state, left = without_names(state), self.budget
         while True:
             folding = _Folding(self, state, report, left)

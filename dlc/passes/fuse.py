@@ -4,7 +4,7 @@
     t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)          the map is the epilogue of the contraction
     c = concat(f(a), g(b))         →   c = call(a, b)                every part written in place
 
-A kernel is absorbed by its only reader. What is left alone says why.
+A kernel is absorbed by its only consumer. What is not fused is reported with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dlc.spec import option
 
 @dataclass(frozen=True)
 class Fuse(Pass[Graph, Graph]):
-    """Merge kernels with their readers: b = f(a); c = g(b)  →  c = (g∘f)(a)."""
+    """Merge kernels with their consumers: b = f(a); c = g(b)  →  c = (g∘f)(a)."""
 
     name: ClassVar[str] = "fuse"
     level_in: ClassVar[Level] = "kernels"
@@ -43,6 +43,7 @@ class Fuse(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same computation in fewer kernels."""
+        report.missed_as = "not fused"
         return _Fuser(self, state, report).graph()
 
 
@@ -146,7 +147,7 @@ class _Fuser:
         mapped = single is not None and is_pointwise_map(single, result.shape)
         movement = mapped and single is not None and is_movement(single.body)
         if self._readers[producer.digest] > 1 and not movement:
-            return f"it has {self._readers[producer.digest]} readers"
+            return f"it has {self._readers[producer.digest]} consumers"
         if consumer.kernel.reduces and is_view(producer):
             return "it is only another view of the same memory"
         nests = len(kernel.nests) + len(consumer.kernel.nests)

@@ -59,6 +59,7 @@ def differentiated(
 
     It takes the inputs of `state` that are still read, then `seeds`.
     """
+    report.missed_as = "scattered"
     for node, reason in found.scattered:
         report.missed(node, f"its {what} adds into memory at computed places: {reason}")
     zero = [name for name, g in zip(names, found.gradients, strict=True) if isinstance(g, Splat)]

@@ -5,7 +5,7 @@
     graph(…) { … }
     ----
     graph(…) { … }
-    # missed …
+    # not fused …
 
 Several such pairs stand in one file, divided by lines of `====`. SHOW names what is printed besides the result:
 `origins` of ops, and what the last pass told its report: `missed`, `counts`, `notes`. A RUN line that must fail has the
@@ -107,7 +107,7 @@ def told(report: Report, shown: set[str]) -> list[str]:
     if "counts" in shown:
         out += [f"# {what}: {n}" for what, n in report.counts.items()]
     if "missed" in shown:
-        out += [f"# missed {subject}: {reason}" for subject, reason in report.misses]
+        out += [f"# {report.missed_as} {subject}: {reason}" for subject, reason in report.misses]
     if "notes" in shown:
         out += [f"# {note}" for note in report.notes]
     return out
