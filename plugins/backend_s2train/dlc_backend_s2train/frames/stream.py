@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,8 @@ from dlc_backend_s2train.frames.sizes import sizes_of
 from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program
 
-if TYPE_CHECKING:
-    from dlc_backend_s2train.simulator.machine import Machine
-
-Read = Callable[[int], NDArray[Any] | None]
+Tensor = NDArray[Any]
+Read = Callable[[int], Tensor | None]
 """The elements of the tensor with a number, of its shape or another with as many; the link carries them as fp16. None:
 not known, so that its frames are open."""
 
@@ -56,9 +54,18 @@ def program_frames(program: Program, read: Read, form: Form | None = None) -> It
             first += 1
 
 
+class Runner(Protocol):
+    """What runs a program and can be read while it does: a `Machine`."""
+
+    @property
+    def program(self) -> Program: ...
+    def read(self, tensor: int, /) -> Tensor: ...
+    def run(self, entry: str, inputs: Mapping[str, Tensor], watch: Callable[[int], object], /) -> dict[str, Tensor]: ...
+
+
 def run_frames(
-    machine: Machine, entry: str, inputs: Mapping[str, NDArray[Any]], write: Callable[[bytes], object]
-) -> dict[str, NDArray[Any]]:
+    machine: Runner, entry: str, inputs: Mapping[str, Tensor], write: Callable[[bytes], object]
+) -> dict[str, Tensor]:
     """One run of an entry whose link stream goes to `write`, frame by frame, all of them with data; gives the outputs.
 
     Products overwrite nothing that they send, so their operands are read when they are done. Errors are those of
