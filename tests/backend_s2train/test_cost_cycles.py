@@ -110,8 +110,8 @@ def test_the_backward_stage_is_a_convolution_of_dilated_dy(g: Geometry) -> None:
 @given(geometries(), st.sampled_from(STAGES))
 def test_no_pe_does_more_than_it_can(g: Geometry, stage: Stage) -> None:
     work = work_of(Opcode.CONV, stage, g, SMALL)
-    for reading in ("parallel", "serial"):
-        assert compute_cycles(work, Assumptions(reading)) > 0
+    for cost_model in ("parallel", "serial"):
+        assert compute_cycles(work, Assumptions(cost_model)) > 0
     assert 0 < utilisation(work.macs, work.steps, SMALL) <= 1
     if stage is not Stage.BACKWARD:  # there, products with padding are counted in macs but not made
         assert ideal_serial(work, SMALL) <= work.serial_steps

@@ -87,17 +87,17 @@ def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: in
 
 @given(geometries(), st.sampled_from(STAGES))
 def test_packing_never_costs(g: Geometry, stage: Stage) -> None:
-    """Under the reading by which it goes; and never bytes."""
+    """Under the cost model by which it goes; and never bytes."""
     plain = work_of(Opcode.CONV, stage, g)
-    for reading in ("parallel", "serial"):
-        gain = pack(g, stage, reading=reading)
+    for cost_model in ("parallel", "serial"):
+        gain = pack(g, stage, cost_model=cost_model)
         packed = replace(g, mosaic=gain.mosaic)
         work = work_of(Opcode.CONV, stage, packed)
         assert (gain.before, gain.passes_before) == (plain.steps, plain.tile_passes)
         assert (gain.after, gain.passes_after) == (work.steps, work.tile_passes)
         # Products are those of the images.
         assert work.macs == plain.macs
-        counted = [w.steps if reading == "parallel" else w.serial_steps for w in (work, plain)]
+        counted = [w.steps if cost_model == "parallel" else w.serial_steps for w in (work, plain)]
         assert 0 < counted[0] <= counted[1]
         assert gain.images <= g.n
         assert sizes(Opcode.CONV, stage, packed).total.bytes <= sizes(Opcode.CONV, stage, g).total.bytes

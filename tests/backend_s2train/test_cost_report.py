@@ -176,7 +176,7 @@ def test_data_is_plain() -> None:
 def test_a_program_without_entries() -> None:
     empty = Program((), (), (), (), (), ())
     assert table(empty).startswith("all instructions:")
-    assert "no convolution that packing would help" in packing_table(empty)
+    assert "no convolution that batch packing would help" in packing_table(empty)
     read(timeline_html(empty, "empty"))
     assert total(()).cycles == 0
 

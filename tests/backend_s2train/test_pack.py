@@ -160,4 +160,4 @@ def test_the_pipeline_packs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run([*line, "-q", "--cache", "off"]) == 0
     said = capsys.readouterr().out
     # 2 channels, 3 kernel rows, 2 x 11 columns in place of 4 x 6.
-    assert "; 132 array steps, 144 without mosaics of images\n" in said
+    assert "; 132 array steps, 144 without batch packing\n" in said

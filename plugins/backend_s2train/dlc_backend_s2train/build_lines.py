@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from dlc_backend_s2train.v1.encoding import TENSORS
 
-READINGS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
+COST_MODELS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
 """How a PE may compute, see `cost.cycles`."""
 _MEGA: Final = 1_000_000
 
@@ -17,7 +17,7 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     if "cost_of" not in facts:
         return ()
     number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
-    cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in READINGS]
+    cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in COST_MODELS]
     frames = (f"frames: {number['frames_bytes']} B in the file",) if "frames_bytes" in number else ()
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
@@ -31,8 +31,8 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
 def _steps(facts: Mapping[str, int | str]) -> str:
     steps, packed, unpacked = (int(facts[key]) for key in ("steps", "packed_steps", "unpacked_steps"))
     told = f"{steps:,} array steps"
-    told += f", {unpacked:,} without mosaics of images" if unpacked != steps else ""
-    return told + (f", {packed:,} with mosaics of images" if packed != steps else "")
+    told += f", {unpacked:,} without batch packing" if unpacked != steps else ""
+    return told + (f", {packed:,} with batch packing" if packed != steps else "")
 
 
 def word_lines(facts: Mapping[str, int | str]) -> Sequence[str]:

@@ -38,12 +38,12 @@ class S2Pack(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True
-    reading: Literal["parallel", "serial"] = option(
-        "parallel", "which steps are to be fewer: those that broadcast an element, or those that make one product"
+    cost_model: Literal["parallel", "serial"] = option(
+        "parallel", "what to minimise: array steps (parallel), or single products (serial)"
     )
 
     def run(self, state: Graph, report: Report) -> Graph:
-        """The graph whose convolutions have the mosaics with the fewest steps; a note for each that gains."""
+        """The graph whose convolutions have the batch packing with the fewest steps; a note for each that gains."""
         found: dict[_Kind, tuple[int, ...]] = {}
         for op in state.ops:
             if not isinstance(op, S2Instruction) or (gain := self._gain(op)) is None:
@@ -75,7 +75,7 @@ class S2Pack(Pass[Graph, Graph]):
         several = sample_parts(op)
         if isinstance(several, Reason) or len(several) > 1:
             return None
-        gain = pack(g, made.product, reading=self.reading)
+        gain = pack(g, made.product, cost_model=self.cost_model)
         return gain if gain.mosaic not in (ALONE, g.mosaic) else None
 
 

@@ -124,7 +124,7 @@ GEOM: Final = Record(
         Field("pool", "u32", "window, stride, padding; zeros: none", 3),
         Field("channels", "u32", "first input channel and the one behind the last; zeros: all", 2),
         Field("samples", "u32", "the same of samples", 2),
-        Field("mosaic", "u32", "images that the array takes as one: across, down", 2),
+        Field("mosaic", "u32", "batch packing: images that the array computes as one, across and down", 2),
     ),
     limit=_IDS,
 )

@@ -1,7 +1,7 @@
 """Batch packing: which mosaic of images (`frames.parts`) takes a convolution the fewest steps.
 
-As an element that is broadcast reaches at most k lanes, what packing saves in the parallel reading is halos and empty
-rows, no more; in the serial reading it is empty rows alone, and results between images cost as much as others. Tile
+As an element that is broadcast reaches at most k lanes, what packing saves in the parallel cost model is halos and
+empty rows, no more; in the serial one it is empty rows alone, and results between images cost as much as others. Tile
 passes fall by the number of images, frames of features become fewer and smaller.
 
 - results between images take lanes, so images lie side by side only as far as all of them fit one tile;
@@ -51,7 +51,7 @@ def pack(
     stage: Stage,
     target: Target | None = None,
     cores: int = 0xFF,
-    reading: Literal["parallel", "serial"] = "parallel",
+    cost_model: Literal["parallel", "serial"] = "parallel",
 ) -> Gain:
     """The mosaic with the fewest steps, among equals that with the fewest tile passes, then images.
 
@@ -60,7 +60,7 @@ def pack(
         stage: FORWARD, BACKWARD or WEIGHT_GRADIENT.
         target: The machine.
         cores: One bit per core that takes part.
-        reading: Whose steps: those that broadcast an element, or those that make one product. The gain tells the first.
+        cost_model: What to minimise: array steps (parallel), or single products (serial). The gain is in array steps.
 
     Raises:
         DlcError: "bad-geometry".
@@ -73,7 +73,7 @@ def pack(
         g = replace(alone, mosaic=mosaic)
         work = work_of(Opcode.CONV, stage, g, target, cores)
         gain = Gain(mosaic, plain.steps, work.steps, plain.tile_passes, work.tile_passes)
-        key = (work.steps if reading == "parallel" else work.serial_steps, work.tile_passes, gain.images)
+        key = (work.steps if cost_model == "parallel" else work.serial_steps, work.tile_passes, gain.images)
         if best is None or (key < best[0] and _fits(g, stage, target, cores, most)):
             best = key, gain
     assert best is not None, "one image is a mosaic"

@@ -161,7 +161,7 @@ REGISTER_BEATS = 2
 REGISTERS = 10
 """Configuration registers of a column."""
 
-Reading = Literal["parallel", "serial"]
+CostModel = Literal["parallel", "serial"]
 Bound = Literal["compute", "load", "store", "configuration"]
 
 
@@ -169,7 +169,7 @@ Bound = Literal["compute", "load", "store", "configuration"]
 class Assumptions:
     """What the published material leaves open."""
 
-    reading: Reading = "parallel"
+    cost_model: CostModel = "parallel"
     density: tuple[float, ...] = (1.0,)
     """Parts of the broadcast elements (serial: of the products) that are not zero; one for all, or one per row, per
     column. The largest counts."""
@@ -231,14 +231,14 @@ class Times:
 
 
 def compute_cycles(work: Work, assumptions: Assumptions | None = None) -> int:
-    """Cycles that the array computes. Never fewer in the parallel reading than `macs * density` over all its lanes."""
+    """Cycles that the array computes: in the parallel cost model at least `macs * density` over all its lanes."""
     assumptions = assumptions or Assumptions()
-    steps = work.steps if assumptions.reading == "parallel" else work.serial_steps
+    steps = work.steps if assumptions.cost_model == "parallel" else work.serial_steps
     return math.ceil(steps * Fraction(max(assumptions.density)))
 
 
 def ideal_serial(work: Work, target: Target | None = None, density: float = 1.0) -> int:
-    """Cycles of the serial reading if all PEs were busy all the time: macs·density / PEs."""
+    """Cycles of the serial cost model if all PEs were busy all the time: macs·density / PEs."""
     target = target or Target()
     return math.ceil(work.macs * Fraction(density) / (target.cores * target.columns * target.rows))
 

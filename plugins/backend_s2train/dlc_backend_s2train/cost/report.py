@@ -104,14 +104,16 @@ def packing_table(program: Program) -> str:
     for entry in sections_of(program):
         costs = estimate(program, None, entry.begin, entry.end)
         before, saved = sum(c.steps for c in costs) + saved_steps(program, entry.begin, entry.end), 0
-        lines = [("#", "images across x down", "steps", "packed", "gain", "tile passes", "packed")]
+        lines = [
+            ("instruction", "images across x down", "array steps", "when packed", "gain", "tile passes", "when packed")
+        ]
         for number, gain in gains(program, entry.begin, entry.end):
             saved += gain.before - gain.after
             cells = (str(number), f"{gain.mosaic[0]} x {gain.mosaic[1]}", f"{gain.before:,}", f"{gain.after:,}")
             share = f"{100 * (gain.before - gain.after) / gain.before:.1f} %"
             lines.append((*cells, share, f"{gain.passes_before:,}", f"{gain.passes_after:,}"))
-        text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that packing would help"
-        words = f"total: {before - saved:,} of {before:,} array steps are left"
+        text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that batch packing would help"
+        words = f"total: {before - saved:,} of {before:,} array steps remain"
         sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
     return "\n\n".join(sections)
 
@@ -150,7 +152,7 @@ def timeline_html(program: Program, title: str, assumptions: Assumptions | None 
     assumptions = assumptions or Assumptions()
     density = ", ".join(f"{d:g}" for d in assumptions.density)
     said = (
-        ("compute", f"{assumptions.reading}, density {density}"),
+        ("cost model", f"{assumptions.cost_model}, density {density}"),
         ("buffers", "double" if assumptions.overlapped else "single"),
         ("partial sums", f"{assumptions.partial_bytes} B each"),
     )

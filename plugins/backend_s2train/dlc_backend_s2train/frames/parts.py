@@ -263,7 +263,7 @@ def mosaic_of(geometry: Geometry) -> Geometry:
     if g.mosaic == ALONE:
         return g
     if min(across, down) < 1 or across * down > g.n or min(*g.stride, *g.dilation) < 1:
-        refuse("bad-geometry", f"a mosaic of {across} x {down} images, and {g.n} are there")
+        refuse("bad-geometry", f"batch packing of {across} x {down} images in a batch of {g.n}")
     rows, columns = pitch(g)
     return replace(
         g,
