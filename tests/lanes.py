@@ -15,7 +15,7 @@ import pytest
 
 SLOW_TESTS = Path(__file__).parent / "slow.txt"
 """Functions of tests of which a case takes longer than `QUICK`, one a line."""
-QUICK = 0.5
+QUICK = 0.3
 """Seconds, with the fixtures that the case is the first to ask for."""
 
 
