@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -238,7 +239,8 @@ class Cache:
             if self._size_limit is not None and self._counts.bytes_written:
                 # Down to 90 %, so that not every build has to evict.
                 if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
-                    trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys())
+                    cost = attrgetter("cost")  # what a result shares would not be free without the entry either
+                    trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys(), cost)
                 else:
                     self.store.sweep()
         self.store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from dlc.cache.counts import Counts
@@ -20,7 +20,7 @@ class Statistics:
     total: Counts  # of all processes, this one included
     records: int
     objects: int
-    size: int  # bytes of all entries, without those that results share
+    size: int  # bytes of all entries
     set_aside: int  # damaged things kept for inspection
 
 
@@ -86,7 +86,7 @@ def survey(store: Store, *, session: Counts, unsaved: Counts) -> Statistics:
     total, numbers, size = unsaved, {"record": 0, "object": 0, "stat": 0}, 0
     for entry in store.entries():
         numbers[entry.table] += 1
-        size += entry.cost
+        size += entry.size
         if entry.table == "stat" and (payload := store.get(entry.digest, "stat")) is not None:
             total += Counts.from_bytes(payload)
     return Statistics(session, total, numbers["record"], numbers["object"], size, store.set_aside())
@@ -110,22 +110,27 @@ def verify(store: Store) -> Verification:
     return Verification(checked, size, tuple(bad), kept, dangling)
 
 
-def trim(store: Store, max_bytes: int, keep: Set[str] = frozenset()) -> Trimmed:
+def _size(entry: Entry) -> int:
+    return entry.size
+
+
+def trim(store: Store, max_bytes: int, keep: Set[str] = frozenset(), size: Callable[[Entry], int] = _size) -> Trimmed:
     """Evict the least recently used entries until all take at most `max_bytes`, or none is left that may go.
 
-    Statistics stay, and so do `keep` and what builds that are running in other processes use.
+    Statistics stay, and so do `keep` and what builds that are running in other processes use. `size` says how many
+    bytes an entry counts for; one that counts for none stays.
     """
     store.sweep()
     keep = keep | store.held_elsewhere()
     entries = sorted(store.entries(), key=lambda entry: entry.used)
-    left = sum(entry.cost for entry in entries)
+    left = sum(map(size, entries))
     victims: list[Entry] = []
     for entry in entries:
         if left <= max_bytes:
             break
-        if entry.table != "stat" and entry.digest not in keep and entry.cost:
+        if entry.table != "stat" and entry.digest not in keep and size(entry):
             victims.append(entry)
-            left -= entry.cost
+            left -= size(entry)
     return _removed(store, entries, victims)
 
 
@@ -141,5 +146,5 @@ def clear(store: Store) -> Trimmed:
 def _removed(store: Store, entries: Sequence[Entry], victims: Sequence[Entry]) -> Trimmed:
     """What removing `victims`, some of all `entries`, has led to."""
     gone = store.delete([entry.digest for entry in victims])
-    went = [entry.cost for entry in victims if entry.digest in gone]
-    return Trimmed(len(went), sum(went), sum(entry.cost for entry in entries) - sum(went), len(victims) - len(went))
+    went = [entry.size for entry in victims if entry.digest in gone]
+    return Trimmed(len(went), sum(went), sum(entry.size for entry in entries) - sum(went), len(victims) - len(went))

@@ -102,16 +102,30 @@ def test_small_files_are_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "a").samefile(tmp_path / "b") and (tmp_path / "b").read_bytes() == b"small"
 
 
-def test_what_a_result_shares_takes_no_room_in_the_cache(tmp_path: Path) -> None:
+def test_what_a_result_shares_takes_no_room_of_the_limit(tmp_path: Path) -> None:
+    def more(cache: Cache, number: int) -> None:
+        cache.save(Key.of(step=f"more{number}"), {"small": bytes([number]) * 100_000}, {})  # which makes `close` look
+
     limit = LINK_ABOVE // 2
     with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
         digest = built(cache, tmp_path / "out")
-        assert cache.statistics().size < limit
-    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
         assert cache.warnings == ()
-        assert cache.trim(limit).removed == 0 and cache.lookup(KEY)
+    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
+        more(cache, 1)
+    with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
+        assert cache.lookup(KEY) and cache.statistics().size > limit
     (tmp_path / "out" / NAME).unlink()
     with open_cache(tmp_path / "c", "rw", size_limit=limit) as cache:
-        assert cache.statistics().size > limit
-        assert cache.trim(limit).freed == len(CONTENT)
+        more(cache, 2)
+    with open_cache(tmp_path / "c", "rw") as cache:
+        assert not cache.store.has(digest) and cache.statistics().size < limit
+
+
+def test_who_trims_means_all_files_of_the_cache(tmp_path: Path) -> None:
+    """A cache that travels without the results takes their bytes along."""
+    with open_cache(tmp_path / "c", "rw") as cache:
+        digest = built(cache, tmp_path / "out")
+    with open_cache(tmp_path / "c", "rw") as cache:
+        assert cache.trim(LINK_ABOVE // 2).freed >= len(CONTENT)
         assert not cache.store.has(digest)
+    assert (tmp_path / "out" / NAME).read_bytes() == CONTENT
