@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from dlc_backend_c.backend import C
 from dlc_backend_c.divide import MOST_ARGUMENTS, PART, divide
 from dlc_backend_c.function import CFunction, c_function
+from dlc_backend_c.program import MOST_OPERATIONS, OPERATIONS
 from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
 
+from dlc.base.types import Type, f32
+from dlc.graph import Constant, Input, Op, Tensor, evaluate, make_graph
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.schedules import schedule
 from dlc.kernel.text import parse_kernel
+from dlc.ops.linear import MatMul
+from tests.backend_c.conftest import Compile
 from tests.backend_c.harness import STRICT, Compiled, close, samples
 from tests.tools import COMPILERS
 
@@ -119,3 +126,21 @@ def test_what_several_parts_work_in_is_passed_to_them() -> None:
 def test_the_cache_keeps_the_parts() -> None:
     function = c_function(parse_kernel(uneven(150)), "f", GENERIC)
     assert CFunction.from_bytes(function.to_bytes()) == function
+
+
+@pytest.mark.parametrize("options", ["", "arena=static weights=text", "weights=map"])
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_many_operations_run_in_several_functions(
+    cc: str, options: str, compile_model: Compile, tmp_path: Path
+) -> None:
+    """A chain of products, whose results alternate between places, with a weight of its own for each."""
+    x = Input("x", Type(f32, (1, 8)))
+    count = MOST_OPERATIONS + 7
+    y: Op = x
+    for k in range(count):
+        y = MatMul(y, Constant(Tensor.of(np.roll(np.eye(8, dtype=np.float32), k % 5, 0))))
+    graph = make_graph((x,), {"y": y})
+    compile_model(graph, f"c{{cc={cc} flags=-Wall,-Wextra,-Werror {options}}}", tmp_path)
+    assert (tmp_path / "model.c").read_text().count(" void model_run_") == -(-count // OPERATIONS)
+    feeds = {"x": np.arange(8, dtype=np.float32)[None]}
+    np.testing.assert_array_equal(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"])

@@ -44,10 +44,15 @@ class Body:
         return any(x.digest in self.offsets and x.type.size for step in self.plan.steps for x in step.operands)
 
     @cached_property
-    def lines(self) -> list[str]:
+    def operations(self) -> list[list[str]]:
         """Statements: copies of the inputs that are read when an output may have been written over them, then calls."""
         kept = [f"    memcpy({self._write(i)}, {self._given[i.digest]}, {i.type.nbytes});" for i in self.plan.kept]
-        return kept + [line for k in range(len(self.plan.steps)) for line in self._call(k)]
+        return [kept] * bool(kept) + [self._call(k) for k in range(len(self.plan.steps))]
+
+    @property
+    def lines(self) -> list[str]:
+        """The statements one after another."""
+        return [line for lines in self.operations for line in lines]
 
     @cached_property
     def _given(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 """The function that runs one plan: buffers are checked, then the plan's body reads and writes them."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
@@ -8,6 +9,11 @@ from dlc_backend_c.package import Package, arena_local, includes, memory, refuse
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.ranges import range_checks, range_function, range_names
 from dlc_backend_c.weights import ALIGN
+
+MOST_OPERATIONS: Final = 512
+"""Of a plan that stays one function."""
+OPERATIONS: Final = 256
+"""Of each function of a longer plan."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +32,53 @@ def main_text(program: CProgram) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = program.package
     ranges = range_names(package, program.inputs)
+    functions, statements = _divided(program)
     lines = [
         *includes(package, *(["string.h"] if program.body.plan.kept else [])),
         *memory(package),
         *(line for port, name in ranges.items() for line in range_function(name, port)),
+        *functions,
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
         "{",
         *_locals(program),
         *_checks(program),
         *range_checks(package, ranges, program.inputs),
-        *program.body.lines,
+        *statements,
         f"    return {package.macro}_OK;",
         "}",
         *_typed(program),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _divided(program: CProgram) -> tuple[list[str], list[str]]:
+    """(functions, the statements of `run`): many operations are put in functions of their own, one after another.
+
+    The time that compilers take to allocate registers grows with the square of the calls in a function.
+    """
+    operations = program.body.operations
+    if len(operations) <= MOST_OPERATIONS:
+        return [], program.body.lines
+    p, apart = program.package.prefix, f"{program.package.macro}_APART"
+    known = ["const void *const *inputs", "void *const *outputs"]
+    known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
+    known += ["const unsigned char *w"] * program.body.reads_weights
+    names = [k.rpartition("*")[2] for k in known]
+    # A function that is called once would be put back where it is called.
+    lines = [
+        "#if defined(__GNUC__)",
+        f"#define {apart} __attribute__((noinline))",
+        "#else",
+        f"#define {apart}",
+        "#endif",
+    ]
+    calls: list[str] = []
+    for first in range(0, len(operations), OPERATIONS):
+        name = f"{p}_run_{len(calls)}"
+        calls.append(f"    {name}({', '.join(names)});")
+        lines += [f"static {apart} void {name}({', '.join(known)})", "{", *(f"    (void){n};" for n in names)]
+        lines += [line for operation in operations[first : first + OPERATIONS] for line in operation] + ["}", ""]
+    return lines, calls
 
 
 def _typed(program: CProgram) -> list[str]:
