@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Need, Slot, Splitting
 from dlc_backend_s2train.isa.access import flag_faults, standing
 from dlc_backend_s2train.isa.instruction_set import FORM_OF
 from dlc_backend_s2train.program import Instruction
@@ -69,8 +69,8 @@ def instructions(draw: DrawFn) -> Instruction:
         stage,
         flags,
         splitting,
-        geometry={"none": None}.get(form.geometry, draw(_NUMBERS_2 if form.geometry == "required" else numbers)),
-        hyper=None if form.geometry == "none" else draw(_NUMBERS_2 if hyper_needed else numbers),
+        geometry={Need.NONE: None}.get(form.geometry, draw(_NUMBERS_2 if form.geometry is Need.REQUIRED else numbers)),
+        hyper=None if form.geometry is Need.NONE else draw(_NUMBERS_2 if hyper_needed else numbers),
         operands=operands,
         wait=draw(st.integers(0, 15)),
         signal=draw(st.integers(0, 15)),

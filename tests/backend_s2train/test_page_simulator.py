@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Arena, Element, Flag, Need, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.isa.access import access, standing
 from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
@@ -73,7 +73,7 @@ def cases(draw: st.DrawFn) -> Case:
     figures = replace(FIGURES, nesterov=draw(st.booleans()), decay=draw(st.sampled_from([0.0, 0.25])))
     numbers: dict[Slot, int] = {slot: number for number, slot in enumerate(slots)}
     placed = None if geometry is None else 0
-    hyper = None if form.geometry == "none" else 0
+    hyper = None if form.geometry is Need.NONE else 0
     made = Instruction(opcode, stage, flags, splitting, geometry=placed, hyper=hyper, operands=numbers)
     try:
         access(made)

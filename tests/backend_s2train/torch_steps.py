@@ -215,9 +215,9 @@ def stores_before(program: Program) -> list[int]:
         ways = access(instruction)
         tensors = {slot: program.tensors[instruction.operands[slot]] for slot in ways}
         exact = (Role.MASK, Role.POINTER)
-        read = [tensors[slot] for slot, way in ways.items() if way != "write" and tensors[slot].role not in exact]
+        read = [tensors[slot] for slot, way in ways.items() if way.reads and tensors[slot].role not in exact]
         before = max((held.get(tensor.storage, 0) for tensor in read), default=0)
-        for tensor in (tensors[slot] for slot, way in ways.items() if way != "read"):
+        for tensor in (tensors[slot] for slot, way in ways.items() if way.writes):
             held[tensor.storage] = before + (tensor.element is Element.FP16)
         found.append(before)
     return found

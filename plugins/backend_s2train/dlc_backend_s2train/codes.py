@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag, StrEnum
 from typing import Literal
 
 
@@ -111,3 +111,30 @@ class Splitting(IntFlag):
 OPERANDS = ("src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux")
 """Operand slots in the order of a version 2 word."""
 Slot = Literal["src0", "src1", "dst0", "dst1", "mask", "ptr", "bn0", "bn1", "res", "aux"]
+
+
+class Way(StrEnum):
+    """How an instruction touches an operand."""
+
+    READ = "read"
+    WRITE = "write"
+    UPDATE = "update"
+    """It reads and writes it."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether what the operand holds before matters."""
+        return self is not Way.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the operand holds something else behind it."""
+        return self is not Way.READ
+
+
+class Need(StrEnum):
+    """Whether an instruction names a geometry."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Need, Stage
 from dlc_backend_s2train.container import record
 from dlc_backend_s2train.container.layout import ENTRY, HEADER, SECTIONS, Section
 from dlc_backend_s2train.cost.cycles import REGISTER_BEATS, REGISTERS, Assumptions, ppu_latency
@@ -161,7 +161,7 @@ def _tables_of(form: Form) -> str:
     """Which tables the instruction points into."""
     if form.function:
         return "none; the number of a host function"
-    geometry = "none" if form.geometry == "none" else f"geometry {form.geometry}"
+    geometry = "none" if form.geometry is Need.NONE else f"geometry {form.geometry}"
     if form.hyper_always:
         return f"{geometry}; hyper-parameters required"
     return geometry + (f"; hyper-parameters with {_codes(form.hyper, ' or ')}" if form.hyper != NO_FLAGS else "")

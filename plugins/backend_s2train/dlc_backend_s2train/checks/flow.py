@@ -99,10 +99,10 @@ class _Run:
             if not s.begin <= number < s.end:
                 message = f"storage {span.storage}, which lives from instruction {s.begin} to {s.end}"
                 yield problem("dead-operand", f"{place(slot)}, lies in {message}")
-            if ways[slot] != "write":
+            if ways[slot].reads:
                 yield from self._read(place(slot), span)
         for slot, span in spans.items():
-            if ways[slot] != "read":
+            if ways[slot].writes:
                 self._write(span)
         if instruction.updates and spans:
             weight = spans["dst0"]

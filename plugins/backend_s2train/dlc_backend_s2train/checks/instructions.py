@@ -14,7 +14,7 @@ from typing import Final
 from dlc.base.diagnostics import Diagnostic, DlcError
 from dlc_backend_s2train.checks.problems import problem, tensor_title, title
 from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
-from dlc_backend_s2train.codes import Flag, Slot, Stage
+from dlc_backend_s2train.codes import Flag, Slot, Stage, Way
 from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Instruction, Program
@@ -153,7 +153,7 @@ def instruction_problems(program: Program) -> Iterator[Diagnostic]:
 class Reading:
     """What an instruction means."""
 
-    ways: Mapping[str, str]
+    ways: Mapping[str, Way]
     """Operand → read, write or update; empty where the instruction is wrong."""
     spans: Mapping[str, Bytes]
     """The bytes behind it."""
@@ -225,7 +225,7 @@ def _collisions(program: Program, instruction: Instruction, reading: Reading) ->
     """
     ways, spans = reading.ways, reading.spans
     for one, other in combinations(ways, 2):
-        written = [slot for slot in (one, other) if ways[slot] != "read"]
+        written = [slot for slot in (one, other) if ways[slot].writes]
         if not written or not spans[one].meets(spans[other]):
             continue
         first, second = (_place(program, reading, slot) for slot in (one, other))

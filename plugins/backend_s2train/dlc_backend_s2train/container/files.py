@@ -206,8 +206,8 @@ def _tensor_rows(program: Program) -> list[tuple[str, ...]]:
 def _comment(program: Program, instruction: Instruction) -> str:
     """`: "x", "w" → "y"`: operands that are read, then those that are written."""
     operands = operands_of(program, instruction).values()
-    read = [_named(program, number) for way, number in operands if way != "write"]
-    written = [_named(program, number) for way, number in operands if way != "read"]
+    read = [_named(program, number) for way, number in operands if way.reads]
+    written = [_named(program, number) for way, number in operands if way.writes]
     return f": {', '.join(read)} → {', '.join(written)}" if operands else ""
 
 

@@ -26,9 +26,9 @@ from typing import Final
 
 import numpy as np
 
-from dlc_backend_s2train.codes import Element, Flag, Role, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import Element, Flag, Role, Slot, Splitting, Stage, Way
 from dlc_backend_s2train.isa.access import operands_of
-from dlc_backend_s2train.isa.instruction_set import PRODUCTS, Opcode, Way
+from dlc_backend_s2train.isa.instruction_set import PRODUCTS, Opcode
 from dlc_backend_s2train.program import Entry, Instruction, Program
 
 
@@ -103,7 +103,7 @@ def traffic_of(program: Program, begin: int = 0, end: int | None = None) -> Touc
 
 
 def _touch(way: Way, count: int, size: int) -> Touched:
-    read, written = way != "write", way != "read"
+    read, written = way.reads, way.writes
     return Touched(count * read, count * written, size * read, size * written)
 
 

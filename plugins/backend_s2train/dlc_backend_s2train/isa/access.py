@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Slot, Splitting, Stage
+from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Need, Slot, Splitting, Stage, Way
 from dlc_backend_s2train.isa.instruction_set import (
     FORM_OF,
     POOLS,
     Form,
     Use,
-    Way,
     spelled,
 )
 from dlc_backend_s2train.program import Instruction, Program
@@ -98,8 +97,8 @@ def operands_of(program: Program, instruction: Instruction) -> Mapping[str, tupl
     if instruction.function is None:
         return {slot: (way, instruction.operands[slot]) for slot, way in ways.items()}
     function = program.functions[instruction.function]
-    found: dict[str, tuple[Way, int]] = {f"read {k}": ("read", t) for k, t in enumerate(function.reads)}
-    return {**found, **{f"write {k}": ("write", t) for k, t in enumerate(function.writes)}}
+    found: dict[str, tuple[Way, int]] = {f"read {k}": (Way.READ, t) for k, t in enumerate(function.reads)}
+    return {**found, **{f"write {k}": (Way.WRITE, t) for k, t in enumerate(function.writes)}}
 
 
 def standing(form: Form, flags: Flag, splitting: Splitting) -> dict[Slot, Use]:
@@ -154,14 +153,14 @@ def _faults(instruction: Instruction) -> Iterator[str]:
 
 def _table_faults(instruction: Instruction, form: Form) -> Iterator[str]:
     """Geometry and hyper-parameters that are missing or superfluous."""
-    if form.geometry == "required" and instruction.geometry is None:
+    if form.geometry is Need.REQUIRED and instruction.geometry is None:
         yield "it needs a geometry"
-    if form.geometry == "none" and instruction.geometry is not None:
+    if form.geometry is Need.NONE and instruction.geometry is not None:
         yield "it has no geometry"
     wants = instruction.flags & form.hyper
     if instruction.hyper is None and (form.hyper_always or wants):
         yield "it needs hyper-parameters" + (f" ({_words(wants)})" if wants else "")
-    if instruction.hyper is not None and form.geometry == "none":
+    if instruction.hyper is not None and form.geometry is Need.NONE:
         yield "it has no hyper-parameters"
     if (instruction.function is None) is form.function:
         yield "it needs a host function" if form.function else "it has no host function"

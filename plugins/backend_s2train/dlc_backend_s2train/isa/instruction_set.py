@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Final, Literal
+from typing import Final
 
-from dlc_backend_s2train.codes import NO_FLAGS, Flag, Slot, Splitting, Stage
-
-Way = Literal["read", "write", "update"]
-"""How an instruction touches an operand; `update` reads and writes it."""
-Need = Literal["none", "optional", "required"]
+from dlc_backend_s2train.codes import NO_FLAGS, Flag, Need, Slot, Splitting, Stage, Way
 
 NO_SPLITTING: Final = Splitting(0)
 
@@ -85,7 +81,7 @@ class Form:
     flags: Flag = NO_FLAGS
     accumulates: bool = False
     """Whether partial sums go in and out."""
-    geometry: Need = "none"
+    geometry: Need = Need.NONE
     hyper: Flag = NO_FLAGS
     """Flags that take numbers from the hyper-parameters."""
     hyper_always: bool = False
@@ -116,73 +112,73 @@ _FORWARD_POOL: Final = POOLS | Flag.POINTER_WRITE
 _BACKWARD: Final = Flag.MASK_READ | Flag.ADD | Flag.ADD_SINGLE | Flag.DROPOUT | Flag.BN_BACKWARD | Flag.BN_BACKWARD_2
 _BACKWARD_POOL: Final = POOLS | Flag.POINTER_READ
 
-_X: Final = Use("src0", "read")
-_W: Final = Use("src1", "read")
-_Y: Final = Use("dst0", "write")
-_PARTIAL: Final = Use("aux", "read", splitting=Splitting.ACCUMULATE_IN)
-_LABELS: Final = Use("aux", "read", Flag.SOFTMAX_CE)
-_MEAN_LOSS: Final = Use("dst1", "write", Flag.SOFTMAX_CE, optional=True)
-_POINTED: Final = Use("ptr", "write", Flag.POINTER_WRITE)
-_POINTERS: Final = Use("ptr", "read", Flag.POINTER_READ)
+_X: Final = Use("src0", Way.READ)
+_W: Final = Use("src1", Way.READ)
+_Y: Final = Use("dst0", Way.WRITE)
+_PARTIAL: Final = Use("aux", Way.READ, splitting=Splitting.ACCUMULATE_IN)
+_LABELS: Final = Use("aux", Way.READ, Flag.SOFTMAX_CE)
+_MEAN_LOSS: Final = Use("dst1", Way.WRITE, Flag.SOFTMAX_CE, optional=True)
+_POINTED: Final = Use("ptr", Way.WRITE, Flag.POINTER_WRITE)
+_POINTERS: Final = Use("ptr", Way.READ, Flag.POINTER_READ)
 
 # The weight, its master copy, its velocity.
 _UPDATED: Final = (
-    Use("dst0", "update"),
-    Use("dst1", "update", optional=True),
-    Use("aux", "update", optional=True),
+    Use("dst0", Way.UPDATE),
+    Use("dst1", Way.UPDATE, optional=True),
+    Use("aux", Way.UPDATE, optional=True),
 )
 
 # The post-processing unit's operands, forward and backward, in the order in which its modules work.
 _PPU_FORWARD: Final = (
-    Use("bn0", "read", Flag.BN_FORWARD),
+    Use("bn0", Way.READ, Flag.BN_FORWARD),
     # Running statistics in place of the first two rows of `bn0`.
-    Use("bn1", "read", Flag.BN_FORWARD, optional=True),
-    Use("res", "read", Flag.ADD),
-    Use("mask", "write", Flag.MASK_WRITE),
+    Use("bn1", Way.READ, Flag.BN_FORWARD, optional=True),
+    Use("res", Way.READ, Flag.ADD),
+    Use("mask", Way.WRITE, Flag.MASK_WRITE),
     _POINTED,
-    Use("aux", "write", Flag.DROPOUT),
+    Use("aux", Way.WRITE, Flag.DROPOUT),
 )
 _PPU_BACKWARD: Final = (
     _POINTERS,
-    Use("res", "read", Flag.ADD | Flag.ADD_SINGLE),
-    Use("aux", "read", Flag.DROPOUT),
-    Use("mask", "read", Flag.MASK_READ),
-    Use("bn0", "read", Flag.BN_BACKWARD),
-    Use("bn1", "read", Flag.BN_BACKWARD_2 | Flag.ADD_SINGLE),
-    Use("dst1", "write", Flag.BN_BACKWARD_2),
+    Use("res", Way.READ, Flag.ADD | Flag.ADD_SINGLE),
+    Use("aux", Way.READ, Flag.DROPOUT),
+    Use("mask", Way.READ, Flag.MASK_READ),
+    Use("bn0", Way.READ, Flag.BN_BACKWARD),
+    Use("bn1", Way.READ, Flag.BN_BACKWARD_2 | Flag.ADD_SINGLE),
+    Use("dst1", Way.WRITE, Flag.BN_BACKWARD_2),
     # The gradient before the norm, for the other branch of a residual block.
-    Use("dst1", "write", optional=True),
+    Use("dst1", Way.WRITE, optional=True),
 )
 
 
 def _product(stage: Stage, flags: Flag, *uses: Use) -> Form:
     """The form of a product by weights, with what the unit behind the array does to it."""
     operands = (_X, _W, _PARTIAL, *uses)
-    return Form((stage,), operands, flags, accumulates=True, geometry="required", hyper=Flag.DROPOUT)
+    return Form((stage,), operands, flags, accumulates=True, geometry=Need.REQUIRED, hyper=Flag.DROPOUT)
 
 
 def _every_stage(*uses: Use) -> Form:
     """The form of what is the same in every stage."""
-    return Form(tuple(Stage), uses, geometry="optional")
+    return Form(tuple(Stage), uses, geometry=Need.OPTIONAL)
 
 
 _PLAIN: Final = Form((Stage.FORWARD,))
 _GRADIENT: Final = Form(
     (Stage.WEIGHT_GRADIENT,),
     # Without x the sums are those of dy: the gradient of a bias.
-    (_X, Use("src1", "read", optional=True), _PARTIAL, _Y),
+    (_X, Use("src1", Way.READ, optional=True), _PARTIAL, _Y),
     Flag.PRUNE,
     accumulates=True,
-    geometry="required",
+    geometry=Need.REQUIRED,
     hyper=Flag.PRUNE,
 )
 _GRADIENT_APPLIED: Final = Form(
     (Stage.WEIGHT_UPDATE,),
     # The gradient of the weight in dst0, applied at once: nothing stores it. `aux` is the velocity's, so that no
     # partial sums come in.
-    (_X, Use("src1", "read", optional=True), *_UPDATED),
+    (_X, Use("src1", Way.READ, optional=True), *_UPDATED),
     Flag.PRUNE,
-    geometry="required",
+    geometry=Need.REQUIRED,
     hyper_always=True,
 )
 
@@ -221,29 +217,29 @@ INSTRUCTIONS: Final = (
                 (Stage.FORWARD,),
                 (
                     _X,
-                    Use("bn0", "read", Flag.BN_TRAIN),
+                    Use("bn0", Way.READ, Flag.BN_TRAIN),
                     # Running statistics move towards those of the batch.
-                    Use("bn1", "update", Flag.BN_TRAIN, optional=True),
+                    Use("bn1", Way.UPDATE, Flag.BN_TRAIN, optional=True),
                     *_PPU_FORWARD,
                     _Y,
-                    Use("dst1", "write", Flag.BN_TRAIN),
+                    Use("dst1", Way.WRITE, Flag.BN_TRAIN),
                 ),
                 _FORWARD | _FORWARD_POOL | Flag.BN_TRAIN,
-                geometry="optional",
+                geometry=Need.OPTIONAL,
                 hyper=Flag.DROPOUT | Flag.BN_TRAIN,
             ),
             Form(
                 (Stage.BACKWARD,),
                 (
                     _X,
-                    Use("src1", "read", Flag.BN_TRAIN),
-                    Use("bn1", "read", Flag.BN_TRAIN),
-                    Use("dst1", "write", Flag.BN_TRAIN),
+                    Use("src1", Way.READ, Flag.BN_TRAIN),
+                    Use("bn1", Way.READ, Flag.BN_TRAIN),
+                    Use("dst1", Way.WRITE, Flag.BN_TRAIN),
                     *_PPU_BACKWARD,
                     _Y,
                 ),
                 _BACKWARD | _BACKWARD_POOL | Flag.BN_TRAIN,
-                geometry="optional",
+                geometry=Need.OPTIONAL,
                 hyper=Flag.DROPOUT,
             ),
         ),
@@ -255,8 +251,8 @@ INSTRUCTIONS: Final = (
         "average pool, or max-pool with windows that overlap",
         Time.LINK,
         (
-            Form((Stage.FORWARD,), (_X, _POINTED, _Y), Flag.POINTER_WRITE, geometry="required"),
-            Form((Stage.BACKWARD,), (_X, _POINTERS, _Y), Flag.POINTER_READ, geometry="required"),
+            Form((Stage.FORWARD,), (_X, _POINTED, _Y), Flag.POINTER_WRITE, geometry=Need.REQUIRED),
+            Form((Stage.BACKWARD,), (_X, _POINTERS, _Y), Flag.POINTER_READ, geometry=Need.REQUIRED),
         ),
         by_sample=True,
     ),
@@ -265,7 +261,7 @@ INSTRUCTIONS: Final = (
         Opcode.UPDATE,
         "weights move along a gradient in memory",
         Time.UNIT,
-        (Form((Stage.WEIGHT_UPDATE,), (_X, *_UPDATED), geometry="optional", hyper_always=True),),
+        (Form((Stage.WEIGHT_UPDATE,), (_X, *_UPDATED), geometry=Need.OPTIONAL, hyper_always=True),),
     ),
     Row(
         Opcode.LOSS,
@@ -273,7 +269,7 @@ INSTRUCTIONS: Final = (
         Time.UNIT,
         (
             # Without labels it gives the probabilities.
-            Form((Stage.FORWARD,), (_X, _LABELS, _Y, _MEAN_LOSS), Flag.SOFTMAX_CE, geometry="optional"),
+            Form((Stage.FORWARD,), (_X, _LABELS, _Y, _MEAN_LOSS), Flag.SOFTMAX_CE, geometry=Need.OPTIONAL),
         ),
     ),
     # The store itself writes the zeros.

@@ -154,7 +154,7 @@ class Machine:
                 self._memory.clear(spans["dst0"], number)
                 return
             values: dict[Slot, Array] = {}
-            values |= {slot: self._memory.read(spans[slot], number) for slot, way in ways.items() if way != "write"}
+            values |= {slot: self._memory.read(spans[slot], number) for slot, way in ways.items() if way.reads}
             results = compute(instruction.opcode, instruction.stage, self._operands(instruction, values, run))
             self.overflow |= instruction.stage is Stage.WEIGHT_UPDATE and not results
             # All operands are read before any is written, so that a result may take the place of an operand.

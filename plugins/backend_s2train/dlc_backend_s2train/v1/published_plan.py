@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlc.placement import Buffer, Placement, Strategy, check_placement, place
-from dlc_backend_s2train.codes import Flag, Role, Stage
+from dlc_backend_s2train.codes import Flag, Role, Stage, Way
 from dlc_backend_s2train.isa.access import operands_of as touched
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Instruction, Program
@@ -64,12 +64,12 @@ def operators_of(program: Program, begin: int, end: int) -> list[Operator]:
             operator.touches[tensor.storage, tensor.name] = tensor.role, tensor.count * elements
             low, high = tensor.offset, tensor.offset + tensor.nbytes
             held = writers.setdefault(tensor.storage, [])
-            if way != "write":
+            if way.reads:
                 operator.after |= {n for a, b, n in held if a < high and low < b and n != number}
                 readers.setdefault(tensor.storage, []).append(number)
-            if way != "read":
+            if way.writes:
                 writers[tensor.storage] = [w for w in held if w[0] < low or high < w[1]] + [(low, high, number)]
-            if way == "update":
+            if way is Way.UPDATE:
                 # A weight is updated behind its last reader.
                 operator.after |= {n for n in readers[tensor.storage] if n != number}
     return found
