@@ -30,7 +30,7 @@ _REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
     "label": ("bad-label", "is not a valid label: labels are"),
 }
 _HELP: Final[Mapping[str, str]] = {
-    "index": "dlc show tells what every input may be; nothing has changed",
+    "index": "dlc show prints the valid values of every input; nothing has changed",
     "label": "number classes from 0; nothing has changed",
 }
 _PART = re.compile(r"(?:\[(\d+:\d+(?:,\d+:\d+)*)\])?(-?\d+\.\.-?\d+(?:\|-?\d+\.\.-?\d+)*)")

@@ -48,7 +48,7 @@ class DType:
             ValueError: the type is floating point.
         """
         if self.is_float:
-            raise ValueError(f"{self.name} is no integer type")
+            raise ValueError(f"{self.name} is not an integer type")
         if self.kind == "bool":
             return 0, 1
         bits = self.itemsize * 8

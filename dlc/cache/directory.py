@@ -89,7 +89,7 @@ def _check(directory: Path, *, readonly: bool) -> Diagnostic | None:
         )
     if linked := _linked(directory):
         what = f"{linked.relative_to(directory)} in it is a symbolic link"
-        return unusable(directory, what, "remove the link: what it leads to is no part of a cache")
+        return unusable(directory, what, "remove the link: what it leads to is not part of a cache")
     if "$" in str(directory.absolute()):  # diskcache would expand it as an environment variable
         return unusable(directory, "its path contains '$'")
     if (kind := _file_system(directory)) in _NETWORK:

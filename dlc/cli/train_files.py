@@ -101,7 +101,7 @@ def _reason(path: Path) -> str:
     if path.is_dir():
         return "it is a directory"
     if path.exists() and not path.is_file():
-        return "it is no ordinary file"  # it would be replaced, even where it is a device
+        return "it is not an ordinary file"  # it would be replaced, even where it is a device
     if not path.parent.is_dir():
         return f"there is no directory {path.parent}"
     return "" if os.access(path.parent, os.W_OK) else "permission denied"

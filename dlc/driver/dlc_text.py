@@ -45,7 +45,7 @@ class Dlc(Frontend):
         if is_checkpoint(source.view()):
             raise error(
                 "not-a-graph",
-                f"{source.name} is a checkpoint of dlc train, which is no graph in text",
+                f"{source.name} is a checkpoint of dlc train, which is not a graph in text",
                 location=Location(source.name),
                 help=f"dlc show {source.name} tells what it holds; checkpoints are called {SUFFIX}",
             )
@@ -70,7 +70,7 @@ class Dlc(Frontend):
         if not isinstance(state, Graph):
             raise error(
                 "not-a-graph",
-                f"{source.name} holds a plan, which is no model any more",
+                f"{source.name} holds a plan, which is not a model",
                 help=f"continue it with: dlc opt {source.name} -p …",
             )
         return state

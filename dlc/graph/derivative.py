@@ -21,7 +21,7 @@ from dlc.kernel.gradient.adjoint import Adjoint, adjoint
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 
-_HELP: Final = "differentiate with respect to inputs behind it, or write it with ops that have a gradient"
+_HELP: Final = "differentiate with respect to inputs after it, or write it with ops that have a gradient"
 
 
 class Refused(Exception):

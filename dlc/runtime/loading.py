@@ -41,7 +41,7 @@ def made_by(path: Path, registry: Registry, max_memory: int | None = None) -> Ba
     if found is None:
         raise error(
             "not-an-artifact",
-            f"{path} is no program that an installed backend reads",
+            f"{path} is not a program that an installed backend reads",
             location=Location(str(path)),
             help="give the directory that dlc build wrote to",
             exit_code=ExitCode.USAGE,

@@ -108,7 +108,7 @@ def test_samples_of_negative_labels_do_not_count(left: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("label", [3, 1 << 30])
 def test_a_label_that_is_no_class_is_refused(label: int) -> None:
-    with pytest.raises(OperandError, match=f"label {label} of sample 1 is no class of 3"):
+    with pytest.raises(OperandError, match=f"label {label} of sample 1 is not a class of 3"):
         do(Opcode.LOSS, Stage.FORWARD, flags=Flag.SOFTMAX_CE, src0=halves(0, 2, 3), aux=np.array([0, label], np.int32))
 
 

@@ -195,7 +195,7 @@ def test_parameters_of_norms_are_not_trained_with_stored_statistics() -> None:
         ("cross-entropy{weights=1,2,3}", "it has no instruction"),
         ("cross-entropy{reduction=sum}", "it has no instruction"),
         ("cross-entropy{one-hot=yes}", "target_cross_entropy: it has no instruction"),
-        ("mse", "a mean of f32[4,3] over the dimensions [0, 1] is no pool"),
+        ("mse", "a mean of f32[4,3] over the dimensions [0, 1] is not a pool"),
     ],
 )
 def test_losses_that_are_no_plain_mean_of_cross_entropy_are_refused(loss: str, why: str) -> None:

@@ -228,7 +228,7 @@ CALLS: list[tuple[Callable[[Machine, Any], object], str]] = [
     (lambda m, a: m.run("step", {**a, "x": a["x"][:2]}), r"the shape \(4, 8\), not \(2, 8\)"),
     (lambda m, a: m.run("step", {**a, "label": a["label"] + 0.5}), "float64 goes into int32"),
     (lambda m, a: m.run("step", {**a, "label": a["label"] + (1 << 40)}), "go into int32"),
-    (lambda m, a: m.run("step", {**a, "label": a["label"] + 50}), "instruction 1 .*is no class of 3"),
+    (lambda m, a: m.run("step", {**a, "label": a["label"] + 50}), "instruction 1 .*is not a class of 3"),
     (lambda m, a: m.run("stop", a), "did you mean step"),
     (lambda m, _: m.read("nothing"), 'the program has no tensor "nothing"'),
     (lambda m, _: m.read("w11"), "did you mean w1"),

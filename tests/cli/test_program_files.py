@@ -270,7 +270,7 @@ def test_flags_without_effect(dlc: Dlc, line: Sequence[str]) -> None:
 
 
 def test_a_file_that_is_no_program(dlc: Dlc, golden: Golden) -> None:
-    with pytest.raises(DlcError, match="no program that an installed backend reads") as refused:
+    with pytest.raises(DlcError, match="not a program that an installed backend reads") as refused:
         package.load("rows.npz")
     assert refused.value.exit_code == ExitCode.USAGE
     golden("files/no_program_at_all.txt", dlc("train", "rows.npz", "--data", "rows.npz").transcript())

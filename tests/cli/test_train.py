@@ -184,7 +184,7 @@ def test_a_checkpoint_is_shown(dlc: Dlc, golden: Golden, name: str) -> None:
     assert (found["kind"], len(found["epochs"]), found["step"]) == ("checkpoint", 2, 3)
     assert dlc("show", name, "--text").code == ExitCode.USAGE
     if name.endswith(".dlc"):
-        assert "is a checkpoint of dlc train, which is no graph in text" in dlc("build", name, "-o", "c").err
+        assert "is a checkpoint of dlc train, which is not a graph in text" in dlc("build", name, "-o", "c").err
 
 
 def broken(how: str) -> None:

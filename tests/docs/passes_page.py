@@ -16,13 +16,13 @@ HEAD = """\
 <!-- Written by `pytest tests/docs --update` from the passes' declarations; a test compares. Change those, not this. -->
 # Pipeline and passes
 
-A model goes through steps: a frontend reads it into a graph of ops, passes rewrite the graph, lower it to kernels and
-make a plan of it, a backend writes the plan out. A pass is a function from one state to the next, configured by its
-options and by nothing else, so every step's result can be cached, printed and taken up again.
+A frontend reads a model into a graph of ops, passes rewrite the graph, lower it to kernels and make a plan of it, and a
+backend writes the plan as a program. A pass is a function from one state to the next, configured by its options and by
+nothing else, so its result can be cached, printed and read again.
 
     file → frontend → graph of ops → … → graph of kernels → … → plan → backend → program
 
-Which passes run is text: `name{option=value option=value},name,…`. The name of a pipeline stands for its steps. `-p`
+Which passes run is text: `name{option=value option=value},name,…`. The name of a pipeline stands for its passes. `-p`
 gives a pipeline, `--set PASS.OPTION=VALUE` changes an option, `--without PASS` leaves a pass out, `dlc.toml` keeps what
 is used again, and `--print-pipeline` shows what all of that comes to.
 
@@ -50,7 +50,7 @@ def other_plugins() -> list[str]:
 def pipelines(registry: Registry) -> str:
     """The named pipelines."""
     rows = [f"| `{name}` | `{entry.target}` |" for name, entry in registry.pipelines.items()]
-    return "\n".join(["## Pipelines", "", "| name | steps |", "|---|---|", *rows])
+    return "\n".join(["## Pipelines", "", "| name | passes |", "|---|---|", *rows])
 
 
 def section(registry: Registry, name: str, presets: dict[str, list[str]]) -> str:

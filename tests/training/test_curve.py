@@ -42,7 +42,7 @@ def test_a_log_that_is_none(start: Start, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("my,own,table\n1,2,3\n")
     run = start(epochs=2, log=tmp_path / "log.csv")
     run.resume(read_checkpoint(tmp_path / "c.dlc"))
-    with pytest.raises(DlcError, match="is no log that this run can go on with"):
+    with pytest.raises(DlcError, match="is not a log that this run can continue"):
         run.go()
     assert (tmp_path / "log.csv").read_text() == "my,own,table\n1,2,3\n"
 

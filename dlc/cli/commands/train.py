@@ -169,7 +169,8 @@ def train(
     if validation_data and validation is not None:
         raise _usage("no-effect", "--validation has no effect beside --validation-data", "leave one of the two out")
     if validation is not None and not 0 < validation < 1:
-        raise _usage("bad-option", f"--validation {validation:g} is no part of the rows", "a number between 0 and 1")
+        message = f"--validation {validation:g} is not a fraction of the rows"
+        raise _usage("bad-option", message, "a number between 0 and 1")
     from dlc.cli.train_files import check_outputs, check_resume, checkpoint_file, kept_as
     from dlc.cli.trained import tell_start
     from dlc.training.loop.checkpoint import read_checkpoint
@@ -254,7 +255,7 @@ def _program(terminal: Terminal, path: Path, max_memory: int | None) -> Training
     directory = path.parent if path.is_file() else path
     help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
     if not path.exists():
-        raise _usage("not-an-artifact", f"{path} is no directory or file with a program", help)
+        raise _usage("not-an-artifact", f"{path} is not a directory or file with a program", help)
     found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
     if not hasattr(found, "train_step"):
         raise _usage("no-training", f"{path} holds a program that does not learn", help)

@@ -68,7 +68,7 @@ def obstacle(e: Expr) -> str:
             case Apply("floordiv" | "mod", (_, Const(int() as c))) if c > 0:
                 pass
             case Apply("floordiv" | "mod", _):
-                return "divides by what is no positive literal"
+                return "divides by something that is not a positive literal"
             case Apply(fn, _) if fn not in ("add", "sub", "neg", "mul"):
                 return f"applies {fn}"
             case _:

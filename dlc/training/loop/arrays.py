@@ -89,7 +89,7 @@ def _opened(name: str, path: Path, expected: Sequence[str]) -> list[tuple[str, S
         )
     raise error(
         "bad-data" if path.suffix == ".npy" else "unknown-format",
-        f"{path}: " + ("an .npy does not say which array it is" if path.suffix == ".npy" else "this is no data set"),
+        f"{path}: " + ("an .npy does not say which array it is" if path.suffix == ".npy" else "this is not a data set"),
         location=Location(str(path)),
         help=f"give FILE.npz or NAME=FILE.npy; names of the arrays: {names}",
         exit_code=ExitCode.USAGE,

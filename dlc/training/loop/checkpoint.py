@@ -103,7 +103,7 @@ def write_checkpoint(
 def keep(path: Path, other: Path) -> None:
     """Give a file that is about to be replaced another name. Raises DlcError where it cannot have one."""
     try:
-        os.link(path, other)  # so that at no moment there is no checkpoint
+        os.link(path, other)  # so that there is a checkpoint at every moment
     except OSError:
         try:
             path.replace(other)
@@ -127,7 +127,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except OSError as problem:
         raise _bad(path, problem.strerror or str(problem)) from None
     if not is_checkpoint(content):
-        raise _bad(path, "it is no checkpoint of dlc train")
+        raise _bad(path, "it is not a checkpoint of dlc train")
     body = content[:-_DIGEST]
     if len(content) < len(_MAGIC) + _LENGTH.size + _DIGEST or hashlib.sha256(body).digest() != bytes(
         content[-_DIGEST:]

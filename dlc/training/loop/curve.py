@@ -93,7 +93,7 @@ def _rows(path: Path, head: str, state: State, done: int) -> list[str]:
     except (OSError, ValueError) as problem:
         raise error(
             "bad-log",
-            f"{path} is no log that this run can go on with: {problem}",
+            f"{path} is not a log that this run can continue: {problem}",
             location=Location(str(path)),
             help="name another file with --log",
             exit_code=ExitCode.USAGE,

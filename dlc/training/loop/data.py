@@ -196,5 +196,5 @@ def _at(c: Column, first: int, block: Array, bad: Array, code: str, why: str, se
         f"{quote(c.port.name)}, row {row:,}: {value} at {index} {why}{also}",
         severity,
         Location(c.place),
-        help="" if severity == "warning" else "rows count from 0; mend or remove them",
+        help="" if severity == "warning" else "rows count from 0; correct or remove them",
     )

@@ -15,7 +15,7 @@ from dlc.ops.normalize import Softmax
 from dlc.spec import option
 from dlc.training.step.loss import REDUCTION, Loss, Reduction, vector
 
-_IGNORE: Final = "label whose rows do not count"
+_IGNORE: Final = "label of rows that are ignored"
 _WEIGHTS: Final = "what each class counts; () for 1 each"
 _AXIS: Final = "dimension of the classes in the prediction"
 """Meanings of options that several losses have."""

@@ -70,7 +70,7 @@ class Huber(_Difference):
         if not 0 < self.delta < math.inf:
             help = "for no limit take mse, which is twice as large"
             raise error(
-                "bad-option", f"huber: delta={self.delta} is no size of an error", help=help, exit_code=ExitCode.USAGE
+                "bad-option", f"huber: delta={self.delta} is not an error size", help=help, exit_code=ExitCode.USAGE
             )
 
     def _value(self, prediction: Op, labels: Op) -> Op:

@@ -21,7 +21,7 @@ def bad_checkpoint(given: bytes, own: bytes) -> DlcError:
 
 def no_checkpoint(kind: str) -> DlcError:
     """A checkpoint is bytes; `kind` names the type of what was given instead."""
-    return _unread(f"it is no bytes in one piece, but of type {kind}")
+    return _unread(f"it is not contiguous bytes, but of type {kind}")
 
 
 def _unread(reason: str) -> DlcError:

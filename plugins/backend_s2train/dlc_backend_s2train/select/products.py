@@ -67,11 +67,11 @@ def product_of(op: Op) -> Product | str:
                 return "only x·w + b with factors 1 is a linear layer"
             n, inner = a.shape
             if c is not None and c.type.size not in (1, op.shape[1]):
-                return f"its addend {c.type} is no bias of {op.shape[1]} features"
+                return f"its addend {c.type} is not a bias of {op.shape[1]} features"
             return Product(Opcode.LINEAR, a, b, c, Geometry(n, inner, op.shape[1]), not op.trans_b)
         case MatMul(a=a, b=b):
             if len(a.shape) != 2 or len(b.shape) != 2:
-                return f"a product of {a.type} and {b.type} is no linear layer"
+                return f"a product of {a.type} and {b.type} is not a linear layer"
             return Product(Opcode.LINEAR, a, b, None, Geometry(a.shape[0], a.shape[1], b.shape[1]), True)
         case _:
             return f"{op.text_name} is no product"
@@ -184,7 +184,7 @@ class Pool:
 def pool_of(op: Op) -> Pool | str:
     """The pool that an op is; or why it is none."""
     if isinstance(op, ReduceMean) and (len(op.x.shape), sorted(op.axes)) != (4, [2, 3]):
-        return f"a mean of {op.x.type} over the dimensions {list(op.axes)} is no pool over rows and columns"
+        return f"a mean of {op.x.type} over the dimensions {list(op.axes)} is not a pool over rows and columns"
     if len(op.operands[0].shape) != 4:
         return f"a pool of {op.operands[0].type}: the accelerator pools [n, channels, rows, columns]"
     match op:
@@ -193,7 +193,7 @@ def pool_of(op: Op) -> Pool | str:
         case GlobalMaxPool() | GlobalAveragePool() | ReduceMean():
             return _whole(op, isinstance(op, GlobalMaxPool))
         case _:
-            return f"{op.text_name} is no pool over rows and columns"
+            return f"{op.text_name} is not a pool over rows and columns"
 
 
 def _window(op: MaxPool | AveragePool) -> Pool | str:

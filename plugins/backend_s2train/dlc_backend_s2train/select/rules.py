@@ -115,7 +115,7 @@ def _visit_gradient(work: Selection, op: Cotangent) -> None:
         case Add() as of if (bias := norms.bias_of(of)) and op.xs[op.operand] == bias.b:
             norms.bias_backward(work, op)
         case of:
-            work.refuse(op, f"the gradient of {of.text_name} has no instruction", "train what comes behind it only")
+            work.refuse(op, f"the gradient of {of.text_name} has no instruction", "train only what comes after it")
 
 
 def _sum(work: Selection, op: Op) -> None:

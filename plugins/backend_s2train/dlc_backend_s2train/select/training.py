@@ -205,4 +205,4 @@ def update_of(weight: Input, new: Op, velocity: Input | None, moved: Op | None) 
         factor = m if not nesterov else m * m
         if math.isclose(-step.get(velocity, 0.0), rate * factor, rel_tol=_CLOSE, abs_tol=1e-12):
             return Update(g, rate, m, decay, nesterov)
-    return "its new value is no step along its velocity"
+    return "its new value is not a step along its velocity"

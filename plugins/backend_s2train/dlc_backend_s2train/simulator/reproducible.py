@@ -112,7 +112,7 @@ def softmax_cross_entropy(logits: Array, labels: Array, scale: float) -> tuple[A
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         sample = int(wrong[0])
-        raise OperandError(f"label {int(labels[sample])} of sample {sample} is no class of {classes}")
+        raise OperandError(f"label {int(labels[sample])} of sample {sample} is not a class of {classes}")
     counts = labels >= 0
     count = int(counts.sum())
     rows, labels = np.arange(labels.size), np.where(counts, labels, 0)

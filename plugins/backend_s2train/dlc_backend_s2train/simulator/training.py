@@ -120,7 +120,7 @@ class Trained:
         try:
             given = bytes(memoryview(checkpoint).cast("B"))
         except TypeError:
-            raise _bad(f"it is no bytes in one piece, but of type {type(checkpoint).__name__}") from None
+            raise _bad(f"it is not contiguous bytes, but of type {type(checkpoint).__name__}") from None
         if len(given) < _HEADER.size or given[:4] != _MAGIC:
             raise _bad("it is none" if given[:4] != _MAGIC else f"it ends after {len(given)} bytes")
         _, crc, identity, size = _HEADER.unpack_from(given)
