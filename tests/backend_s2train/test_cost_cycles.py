@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.cycles import (
     Assumptions,
@@ -110,7 +111,7 @@ def test_the_backward_stage_is_a_convolution_of_dilated_dy(g: Geometry) -> None:
 @given(geometries(), st.sampled_from(STAGES))
 def test_no_pe_does_more_than_it_can(g: Geometry, stage: Stage) -> None:
     work = work_of(Opcode.CONV, stage, g, SMALL)
-    for cost_model in ("parallel", "serial"):
+    for cost_model in CostModel:
         assert compute_cycles(work, Assumptions(cost_model)) > 0
     assert 0 < utilisation(work.macs, work.steps, SMALL) <= 1
     if stage is not Stage.BACKWARD:  # there, products with padding are counted in macs but not made
@@ -188,8 +189,8 @@ def test_density_skips_zeros_and_the_slowest_row_counts() -> None:
     work = work_of(Opcode.CONV, Stage.FORWARD, TABLE[1].geometry())
     assert compute_cycles(work) == 55_296
     assert compute_cycles(work, Assumptions(density=(0.25, 0.5, 0.125, 0.0))) == 27_648
-    assert compute_cycles(work, Assumptions("serial")) == work.macs // 256 == ideal_serial(work)
-    assert compute_cycles(work, Assumptions("serial", (0.25,))) == work.macs // 1024
+    assert compute_cycles(work, Assumptions(CostModel.SERIAL)) == work.macs // 256 == ideal_serial(work)
+    assert compute_cycles(work, Assumptions(CostModel.SERIAL, (0.25,))) == work.macs // 1024
     assert compute_cycles(work, Assumptions(density=(0.0,))) == 0
 
 

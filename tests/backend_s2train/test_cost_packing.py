@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.batch_packing import pack
 from dlc_backend_s2train.cost.cycles import work_of
@@ -89,7 +90,7 @@ def test_a_mosaic_computes_what_its_images_do(g: Geometry, across: int, down: in
 def test_packing_never_costs(g: Geometry, stage: Stage) -> None:
     """Under the cost model by which it goes; and never bytes."""
     plain = work_of(Opcode.CONV, stage, g)
-    for cost_model in ("parallel", "serial"):
+    for cost_model in CostModel:
         gain = pack(g, stage, cost_model=cost_model)
         packed = replace(g, mosaic=gain.mosaic)
         work = work_of(Opcode.CONV, stage, packed)
@@ -97,7 +98,7 @@ def test_packing_never_costs(g: Geometry, stage: Stage) -> None:
         assert (gain.after, gain.passes_after) == (work.steps, work.tile_passes)
         # Products are those of the images.
         assert work.macs == plain.macs
-        counted = [w.steps if cost_model == "parallel" else w.serial_steps for w in (work, plain)]
+        counted = [w.steps if cost_model is CostModel.PARALLEL else w.serial_steps for w in (work, plain)]
         assert 0 < counted[0] <= counted[1]
         assert gain.images <= g.n
         assert sizes(Opcode.CONV, stage, packed).total.bytes <= sizes(Opcode.CONV, stage, g).total.bytes

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions, Times
@@ -32,7 +33,7 @@ from tests.conftest import Golden
 
 ASSUMPTIONS = (
     Assumptions(),
-    Assumptions("serial"),
+    Assumptions(CostModel.SERIAL),
     Assumptions(density=(0.5,)),
     Assumptions(overlapped=False),
     Assumptions(partial_bytes=0),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_s2train.backend import S2Train
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.cost.batch_packing import gains
@@ -70,7 +71,7 @@ def test_facts_are_sums_over_the_step(program: Program) -> None:
     entry = next(e for e in program.entries if e.name == "step")
     facts = cost_facts(program, entry)
     costs = estimate(program, None, entry.begin, entry.end)
-    serial = estimate(program, Assumptions("serial"), entry.begin, entry.end)
+    serial = estimate(program, Assumptions(CostModel.SERIAL), entry.begin, entry.end)
     assert facts["instructions"] == len(costs) == entry.end - entry.begin
     assert facts["link_in_bytes"] == sum(c.traffic.inward for c in costs)
     assert facts["link_out_bytes"] == sum(c.traffic.outward for c in costs)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from enum import StrEnum
+from typing import Final
 
 from dlc_backend_s2train.v1.encoding import TENSORS
 
-COST_MODELS: Final[tuple[Literal["parallel", "serial"], ...]] = ("parallel", "serial")
-"""How a PE may compute, see `cost.cycles`."""
 _MEGA: Final = 1_000_000
+
+
+class CostModel(StrEnum):
+    """How a PE is taken to compute, see `cost.cycles`."""
+
+    PARALLEL = "parallel"
+    SERIAL = "serial"
 
 
 def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
@@ -17,7 +23,7 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     if "cost_of" not in facts:
         return ()
     number = {key: f"{value:,}" for key, value in facts.items() if isinstance(value, int)}
-    cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in COST_MODELS]
+    cycles = [f"{number[f'cycles_{r}']} {r} (array {facts[f'use_{r}_percent']} % used)" for r in CostModel]
     frames = (f"frames: {number['frames_bytes']} B in the file",) if "frames_bytes" in number else ()
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "

@@ -16,6 +16,7 @@ from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.graph import Graph, Op
 from dlc.spec import option
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.cost.batch_packing import Gain, pack, packs
 from dlc_backend_s2train.frames.parts import ALONE
 from dlc_backend_s2train.instruction import (
@@ -75,7 +76,7 @@ class S2Pack(Pass[Graph, Graph]):
         several = sample_parts(op)
         if isinstance(several, Reason) or len(several) > 1:
             return None
-        gain = pack(g, made.product, cost_model=self.cost_model)
+        gain = pack(g, made.product, cost_model=CostModel(self.cost_model))
         return gain if gain.mosaic not in (ALONE, g.mosaic) else None
 
 

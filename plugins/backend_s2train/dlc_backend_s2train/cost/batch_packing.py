@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Flag, Stage
 from dlc_backend_s2train.cost.cycles import work_of
 from dlc_backend_s2train.cost.estimate import shape_of
@@ -51,7 +51,7 @@ def pack(
     stage: Stage,
     target: Target | None = None,
     cores: int = 0xFF,
-    cost_model: Literal["parallel", "serial"] = "parallel",
+    cost_model: CostModel = CostModel.PARALLEL,
 ) -> Gain:
     """The mosaic with the fewest steps, among equals that with the fewest tile passes, then images.
 
@@ -73,7 +73,7 @@ def pack(
         g = replace(alone, mosaic=mosaic)
         work = work_of(Opcode.CONV, stage, g, target, cores)
         gain = Gain(mosaic, plain.steps, work.steps, plain.tile_passes, work.tile_passes)
-        key = (work.steps if cost_model == "parallel" else work.serial_steps, work.tile_passes, gain.images)
+        key = (work.steps if cost_model is CostModel.PARALLEL else work.serial_steps, work.tile_passes, gain.images)
         if best is None or (key < best[0] and _fits(g, stage, target, cores, most)):
             best = key, gain
     assert best is not None, "one image is a mosaic"

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.base.diagnostics import error
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, parted, reduced
 from dlc_backend_s2train.frames.sizes import BEAT
@@ -161,7 +162,6 @@ REGISTER_BEATS = 2
 REGISTERS = 10
 """Configuration registers of a column."""
 
-CostModel = Literal["parallel", "serial"]
 Bound = Literal["compute", "load", "store", "configuration"]
 
 
@@ -169,7 +169,7 @@ Bound = Literal["compute", "load", "store", "configuration"]
 class Assumptions:
     """What the published material leaves open."""
 
-    cost_model: CostModel = "parallel"
+    cost_model: CostModel = CostModel.PARALLEL
     density: tuple[float, ...] = (1.0,)
     """Parts of the broadcast elements (serial: of the products) that are not zero; one for all, or one per row, per
     column. The largest counts."""
@@ -233,7 +233,7 @@ class Times:
 def compute_cycles(work: Work, assumptions: Assumptions | None = None) -> int:
     """Cycles that the array computes: in the parallel cost model at least `macs * density` over all its lanes."""
     assumptions = assumptions or Assumptions()
-    steps = work.steps if assumptions.cost_model == "parallel" else work.serial_steps
+    steps = work.steps if assumptions.cost_model is CostModel.PARALLEL else work.serial_steps
     return math.ceil(steps * Fraction(max(assumptions.density)))
 
 

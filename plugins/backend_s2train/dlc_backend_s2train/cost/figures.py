@@ -14,7 +14,7 @@ from typing import Any
 from dlc.api.artifact import Artifact
 from dlc.api.source import Source
 from dlc.html.memory import Held, Memory, drawn, storages_html
-from dlc_backend_s2train.build_lines import COST_MODELS
+from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.reader import read
 from dlc_backend_s2train.cost.batch_packing import gains, saved_steps
@@ -111,12 +111,12 @@ def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
     saved = saved_steps(program, entry.begin, entry.end)
     possible = sum(gain.before - gain.after for _, gain in gains(program, entry.begin, entry.end))
     facts: dict[str, int | str] = {"cost_of": entry.name, "instructions": entry.end - entry.begin}
-    for cost_model in COST_MODELS:
+    for cost_model in CostModel:
         found = total(estimate(program, Assumptions(cost_model), entry.begin, entry.end), target)
         facts |= {"macs": found.macs, "link_in_bytes": found.inward, "link_out_bytes": found.outward}
         unpacked = found.steps + saved
         facts |= {"steps": found.steps, "unpacked_steps": unpacked, "packed_steps": unpacked - possible}
-        width = target.lanes if cost_model == "parallel" else 1
+        width = target.lanes if cost_model is CostModel.PARALLEL else 1
         products = target.cores * target.columns * target.rows * width * found.cycles
         use = float(100 * Fraction(found.macs, products)) if products else 0.0
         facts |= {f"cycles_{cost_model}": found.cycles, f"use_{cost_model}_percent": f"{use:.3g}"}
