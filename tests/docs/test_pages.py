@@ -5,10 +5,11 @@ import re
 import pytest
 
 from dlc.plugins import hookspecs
-from tests.docs import gradients_page
+from tests.docs import functions_table, gradients_page
 from tests.docs.blocks import PAGES, ROOT, blocks
 from tests.docs.passes_page import page
 
+KERNEL_LANGUAGE = ROOT / "docs" / "kernel-language.md"
 GRADIENTS = ROOT / "docs" / "gradients.md"
 PASSES = ROOT / "docs" / "pipeline-and-passes.md"
 EXCERPTS = [b for p in PAGES for b in blocks(p) if b.mark.startswith("from: ")]
@@ -26,6 +27,13 @@ def test_the_page_of_gradients_is_current(request: pytest.FixtureRequest) -> Non
     if request.config.getoption("--update"):
         GRADIENTS.write_text(expected, encoding="utf-8")
     assert GRADIENTS.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
+
+
+def test_the_table_of_scalar_functions_is_current(request: pytest.FixtureRequest) -> None:
+    expected = functions_table.page(KERNEL_LANGUAGE.read_text(encoding="utf-8"))
+    if request.config.getoption("--update"):
+        KERNEL_LANGUAGE.write_text(expected, encoding="utf-8")
+    assert KERNEL_LANGUAGE.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
 
 
 def test_every_differentiable_operator_that_is_imported_is_compared_with_torch() -> None:
