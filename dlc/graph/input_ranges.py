@@ -26,7 +26,7 @@ from dlc.graph.walk import toposort
 
 _ANYTHING: Intervals = ((LOW, HIGH),)
 _MOST_PARTS = 64
-"""Boxes that a range is found in; with more, what all restricted elements may be at least."""
+"""Boxes that describe a range; with more, what all restricted elements may be at least."""
 
 
 def with_ranges(graph: Graph) -> Graph:
@@ -135,7 +135,7 @@ class _Range:
             boxes = _boxes(self._codes.reshape(self._of.shape))
             parts = [Part(sets[code], box) for code, box in boxes]
         if len(parts) > _MOST_PARTS:
-            # Too scattered to be found: at least nothing that any element may be is refused.
+            # Too scattered to be described by boxes: at least nothing that any element may be is refused.
             parts = [Part(union(i for p in parts for i in p.intervals))]
         kept = tuple(p for p in parts if p.intervals and p.intervals != (self._of.dtype.limits,))
         return Allowed(kept, what) if kept else None

@@ -111,10 +111,10 @@ class GraphReader:
         tokens.expect("=")
         op = self._values[name] = self._call() if tokens.current.kind == "kernel" else self._op()
         if tokens.accept("|"):
-            problems: list[str] = []
+            names: list[str] = []
             while tokens.current.kind == "string":
-                problems.append(self._attributes.string())
-            self._origins[op.digest] = tuple(problems)
+                names.append(self._attributes.string())
+            self._origins[op.digest] = tuple(names)
 
     def _call(self) -> Op:
         word = self._tokens.current

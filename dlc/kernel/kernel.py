@@ -39,12 +39,12 @@ class Kernel:
     @cached_property
     def writers(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of the nests that write each tensor, in order; tensors that none writes are absent."""
-        return _positions((n.out,) for n in self.nests)
+        return writers_of(self.nests)
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of the nests that read each tensor, in order; tensors that none reads are absent."""
-        return _positions(n.loads for n in self.nests)
+        return readers_of(self.nests)
 
     def touching(self, name: str) -> set[int]:
         """Positions of the nests that write or read a tensor."""
@@ -124,6 +124,16 @@ class Kernel:
                 nest = nest.substitute(axes, tuple(axes.values()))
             out.append(nest.rename(changed))
         return cls(renamed(params), renamed(results), renamed(locals), tuple(out))
+
+
+def writers_of(nests: Iterable[Nest]) -> Mapping[str, tuple[int, ...]]:
+    """Positions of the nests that write each tensor, in order."""
+    return _positions((n.out,) for n in nests)
+
+
+def readers_of(nests: Iterable[Nest]) -> Mapping[str, tuple[int, ...]]:
+    """Positions of the nests that read each tensor, in order."""
+    return _positions(n.loads for n in nests)
 
 
 def _positions(names: Iterable[Iterable[str]]) -> Mapping[str, tuple[int, ...]]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
 from dlc.kernel.fusion.inline import inline, is_pointwise_map
-from dlc.kernel.kernel import Kernel
+from dlc.kernel.kernel import Kernel, readers_of, writers_of
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.scalar import SCALARS
@@ -92,11 +93,11 @@ def inline_locals(kernel: Kernel, suspects: Iterable[str] | None = None) -> Kern
     # A local is asked again only when a nest that writes or reads it has changed: kernels grow join by join, and most
     # of their locals were refused before.
     while waiting:
-        uses = _Uses(nests)
+        writers, readers = writers_of(nests), readers_of(nests)
         touched: frozenset[str] = frozenset()
         for local in [p for p in kept if p.name in waiting]:
             waiting.remove(local.name)
-            if touched := _inline_local(kernel, local, nests, uses):
+            if touched := _inline_local(kernel, local, nests, writers, readers):
                 kept.remove(local)
                 break
         waiting = {p.name for p in kept if p.name in waiting or p.name in touched}
@@ -105,21 +106,15 @@ def inline_locals(kernel: Kernel, suspects: Iterable[str] | None = None) -> Kern
     return Kernel.canonical(kernel.params, kernel.results, tuple(nests), tuple(kept))
 
 
-class _Uses:
-    """Which nests, by position, write and read each tensor."""
-
-    def __init__(self, nests: Sequence[Nest]) -> None:
-        self.writers: dict[str, list[int]] = {}
-        self.readers: dict[str, list[int]] = {}
-        for k, n in enumerate(nests):
-            self.writers.setdefault(n.out, []).append(k)
-            for name in n.loads:
-                self.readers.setdefault(name, []).append(k)
+Positions: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Positions of nests by the tensor that they write, or read."""
 
 
-def _inline_local(kernel: Kernel, local: Param, nests: list[Nest], uses: _Uses) -> frozenset[str]:
+def _inline_local(
+    kernel: Kernel, local: Param, nests: list[Nest], all_writers: Positions, all_readers: Positions
+) -> frozenset[str]:
     """Make `nests` do without a local. Gives the tensors that the changed nests name; none when it stays."""
-    writers, readers = uses.writers.get(local.name, []), uses.readers.get(local.name, [])
+    writers, readers = all_writers.get(local.name, ()), all_readers.get(local.name, ())
     if len(writers) != 1 or not is_pointwise_map(nests[writers[0]], local.shape):
         return frozenset()
     (writer,) = writers
@@ -128,7 +123,7 @@ def _inline_local(kernel: Kernel, local: Param, nests: list[Nest], uses: _Uses) 
         return frozenset()
     if not producer.loads:
         producer = replace(producer, body=typed_literal(kernel, producer.body, local))
-    overwritten = any(k > writer for name in producer.loads for k in uses.writers.get(name, ()))
+    overwritten = any(k > writer for name in producer.loads for k in all_writers.get(name, ()))
     if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
         return frozenset()
     if any(refusal(producer, local, nests[k]) for k in readers):

@@ -9,6 +9,7 @@ part is named after its place and addressed relative to it, so that parts that d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -58,15 +59,12 @@ def divide(program: LoopProgram) -> tuple[LoopProgram, tuple[Part, ...]]:
     count = len(program.params) + len(program.results)
     if len(program.body) <= MOST_STATEMENTS and (count <= MOST_ARGUMENTS or len(program.body) == 1):
         return program, ()
-    bodies = list(_filled(program))
-    homes: dict[str, int] = {}
-    for body in bodies:
-        for name in _tensors(body):
-            homes[name] = homes.get(name, 0) + 1
+    found = [(body, _accesses(body)) for body in _filled(program)]
+    homes = Counter(name for _, accesses in found for name in accesses)
     # What several parts use outlives each of their stack frames.
-    buffers = tuple(replace(b, stack=b.stack and homes.get(b.name, 0) <= 1) for b in program.buffers)
+    buffers = tuple(replace(b, stack=b.stack and homes[b.name] <= 1) for b in program.buffers)
     whole = replace(program, buffers=buffers)
-    return whole, tuple(_part(whole, body) for body in bodies)
+    return whole, tuple(_part(whole, body, accesses) for body, accesses in found)
 
 
 def _filled(program: LoopProgram) -> Iterator[tuple[Stmt, ...]]:
@@ -74,7 +72,7 @@ def _filled(program: LoopProgram) -> Iterator[tuple[Stmt, ...]]:
     body: list[Stmt] = []
     names: set[str] = set()
     for unit in _units(program.body):
-        more = set(_tensors(unit))
+        more = _accesses(unit).keys()
         if body and (len(body) + len(unit) > PART or len(names | more) > MOST_ARGUMENTS):
             yield tuple(body)
             body, names = [], set()
@@ -98,11 +96,10 @@ def _units(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
             unit = []
 
 
-def _part(whole: LoopProgram, body: tuple[Stmt, ...]) -> Part:
+def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, list[Expr]]) -> Part:
     types = {p.name: p.type for p in (*whole.params, *whole.results)}
     types |= {b.name: Type(b.dtype, (b.size,)) for b in whole.buffers}
     stack = {b.name: b for b in whole.buffers if b.stack}
-    accesses = _accesses(body)
     written = {s.out for s in walk_stmts(body) if isinstance(s, Store)}
     outside = [name for name in accesses if name not in stack]
     arguments = [n for n in outside if n not in written] + [n for n in outside if n in written]
@@ -146,10 +143,6 @@ def _accesses(body: tuple[Stmt, ...]) -> Mapping[str, list[Expr]]:
             if isinstance(e, Load):
                 found.setdefault(e.param, []).extend(e.index)
     return found
-
-
-def _tensors(body: tuple[Stmt, ...]) -> Iterator[str]:
-    return iter(_accesses(body))
 
 
 def _variables(body: tuple[Stmt, ...]) -> Mapping[str, None]:

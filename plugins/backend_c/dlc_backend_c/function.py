@@ -13,7 +13,7 @@ from dlc import Job, Workshop
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Machine, schedule
-from dlc_backend_c.divide import divide
+from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.loops_to_c import function_text, scratch_places
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
@@ -114,7 +114,7 @@ def workspaces(kernels: Sequence[Kernel], target: CTarget, workshop: Workshop | 
 
 def workspace(kernel: Kernel, target: CTarget) -> int:
     """`CFunction.scratch` of a kernel."""
-    whole, _ = divide(_loops(_plain(kernel), target.machine))
+    whole, _ = _loops(_plain(kernel), target.machine)
     _, size = scratch_places(whole)
     return size
 
@@ -125,7 +125,7 @@ def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = T
     Buffers may not overlap. Unless `disjoint`, the compiler is not told so: a result may then overwrite an argument of
     which the kernel reads each element before it writes that one.
     """
-    program, parts = divide(_loops(_plain(kernel), target.machine))
+    program, parts = _loops(_plain(kernel), target.machine)
     places, scratch = scratch_places(program)
     count = len(kernel.params) + len(kernel.results)
     if not parts:
@@ -154,6 +154,6 @@ def _plain(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=1024)
-def _loops(kernel: Kernel, machine: Machine) -> LoopProgram:
-    """A kernel's loops: memory is planned with what they work in before their text is written."""
-    return schedule(kernel, machine)
+def _loops(kernel: Kernel, machine: Machine) -> tuple[LoopProgram, tuple[Part, ...]]:
+    """A kernel's loops, and their parts: memory is planned with what they work in before their text is written."""
+    return divide(schedule(kernel, machine))
