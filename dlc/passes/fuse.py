@@ -25,6 +25,7 @@ from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.fusion.merge import Joined, align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules.box import commute
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
 from dlc.spec import option
@@ -244,17 +245,4 @@ def _aligned(kernel: Kernel) -> Kernel:
 def _may_follow(nest: Nest, waiting: list[Nest]) -> bool:
     """Whether a map can move up to right behind the nest that writes what it reads."""
     before = waiting[: waiting.index(nest)]
-    return nest.reduce is None and all(_independent(n, nest) for n in before)
-
-
-def _independent(a: Nest, b: Nest) -> bool:
-    """Whether two nests may run in either order.
-
-    Maps into one tensor are the parts of a concatenation, which are disjoint, unless data say where they write.
-    """
-    if a.out in b.reads() or b.out in a.reads():
-        return False
-    if a.out != b.out:
-        return True
-    by_data = any(True for n in (a, b) for i in n.index for _ in loads(i))
-    return a.reduce is None and b.reduce is None and not by_data
+    return nest.reduce is None and all(commute(n, nest) for n in before)

@@ -105,6 +105,13 @@ def _fraction(node: Node, values: Values, wanted: Values) -> bool:
     return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 
 
+def _squares_overflow(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether squares of float16 operands are infinite in float16."""
+    del wanted
+    x = values[node.inputs[0]]
+    return x.dtype == np.float16 and bool(np.any(np.abs(x.astype(np.float64)) >= math.sqrt(65520)))
+
+
 def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
     """Whether an integer power of 0 has a negative exponent: infinity, converted to an integer."""
     del wanted
@@ -113,6 +120,7 @@ def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
 
 
 PRODUCTS: Final = "products of many numbers that leave the range of their type in one order and not in another"
+OVERFLOWS: Final = "float16 that overflows between nodes: onnxruntime runs nodes that it has no float16 for in f32"
 RULES: Final = (
     Rule("0 to a negative power, of integers: 0 here", ("Pow",), _zero_to_negative),
     # Where NaN stands among numbers, ONNX does not say; the reference follows numpy, onnxruntime the vector unit.
@@ -158,6 +166,7 @@ RULES: Final = (
     Rule("onnxruntime's hyperbolic tangent loses digits of numbers that underflow", ("Tanh",), _nearly(1e-37, 1e-6)),
     # It adds the next square to a running sum and subtracts the last one: infinity - infinity.
     Rule("onnxruntime's LRN carries what is not finite along the channels", ("LRN",), _not_finite),
+    Rule("squares that float16 cannot hold: onnxruntime takes them in f32", ("LRN",), _squares_overflow),
     # `stash_type` 1, the default, is single precision for the first stage.
     Rule("f64 has a stage in f32", ("GroupNormalization", "LayerNormalization", "Shrink", "Gelu"), _single),
     Rule("NaN has no integer", ("QuantizeLinear", "QLinearConv"), _has_nan),
@@ -215,6 +224,8 @@ def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
         graph = parse(whole.onnx)
         got = dict(zip(graph.names, runtime(whole.onnx, graph.names, model.inputs), strict=True))
     except Exception as problem:  # noqa: BLE001 - an output of each value may ask for what the model itself does not
+        if _overflows(model):
+            return Opinion(True, OVERFLOWS)
         return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
     bad = {*differing(graph, model.inputs, got)[0], *outputs}
     values, wanted = {**model.inputs, **model.constants, **got}, evaluate(graph, model.inputs)
@@ -227,6 +238,15 @@ def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
             name = next(o for o in node.outputs if o in bad)
             return Opinion(True, told, rule is not None, _shown(got[name], wanted[name]))
     return Opinion(True, "only where no value between is an output", False)
+
+
+def _overflows(model: Model) -> bool:
+    """Whether the reference gives a float16 value between nodes that is not finite, of operands that are."""
+    given = {**model.inputs, **model.constants}
+    if any(v.dtype == np.float16 and not np.isfinite(v).all() for v in given.values()):
+        return False
+    values = evaluate(parse(model.whole.onnx), model.inputs)
+    return any(v.dtype == np.float16 and not np.isfinite(v).all() for v in values.values())
 
 
 def _shown(got: Array, want: Array) -> str:

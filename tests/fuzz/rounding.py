@@ -170,9 +170,11 @@ class _Perturbation:
 
     def either_zero(self, x: Any) -> Any:
         """Floats with a sign drawn for every zero; all else as it is."""
-        array: Array = np.asarray(x)
-        if isinstance(x, tuple) or array.dtype.kind != "f" or array.all():
+        if isinstance(x, tuple):
             return x  # pyright: ignore[reportUnknownVariableType]
+        array: Array = np.asarray(x)
+        if array.dtype.kind != "f" or array.all():
+            return x
         signs = self.rng.choice((-1.0, 1.0), array.shape)
         return np.where(array == 0, np.copysign(array, signs), array)
 

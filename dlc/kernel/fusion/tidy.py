@@ -19,11 +19,9 @@ from itertools import groupby, pairwise, product
 from dlc.base.types import DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Number, apply, both
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.schedules.clip import constant_box
+from dlc.kernel.schedules.box import Box, commute, constant_box
 from dlc.kernel.schedules.groups import is_product, plain_write
 from dlc.kernel.simplify import conjuncts, simplify_guard, simplify_nest
-
-Box = tuple[tuple[int, int], ...]
 
 MOST_BOXES = 4
 """Boxes per output, times 3 to the power of its rank: more would be more text than they save in tests."""
@@ -58,7 +56,7 @@ def _neighbours(nests: Sequence[Nest]) -> tuple[Nest, ...]:
     for nest in nests:
         place = len(out)
         for k in range(len(out) - 1, -1, -1) if nest.reduce is None else ():
-            if not _commute(out[k], nest):
+            if not commute(out[k], nest):
                 break
             if (out[k].reduce, out[k].axes, out[k].where) == (None, nest.axes, nest.where):
                 place = k + 1
@@ -86,19 +84,12 @@ def _merged(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> list[_Sum]:
             if joined is not None:
                 out[place] = joined
                 break
-            if not _commute(out[place].nest, nest):
+            if not commute(out[place].nest, nest):
                 out.append(_Sum(nest, (nest.body,)))
                 break
         else:
             out.append(_Sum(nest, (nest.body,)))
     return [replace(s, nest=replace(s.nest, body=_total(s.bodies, tensors[s.nest.out].dtype))) for s in out]
-
-
-def _commute(a: Nest, b: Nest) -> bool:
-    """Whether the later of two nests may run before the earlier one."""
-    if a.out in b.reads() or b.out in a.reads():
-        return False
-    return a.out != b.out or (a.reduce == b.reduce == "add")
 
 
 def _joined(total: _Sum, nest: Nest, shape: tuple[int, ...]) -> _Sum | None:
@@ -216,7 +207,7 @@ def _boxed(sums: Sequence[_Sum], tensors: Mapping[str, Param]) -> tuple[Nest, ..
         if first:
             writers = [n for n in nests if n.out == nest.out]
             between = nests[k : max(j for j, n in enumerate(nests) if n.out == nest.out)]
-            moved = all(_commute(n, w) for n in between if n.out != nest.out for w in writers)
+            moved = all(commute(n, w) for n in between if n.out != nest.out for w in writers)
             assigned[nest.out] = _assigned(writers, tensors[nest.out]) if moved else None
         boxes = assigned[nest.out]
         out += [nest] if boxes is None else boxes if first else []

@@ -22,7 +22,7 @@ from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.schedules.clip import constant_box
+from dlc.kernel.schedules.box import constant_box
 from dlc.kernel.simplify import bounds, linear
 
 MAX_KEPT = 1 << 24

@@ -121,24 +121,3 @@ def residue(g: Expr, axis: Axis) -> tuple[Expr, int] | None:
     if not a or math.gcd(a, m) != 1:
         return None
     return simplify((form.without(axis).expr() * -1 + s) * pow(a, -1, m) % m), m
-
-
-def constant_box(axes: Sequence[Axis], guard: Expr | None) -> tuple[tuple[int, int], ...] | None:
-    """Where a guard holds, as one range `start <= axis < stop` per axis; None when it is no box of constants.
-
-    An empty box has a range that stops where it starts.
-    """
-    spans = {a: (0, a.extent) for a in axes}
-    for g in conjuncts(guard):
-        lows: list[Expr] = []
-        highs: list[Expr] = []
-        axis = next((a for a in axes_in(g) if a in spans), None)
-        if axis is None or not bound(g, axis, lows, highs):
-            return None
-        starts = [int(e.value) for e in lows if isinstance(e, Const)]
-        stops = [int(e.value) for e in highs if isinstance(e, Const)]
-        if len(starts) + len(stops) < len(lows) + len(highs):
-            return None
-        start = min(max(spans[axis][0], *starts, 0), axis.extent)
-        spans[axis] = start, max(start, min(spans[axis][1], *stops, axis.extent))
-    return tuple(spans[a] for a in axes)

@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-from dlc.kernel.expr import Axis, loads
+from dlc.kernel.expr import loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.clip import constant_box
+from dlc.kernel.schedules.box import Box, written_box
 from dlc.kernel.schedules.groups import plain_write
-from dlc.kernel.simplify import linear
-
-Box = tuple[tuple[int, int], ...]
 
 
 def needs_fill(kernel: Kernel, name: str) -> bool:
@@ -40,7 +37,7 @@ def _covers(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> bool:
         return False
     if len(writers) == 1 and writers[0].where is None:
         return writers[0].points == size and not writers[0].reduction_axes
-    boxes = [b for n in writers if (b := _box(n)) is not None]
+    boxes = [b for n in writers if (b := written_box(n)) is not None]
     return len(boxes) == len(writers) and tile(boxes, shape)
 
 
@@ -59,28 +56,3 @@ def tile(boxes: Sequence[Box], shape: tuple[int, ...]) -> bool:
         for ends in product((0, 1), repeat=len(divided)):
             corners[tuple([box[d][e] for d, e in zip(divided, ends, strict=True)])] += sign * (-1) ** sum(ends)
     return not any(corners.values())
-
-
-def _box(nest: Nest) -> Box | None:
-    """The box that a nest writes, as the first element and the one after the last per dimension.
-
-    Its subscripts are distinct axes plus constants, and its guard bounds single axes by constants.
-    """
-    ranges = constant_box(nest.axes, nest.where)
-    if ranges is None:
-        return None
-    inside = dict(zip(nest.axes, ranges, strict=True))
-    box: list[tuple[int, int]] = []
-    used: list[Axis] = []
-    for i in nest.index:
-        form = linear(i)
-        if form is None or len(form.terms) > 1:
-            return None
-        start, stop = 0, 1
-        for atom, c in form.terms:
-            if not isinstance(atom, Axis) or c != 1:
-                return None
-            used.append(atom)
-            start, stop = inside[atom]
-        box.append((start + form.constant, stop + form.constant))
-    return tuple(box) if len(set(used)) == len(used) == len(nest.axes) else None
