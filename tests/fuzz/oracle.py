@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,11 +105,12 @@ def _fraction(node: Node, values: Values, wanted: Values) -> bool:
     return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 
 
-def _squares_overflow(node: Node, values: Values, wanted: Values) -> bool:
-    """Whether squares of float16 operands are infinite in float16."""
+def _powers_overflow(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a sum of powers of all finite float16 operands is infinite in float16."""
     del wanted
-    x = values[node.inputs[0]]
-    return x.dtype == np.float16 and bool(np.any(np.abs(x.astype(np.float64)) >= math.sqrt(65520)))
+    x, p = values[node.inputs[0]], node.attributes.get("p", 2)
+    finite = x.dtype == np.float16 and bool(np.isfinite(x).all())
+    return finite and float((np.abs(x.astype(np.float64)) ** p).sum()) >= 65520
 
 
 def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
@@ -120,6 +121,8 @@ def _zero_to_negative(node: Node, values: Values, wanted: Values) -> bool:
 
 
 PRODUCTS: Final = "products of many numbers that leave the range of their type in one order and not in another"
+MOVEMENTS: Final = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Expand", "Concat")
+"""Operators whose results differ only where an operand does."""
 OVERFLOWS: Final = "float16 that overflows between nodes: onnxruntime runs nodes that it has no float16 for in f32"
 RULES: Final = (
     Rule("0 to a negative power, of integers: 0 here", ("Pow",), _zero_to_negative),
@@ -166,7 +169,11 @@ RULES: Final = (
     Rule("onnxruntime's hyperbolic tangent loses digits of numbers that underflow", ("Tanh",), _nearly(1e-37, 1e-6)),
     # It adds the next square to a running sum and subtracts the last one: infinity - infinity.
     Rule("onnxruntime's LRN carries what is not finite along the channels", ("LRN",), _not_finite),
-    Rule("squares that float16 cannot hold: onnxruntime takes them in f32", ("LRN",), _squares_overflow),
+    Rule(
+        "powers that float16 cannot hold: onnxruntime takes them in f32",
+        ("LRN", "LpPool", "GlobalLpPool", "LpNormalization", "ReduceL2"),
+        _powers_overflow,
+    ),
     # `stash_type` 1, the default, is single precision for the first stage.
     Rule("f64 has a stage in f32", ("GroupNormalization", "LayerNormalization", "Shrink", "Gelu"), _single),
     Rule("NaN has no integer", ("QuantizeLinear", "QLinearConv"), _has_nan),
@@ -209,15 +216,18 @@ def opinion(model: Model, graph: Graph) -> Opinion:
         got = runtime(model.onnx, graph.names, model.inputs)
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         return Opinion(False, _reason(str(problem)))
-    bad, _ = differing(graph, model.inputs, dict(zip(graph.names, got, strict=True)))
-    return _parting(model, bad) if bad else Opinion(True)
+    named = dict(zip(graph.names, got, strict=True))
+    bad, _ = differing(graph, model.inputs, named)
+    return _parting(model, {name: named[name] for name in bad}) if bad else Opinion(True)
 
 
-def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
+def _parting(model: Model, outputs: Values) -> Opinion:
     """The first node, in the model's order, whose result differs although its operands do not.
 
-    `outputs` are those of the model that differ. How far rounding may move a result is sampled, so that one at the
-    limit may pass as part of the whole: these have differed, and are not judged again.
+    `outputs` are those of the model that differ, with what onnxruntime gave. How far rounding may move a result is
+    sampled, so that one at the limit may pass as part of the whole, and what onnxruntime leaves undefined is another
+    value in every run: these have differed, and are not judged again. Where they were only moved, neither is what they
+    were moved from.
     """
     whole = model.whole
     try:
@@ -228,7 +238,12 @@ def _parting(model: Model, outputs: Sequence[str]) -> Opinion:
             return Opinion(True, OVERFLOWS)
         return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
     bad = {*differing(graph, model.inputs, got)[0], *outputs}
+    got |= outputs
     values, wanted = {**model.inputs, **model.constants, **got}, evaluate(graph, model.inputs)
+    for node in reversed(model.nodes):
+        if node.op in MOVEMENTS and bad & set(node.outputs):
+            operands = (n for n in node.inputs if n in wanted and n in got)
+            bad |= {n for n in operands if not np.array_equal(got[n], wanted[n], equal_nan=got[n].dtype.kind == "f")}
     for node in model.nodes:
         if bad & set(node.outputs) and not bad & set(node.inputs):
             rule = next((r for r in RULES if node.op in r.ops and r.applies(node, values, wanted)), None)
