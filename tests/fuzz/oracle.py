@@ -105,12 +105,14 @@ def _fraction(node: Node, values: Values, wanted: Values) -> bool:
     return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 
 
-def _powers_overflow(node: Node, values: Values, wanted: Values) -> bool:
-    """Whether a sum of powers of all finite float16 operands is infinite in float16."""
+def _powers_leave_range(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether powers of finite float16 operands, or their sum, overflow in float16 or lose digits by underflow."""
     del wanted
     x, p = values[node.inputs[0]], node.attributes.get("p", 2)
-    finite = x.dtype == np.float16 and bool(np.isfinite(x).all())
-    return finite and float((np.abs(x.astype(np.float64)) ** p).sum()) >= 65520
+    if x.dtype != np.float16 or not np.isfinite(x).all():
+        return False
+    powers = np.abs(x.astype(np.float64)) ** p
+    return bool(powers.sum() >= 65520 or np.any((powers > 0) & (powers < np.finfo(np.float16).smallest_normal)))
 
 
 def _nearly_equal(node: Node, values: Values, wanted: Values) -> bool:
@@ -185,7 +187,7 @@ RULES: Final = (
     Rule(
         "powers that float16 cannot hold: onnxruntime takes them in f32",
         ("LRN", "LpPool", "GlobalLpPool", "LpNormalization", "ReduceL2"),
-        _powers_overflow,
+        _powers_leave_range,
     ),
     # `stash_type` 1, the default, is single precision for the first stage.
     Rule("f64 has a stage in f32", ("GroupNormalization", "LayerNormalization", "Shrink", "Gelu"), _single),
