@@ -12,7 +12,7 @@ from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, Const, Expr, apply, both
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.nest import Nest, Param
+from dlc.kernel.nest import Nest, Param, Reduce
 from dlc.kernel.schedules.box import commute, written_box
 from dlc.kernel.text import parse_kernel
 
@@ -38,7 +38,7 @@ def nests(draw: st.DrawFn) -> Nest:
         )
     )
     read = draw(st.sampled_from([X[axis], Const(3), *(t[axis] for t in TENSORS)]))
-    reduce = draw(st.sampled_from([None, None, None, "add", "max"]))
+    reduce: Reduce | None = draw(st.sampled_from([None, None, None, "add", "max"]))
     if reduce is None and axis not in (index, *getattr(index, "args", ())) and axis.extent > 1:
         reduce = "add"  # an assignment writes each element once
     bounds = [axis >= draw(st.integers(0, 2))] if draw(st.booleans()) else []
