@@ -22,8 +22,9 @@ from tests.fuzz.build import Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.command import commanded
 from tests.fuzz.model import Array
-from tests.fuzz.oracle import PRODUCTS, Opinion, opinion
+from tests.fuzz.oracle import Opinion, opinion
 from tests.fuzz.rounding import Spread, differing, leaves_range, wrong
+from tests.fuzz.rules import PRODUCTS
 
 FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
 """Exit codes that no valid model may end in."""
