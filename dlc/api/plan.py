@@ -131,7 +131,7 @@ class Plan:
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)
 
     @property
-    def scratch(self) -> int:
+    def workspace(self) -> int:
         """Bytes that the neediest step works in, beside its operands and results."""
         return max((slot.size for slot in self.workspaces.values()), default=0)
 

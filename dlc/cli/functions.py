@@ -47,7 +47,7 @@ def training_lines(memory: Mapping[str, int | str], steps: Steps) -> list[str]:
         return []
     parts = [f"{word} {memory[key]:,} B" for key, word in _PARTS if isinstance(memory.get(key), int) and memory[key]]
     if parts and isinstance(bound := memory.get("bound"), int) and memory.get("arena_bytes"):
-        parts[-1] += f" (lower bound {bound:,} B, overhead {memory.get('gap_percent')} %)"
+        parts[-1] += f" (lower bound {bound:,} B, overhead {memory.get('overhead_percent')} %)"
     words = size(peak)
     whole = f"{peak:,} B" if words.endswith(" B") else f"{words} ({peak:,} B)"
     return [f"peak memory of a training step {whole}: {', '.join(parts)}", *_learned(steps)]

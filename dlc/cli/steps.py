@@ -132,7 +132,7 @@ class Dump:
 
 def memory_line(memory: Mapping[str, int | str]) -> str:
     """`arena 8,192 B (lower bound 8,192 B, overhead 0.00 %), weights 1,024 B`, as far as it is known."""
-    arena, bound, overhead = memory.get("arena"), memory.get("bound"), memory.get("gap_percent")
+    arena, bound, overhead = memory.get("arena"), memory.get("bound"), memory.get("overhead_percent")
     if not isinstance(arena, int):
         return ""
     against = [f"lower bound {bound:,} B"] if isinstance(bound, int) else []

@@ -28,11 +28,11 @@ _LABELS: Final = {
     "arena": "arena in bytes",
     "bound": "lower bound in bytes",
     "bound_step": "operation with the lower bound",
-    "gap_percent": "overhead over the lower bound in %",
+    "overhead_percent": "overhead over the lower bound in %",
     "method": "allocation method",
     "order_peak": "peak of the order in bytes",
-    "order_proven": "optimal order (1: proved)",
-    "scratch_bytes": "largest kernel workspace in bytes",
+    "order_optimal": "optimal order (1: proved)",
+    "workspace_bytes": "largest kernel workspace in bytes",
     "unshared": "without sharing in bytes",
 }
 """Figures of a program → headings; others have the words of their name."""

@@ -191,7 +191,7 @@ def plan_html(model: str, target: str, plans: Mapping[str, Plan]) -> str:
 def figures(plan: Plan) -> dict[str, int | str]:
     """What the planner came to; sizes in bytes.
 
-    `peak_bytes` has room for the values and for what kernels work in: `scratch_bytes` of it for the neediest kernel.
+    `peak_bytes` has room for the values and for what kernels work in: `workspace_bytes` of it for the neediest kernel.
     `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
     the bytes of the lower bound are live.
     """
@@ -201,8 +201,8 @@ def figures(plan: Plan) -> dict[str, int | str]:
         "peak_bytes": plan.regions.get("arena", 0),
         "bound_bytes": facts.get("bound", 0),
         "bound_step": facts.get("bound_step", 0),
-        "gap_percent": facts.get("gap_percent", "0.00"),
-        "scratch_bytes": plan.scratch,
+        "overhead_percent": facts.get("overhead_percent", "0.00"),
+        "workspace_bytes": plan.workspace,
         "unshared_bytes": facts.get("unshared", 0),
         "method": facts.get("method", ""),
     }

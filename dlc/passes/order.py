@@ -44,7 +44,7 @@ class Order(Pass[Graph, Plan]):
         found = self._order(model, updates_of(state, model.calls))
         report.count("operations", len(found.order))
         report.note(f"peak of the order {found.peak:,} B ({'optimal' if found.proven else 'best found'})")
-        facts = {"order_peak": found.peak, "order_proven": int(found.proven)}
+        facts = {"order_peak": found.peak, "order_optimal": int(found.proven)}
         return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts)
 
     def _order(self, model: MemoryModel, updates: frozenset[int]) -> OrderResult:

@@ -57,7 +57,7 @@ class PlanMemory(Pass[Plan, Plan]):
             "arena": found.arena,
             "bound": found.bound,
             "bound_step": found.bound_step,
-            "gap_percent": f"{overhead:.2f}",
+            "overhead_percent": f"{overhead:.2f}",
             "method": found.method,
             "unshared": wanted.unshared,
         }

@@ -39,7 +39,7 @@ class Compiled:
         self.library = ctypes.CDLL(str(library))
 
     def __call__(self, n: int, args: Sequence[Array]) -> tuple[Array, ...]:
-        """Results of kernel `n`; they and the scratch memory start as garbage."""
+        """Results of kernel `n`; they and the workspace start as garbage."""
         call, results = self._bound(n, args)
         call()
         return self._taken(n, results)
@@ -73,8 +73,8 @@ class Compiled:
         results = [given.get(k, raw) for k, raw in enumerate(made)]
         inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
         pointers = [a.ctypes.data for a in (*inputs, *results)]
-        if function.scratch:
-            raw = np.full(function.scratch + 64 + GUARD, 0xA5, np.uint8)
+        if function.workspace:
+            raw = np.full(function.workspace + 64 + GUARD, 0xA5, np.uint8)
             inputs.append(raw)
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
         keep = [*inputs, *results]

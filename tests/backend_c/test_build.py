@@ -105,7 +105,7 @@ def test_kernels_work_in_the_planned_arena(arena: str, compile_model: Compile, t
     x = Input("x", Type(f32, (4000,)))
     graph = make_graph((x,), {"y": Call(kernel, (Exp(x),))})
     facts = compile_model(graph, f"c{{arena={arena}}}", tmp_path).facts
-    assert facts["arena"] == facts["bound"] == facts["arena_bytes"] == 32000 and facts["scratch_bytes"] == 16000
+    assert facts["arena"] == facts["bound"] == facts["arena_bytes"] == 32000 and facts["workspace_bytes"] == 16000
     feeds = {"x": numbers(4000)}
     np.testing.assert_allclose(C().load(tmp_path)(feeds)["y"], evaluate(graph, feeds)["y"], rtol=1e-4)
 

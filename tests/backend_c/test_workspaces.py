@@ -39,10 +39,10 @@ def products() -> Graph:
 def test_what_is_stated_is_what_the_function_asks_for(cpu: str) -> None:
     plan = plan_of(products(), backend_of(cpu))
     artifact = backend_of(cpu).emit(plan, Report())
-    asked = {k["digest"]: k["scratch"] for k in json.loads(content(artifact, "manifest.json"))["kernels"]}
+    asked = {k["digest"]: k["workspace"] for k in json.loads(content(artifact, "manifest.json"))["kernels"]}
     assert {step.body.digest: plan.graph.workspace(step) for step in plan.calls} == asked
     assert artifact.facts["arena_bytes"] == plan.regions["arena"] == plan.facts["bound"]
-    assert cpu != "x86-64-v3" or artifact.facts["scratch_bytes"] != 0
+    assert cpu != "x86-64-v3" or artifact.facts["workspace_bytes"] != 0
 
 
 def test_targets_state_what_their_machines_need() -> None:

@@ -48,7 +48,7 @@ def test_the_plan_reaches_its_bound_and_reads_nothing_unwritten() -> None:
     assert list(verify(program)) == []
     peak, bound = peak_and_bound([program.storages[n] for n in planned(program)])
     assert peak == bound == 4_861_952 < STORED
-    assert (program.meta["arena"], program.meta["gap_percent"]) == (str(peak), "0.00")
+    assert (program.meta["arena"], program.meta["overhead_percent"]) == (str(peak), "0.00")
 
 
 def test_masks_and_pointers_are_compact() -> None:

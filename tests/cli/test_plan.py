@@ -128,7 +128,7 @@ def test_there_is_one_total_of_memory(dlc: Dlc, model: str, train: tuple[str, ..
     built = dlc("build", *line, "-o", "out", "--html", "--json").document["memory"]
     peak = max(f["peak_bytes"] for f in planned)
     assert built["arena_bytes"] == peak >= max(f["bound_bytes"] for f in planned)
-    assert built["scratch_bytes"] == max(f["scratch_bytes"] for f in planned) < peak
+    assert built["workspace_bytes"] == max(f["workspace_bytes"] for f in planned) < peak
     assert json.loads(Path("out/manifest.json").read_text())["memory"]["arena_bytes"] == peak
     assert re.findall(r"#define NET_ARENA_BYTES (\d+)", Path("out/net.h").read_text()) == [str(peak)]
     assert f'<tr><th>arena bytes</th><td class="c">{peak:,}</td></tr>' in Path("out/report.html").read_text()
@@ -136,7 +136,7 @@ def test_there_is_one_total_of_memory(dlc: Dlc, model: str, train: tuple[str, ..
         assert built.get(f"{f['function']}_arena_bytes", peak) == f["peak_bytes"]
     # Loops for vectors copy what they would otherwise read out of its order.
     copies = cpu != "generic" and (model == "tinyvit.onnx" or (model == "digits.onnx" and bool(train)))
-    assert built["scratch_bytes"] > 0 or not copies
+    assert built["workspace_bytes"] > 0 or not copies
 
 
 def test_a_target_without_vectors_packs_nothing(dlc: Dlc) -> None:

@@ -32,7 +32,7 @@ def test_every_statement_has_a_spelling() -> None:
     expected = """\
         loops(p0: f32[64]) -> (r0: f32[4,16]) {
           t0: f32[8] on the stack
-          t1: f32[1048576] in scratch memory
+          t1: f32[1048576] in the workspace
           block:
             total: f32 = 0.0
             for i in 0..16 step 4:

@@ -74,7 +74,7 @@ def test_the_arena_is_as_small_as_the_bound_or_the_gap_is_told(built: Built) -> 
     assert memory["arena"] >= memory["bound"] > 0
     gap = 100 * (memory["arena"] - memory["bound"]) / memory["bound"]
     assert gap <= MAX_GAP
-    assert float(memory["gap_percent"]) == pytest.approx(gap, abs=0.01)
+    assert float(memory["overhead_percent"]) == pytest.approx(gap, abs=0.01)
 
 
 def test_simplified_graphs_have_no_more_nodes_than_other_simplifiers_leave(

@@ -98,7 +98,7 @@ def test_an_order_is_chosen_for_workspaces_too() -> None:
     graph = planned(make_graph((x,), {"y": Add(large, small)}), "lower,order").graph
     work = next(op for op in graph.ops if isinstance(op, Call) and op.type.shape == ())
     plan = planned(replace(graph, workspaces={work.body.digest: 8000}), "order,plan-memory")
-    assert plan.facts["order_proven"] and int(plan.facts["order_peak"]) <= 8000 + 8 + 800
+    assert plan.facts["order_optimal"] and int(plan.facts["order_peak"]) <= 8000 + 8 + 800
     assert plan.facts["arena"] == plan.facts["bound"]
     check_plan(plan)
 

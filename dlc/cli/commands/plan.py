@@ -89,7 +89,7 @@ def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Ou
     rows: list[tuple[str, ...]] = [names]
     for name, f in found.items():
         peak, bound, unshared = (f"{f[key]:,} B" for key in ("peak_bytes", "bound_bytes", "unshared_bytes"))
-        overhead = f"{f['gap_percent']} %"
+        overhead = f"{f['overhead_percent']} %"
         rows.append((name, f"{f['steps']:,}", peak, bound, overhead, unshared, str(f["method"])))
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:

@@ -21,7 +21,7 @@ def print_loops(program: LoopProgram) -> str:
     """Parameters, results, working memory, then the statements. Tensors are flat: a subscript counts elements."""
     head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}) {{"
     buffers = [
-        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] {'on the stack' if b.stack else 'in scratch memory'}"
+        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] {'on the stack' if b.stack else 'in the workspace'}"
         for b in program.buffers
     ]
     return "\n".join([head, *buffers, *_lines(program.body, 1), "}"])

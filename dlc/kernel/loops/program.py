@@ -51,7 +51,7 @@ class Buffer:
     """Working memory of a program. Its content is undefined at the start.
 
     Attributes:
-        stack: Small enough for the stack; otherwise it lies in the scratch memory that the caller provides.
+        stack: Small enough for the stack; otherwise it lies in the workspace that the caller provides.
     """
 
     name: str

@@ -59,7 +59,7 @@ class C(Options, Backend):
         return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "1"}}
 
     def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
-        """The scratch memory that each kernel's function asks for."""
+        """The workspace that each kernel's function asks for."""
         from dlc_backend_c.function import workspaces
         from dlc_backend_c.target import target_for
 

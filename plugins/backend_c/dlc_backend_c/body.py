@@ -149,10 +149,10 @@ def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | No
 def _check_workspaces(plan: Plan, functions: Functions) -> None:
     for step in plan.calls:
         function, slot = functions[step.body.digest, in_place(plan, step)], plan.workspaces.get(step.digest)
-        if function.scratch > (slot.size if slot else 0):
+        if function.workspace > (slot.size if slot else 0):
             raise error(
                 "no-places",
-                f"{function.name} works in {function.scratch} bytes, the plan has {slot.size if slot else 0} for it",
+                f"{function.name} works in {function.workspace} bytes, the plan has {slot.size if slot else 0} for it",
                 help="plan again for this target: what kernels work in has to be known before schedule and plan-memory",
                 exit_code=ExitCode.USAGE,
             )

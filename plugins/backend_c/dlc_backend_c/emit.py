@@ -36,7 +36,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     facts: dict[str, int | str] = {
         **plan.facts,
         "arena_bytes": body.arena_bytes,
-        "scratch_bytes": plan.scratch,
+        "workspace_bytes": plan.workspace,
         "weights_bytes": blob.size,
         "kernels": len(functions),
         "calls": len(plan.steps),

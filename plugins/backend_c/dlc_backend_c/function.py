@@ -14,7 +14,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Machine, schedule
 from dlc_backend_c.divide import Part, divide
-from dlc_backend_c.loops_to_c import function_text, scratch_places
+from dlc_backend_c.loops_to_c import function_text, workspace_places
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
 
@@ -41,16 +41,16 @@ class CFunction:
 
     Attributes:
         name: The function's name; of several, the name of the whole.
-        definitions: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *scratch])` with its body by name; needs the
+        definitions: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *workspace])` with its body by name; needs the
             prelude.
         calls: What to call, in order.
-        scratch: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
+        workspace: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
     """
 
     name: str
     definitions: Mapping[str, str]
     calls: tuple[FunctionCall, ...]
-    scratch: int
+    workspace: int
 
     @property
     def text(self) -> str:
@@ -60,14 +60,14 @@ class CFunction:
     def to_bytes(self) -> bytes:
         """For the cache."""
         calls = [[c.name, c.arguments] for c in self.calls]
-        return json.dumps([self.name, self.scratch, calls, dict(self.definitions)]).encode()
+        return json.dumps([self.name, self.workspace, calls, dict(self.definitions)]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, scratch, calls, definitions = json.loads(content)
+        name, workspace, calls, definitions = json.loads(content)
         found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
-        return cls(name, definitions, found, scratch)
+        return cls(name, definitions, found, workspace)
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ def workspaces(kernels: Sequence[Kernel], target: CTarget, workshop: Workshop | 
 
 
 def workspace(kernel: Kernel, target: CTarget) -> int:
-    """`CFunction.scratch` of a kernel."""
+    """`CFunction.workspace` of a kernel."""
     whole, _ = _loops(_plain(kernel), target.machine)
-    _, size = scratch_places(whole)
+    _, size = workspace_places(whole)
     return size
 
 
@@ -126,12 +126,12 @@ def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = T
     which the kernel reads each element before it writes that one.
     """
     program, parts = _loops(_plain(kernel), target.machine)
-    places, scratch = scratch_places(program)
+    places, workspace = workspace_places(program)
     count = len(kernel.params) + len(kernel.results)
     if not parts:
-        everything = tuple((k, 0) for k in range(count + bool(scratch)))
+        everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
-        return CFunction(name, {name: text}, (FunctionCall(name, everything),), scratch)
+        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace)
     types = {p.name: (k, p.dtype.itemsize, 0) for k, p in enumerate((*program.params, *program.results))}
     types |= {b.name: (count, b.dtype.itemsize, places[b.name]) for b in program.buffers if b.name in places}
     definitions: dict[str, str] = {}
@@ -142,7 +142,7 @@ def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = T
         definitions[own] = text.replace(f" {_PART}(", f" {own}(", 1)
         found = [(types[tensor], first) for tensor, first in part.arguments]
         calls.append(FunctionCall(own, tuple((k, at + first * size) for (k, size, at), first in found)))
-    return CFunction(name, definitions, tuple(calls), scratch)
+    return CFunction(name, definitions, tuple(calls), workspace)
 
 
 _PART: Final = "part"

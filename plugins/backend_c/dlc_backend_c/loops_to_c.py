@@ -251,8 +251,8 @@ def shared_parts(e: Expr) -> list[Expr]:
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
-def scratch_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
-    """Offset of every buffer in the scratch memory that the caller passes, and the bytes of it (64-aligned)."""
+def workspace_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
+    """Offset of every buffer in the workspace that the caller passes, and the bytes of it (64-aligned)."""
     used = reads(program.body) | writes(program.body)
     places: dict[str, int] = {}
     end = 0
@@ -264,7 +264,7 @@ def scratch_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
 
 
 def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> str:
-    """The complete definition; `scratch_places` says what scratch memory it wants.
+    """The complete definition; `workspace_places` says what workspace it wants.
 
     `disjoint`: the compiler is promised that no two buffers overlap.
     """
@@ -273,7 +273,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     tensors |= {b.name: b.dtype for b in program.buffers}
     used = reads(program.body) | writes(program.body)
     writer = Writer(tensors)
-    places, scratch = scratch_places(program)
+    places, workspace = workspace_places(program)
     for b in program.buffers:
         if b.name not in used or not b.size:
             continue
@@ -282,14 +282,14 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
             writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
         else:
             kind = spelling.STORAGE[b.dtype]
-            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(scratch + {places[b.name]});")
+            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(workspace + {places[b.name]});")
     for p in (*program.params, *program.results):
         if p.name not in used:
             writer.line(f"(void){p.name};")
     writer.stmts(program.body)
     arguments = [f"const {spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.params]
     arguments += [f"{spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.results]
-    if scratch:
-        arguments.append(f"unsigned char {pointer}scratch")
+    if workspace:
+        arguments.append(f"unsigned char {pointer}workspace")
     head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"
     return "\n".join([head, "{", *writer.lines, "}", ""])

@@ -107,7 +107,7 @@ def _facts(training: Training) -> dict[str, int | str]:
         "gradients_bytes": bundle.size("gradients"),
         "arena_bytes": package.arena_bytes,
         **{f"{name}_arena_bytes": size for name, size in of_function.items()},
-        "scratch_bytes": max(part.body.plan.scratch for part in training.parts.values()),
+        "workspace_bytes": max(part.body.plan.workspace for part in training.parts.values()),
         "checkpoint_bytes": checkpoint_bytes(bundle, training.kept),
         "weights_bytes": package.blob.size,
         "kernels": len(package.functions),
