@@ -56,8 +56,8 @@ def work(directory: Path, seed: int, seconds: float) -> None:
         with Cache(LocalStore(directory, touch_after=0.0), "rw", size_limit=8 << 20) as cache:
             for _ in range(choose.randrange(5, 60)):
                 step(cache, choose.randrange(KEYS))
-            if told := [w for w in cache.warnings if w.code != "cache-locked"]:
-                raise ValueError(str(told))
+            if warnings := [w for w in cache.warnings if w.code != "cache-locked"]:
+                raise ValueError(str(warnings))
 
 
 def start(directory: Path, seed: int, seconds: float) -> int:
@@ -118,8 +118,8 @@ def main() -> int:
         directory = Path(folder) / "cache"
         for number in range(options.rounds):
             faults += run_round(directory, choose, options.processes)
-            told, entries = examine(directory)
-            faults += told
+            warnings, entries = examine(directory)
+            faults += warnings
             checked += entries
             if faults:
                 print(f"round {number}: {faults}")

@@ -178,10 +178,10 @@ def measure(rows: list[Row], folder: Path, rounds: int, cpu: str) -> list[dict[s
             found.append(timed(call))
     top = peak(target_for(cpu), folder)
     median = {row.name: statistics.median(t) for row, t in zip(rows, times, strict=True)}
-    return [told(row, median, top) for row in rows]
+    return [summary(row, median, top) for row in rows]
 
 
-def told(row: Row, median: Mapping[str, float], top: float) -> dict[str, Any]:
+def summary(row: Row, median: Mapping[str, float], top: float) -> dict[str, Any]:
     """One row's figures."""
     seconds = median[row.name]
     peers = sum(median[n] for n in row.peer)

@@ -96,7 +96,7 @@ def compile_batch(seeds: Sequence[int], number: int) -> Outcome:
     try:
         build(seeds)
         out.checks[f"compiled by {cc}"] += len(seeds)
-    except Exception:  # noqa: BLE001  # whatever goes wrong is told with its kernel
+    except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
         for seed in seeds:
             _checked(out, seed, drawn(seed), f"compiled by {cc}", lambda s=seed: build([s]))
     out.seconds = time.perf_counter() - start
@@ -110,7 +110,7 @@ def _checked(out: Outcome, seed: int, case: Case, name: str, check: Callable[[],
         out.checks[name.removeprefix("check_")] += 1
     except subprocess.CalledProcessError as e:
         out.failures.append(f"seed {seed}: {name}: the C compiler refuses\n{case.text}\n{e}")
-    except Exception:  # noqa: BLE001  # whatever goes wrong is told with its kernel
+    except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
         out.failures.append(f"seed {seed}: {name}\n{case.text}\n{traceback.format_exc(limit=-3)}")
 
 

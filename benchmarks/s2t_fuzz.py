@@ -54,7 +54,7 @@ def main() -> int:
         signal.alarm(chosen.seconds)
         try:
             counts[outcome(mutated(number))] += 1
-        except Exception:  # noqa: BLE001  # whatever goes wrong is told with its file
+        except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its file
             failures += 1
             print(f"\nFAILED seed {number}\n{traceback.format_exc(limit=-4)}", flush=True)
         finally:
@@ -63,8 +63,8 @@ def main() -> int:
         if number % 500 == 0:
             print(f"\r{number - chosen.seed} files, {failures} failures", end="", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    told = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    print(f"\r{chosen.count} files in {time.perf_counter() - start:.0f} s: {told}; {failures} failures")
+    text = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    print(f"\r{chosen.count} files in {time.perf_counter() - start:.0f} s: {text}; {failures} failures")
     print(f"slowest {slowest[0]:.2f} s (seed {slowest[1]}), peak of memory {peak} MiB")
     return 1 if failures else 0
 

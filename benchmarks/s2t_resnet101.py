@@ -56,8 +56,8 @@ def main() -> int:
             words = shown.get("version_1", {"words": [], "numbering": []})
             numbers = len({entry["number"] for entry in words["numbering"]})
             named = len({entry["tensor"] for entry in words["numbering"]})
-            told = f"; {len(words['words'])} words of version 1, {numbers} numbers for {named} tensors" if named else ""
-            print(f"isa={isa}: {len(shown['instructions'])} instructions, {len(shown['tensors'])} tensors{told}")
+            rest = f"; {len(words['words'])} words of version 1, {numbers} numbers for {named} tensors" if named else ""
+            print(f"isa={isa}: {len(shown['instructions'])} instructions, {len(shown['tensors'])} tensors{rest}")
             arena = int(shown["meta"]["arena"])
             print(f"  built in {seconds:.1f} s with at most {peak:,} MiB; arena of a step {arena:,} B")
             print(f"  {checked}", flush=True)

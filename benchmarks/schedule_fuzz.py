@@ -6,7 +6,7 @@ Kernels are those of small random models of the forms that ops and their gradien
 machines have vectors of 0 to 64 bytes, 4 to 32 registers, and caches of 1 KiB to 4 MiB. Nothing is compiled: loops run
 in an evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written
 whole. Model N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --triples 1`. Failures
-are made small and told as a line of a test. The exit code is 1 when a triple fails.
+are made small and printed as a line of a test. The exit code is 1 when a triple fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.kernel.triples import Failure, Triple, minimised, triples  # noqa: E4
 BATCH = 20
 """Seeds per process task."""
 SHOWN = 20
-"""Failures that are made small; of more, only the number is told."""
+"""Failures that are made small; of more, only the number is printed."""
 
 
 @dataclass
@@ -91,8 +91,8 @@ def main() -> int:
     for outcome in outcomes(chosen.seed, chosen.triples, chosen.jobs):
         whole.add(outcome)
         seconds = time.perf_counter() - start
-        told = f"{whole.triples:,} triples, {len(whole.failures)} failures, {seconds:.0f} s"
-        print(f"\r{told}", end="", file=sys.stderr, flush=True)
+        text = f"{whole.triples:,} triples, {len(whole.failures)} failures, {seconds:.0f} s"
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     failures = [Failure(seed, form, problem, minimised(t)) for seed, form, problem, t in whole.failures[:SHOWN]]
     for f in failures:

@@ -145,8 +145,8 @@ def torch_peak(network: Network) -> int:
 def torch_resident(name: str) -> int:
     """Bytes that steps add to the resident set of a fresh process."""
     command = [sys.executable, "-m", "benchmarks.training", "--resident", name]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-    return int(told.stdout.split()[-1])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    return int(done.stdout.split()[-1])
 
 
 def tell_resident(name: str) -> None:
@@ -200,13 +200,13 @@ def main() -> None:
             for updates in ("final", "immediate") if options.updates == "both" else (options.updates,):
                 found.append(measure(name, updates, Path(folder), options.rounds))
                 if not options.json:
-                    print(told(found[-1]), flush=True)
+                    print(line_of(found[-1]), flush=True)
     if options.json:
         print(json.dumps({"limit": LIMIT, "rows": [{**asdict(r), "good": r.good} for r in found]}, indent=1))
     sys.exit(any(not r.good for r in found))
 
 
-def told(r: Result) -> str:
+def line_of(r: Result) -> str:
     """A line for people."""
     return (
         f"{'ok  ' if r.good else 'FAIL'} {r.network:12} {r.updates:9} step {r.milliseconds:8.2f} ms, PyTorch "

@@ -8,7 +8,7 @@ most 1 % apart). Words choose rows by parts of their names. `--through final` an
 `pipeline` builds one program of the pipeline `autodiff{…},infer`, and `interpreter` builds nothing.
 
 Elements of a gradient that are zero but for rounding decide nothing, see `tests/training/agreement.py`; how many they
-are and the error with them are told. `--double` trains in PyTorch in double precision besides: how far apart PyTorch's
+are and the error with them is shown. `--double` trains in PyTorch in double precision besides: how far apart PyTorch's
 own two precisions come is a measure of what rounding alone does. The command fails if a row does not agree.
 
 Batch normalisation over few samples multiplies rounding from step to step, until two correct programs part. With

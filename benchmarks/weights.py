@@ -208,9 +208,9 @@ def run(command: list[str], folder: Path) -> Cost:
             most = max(most, sum(map(_anonymous, _family(process.pid))))
             time.sleep(1 / SAMPLES_PER_SECOND)
         seconds = time.perf_counter() - start
-        told = process.stdout.read() if process.stdout else ""
+        output = process.stdout.read() if process.stdout else ""
     if process.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{told}")
+        sys.exit(f"{' '.join(command)} failed:\n{output}")
     after = os.times()
     spent = after.children_user - before.children_user + after.children_system - before.children_system
     return Cost(seconds, spent, most)

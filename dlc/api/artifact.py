@@ -1,4 +1,4 @@
-"""Programs as files: what a backend gives, what is told of it, and the cached work that makes it."""
+"""Programs as files: what a backend gives, what is reported of it, and the cached work that makes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Description:
-    """A program's file, told by the backend that wrote it. Names in the texts are escaped, those in `data` are not."""
+    """A program's file as its backend describes it. Names in the texts are escaped, those in `data` are not."""
 
     summary: str
     """What it is and what it needs, in a few lines."""

@@ -1,4 +1,4 @@
-"""What a stage did, told to its caller: a stage never prints."""
+"""What a stage did, reported to its caller: a stage never prints."""
 
 from dataclasses import dataclass, field
 

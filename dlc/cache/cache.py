@@ -54,7 +54,7 @@ class Cache:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What the user should be told about the store, each thing once."""
+        """Warnings about the store for the user, each once."""
         return (*self.store.warnings, *self._holdings.warnings)
 
     def __enter__(self) -> Cache:

@@ -106,7 +106,7 @@ def _linked(directory: Path) -> Path | None:
             with os.scandir(folder) as found:
                 links = sorted(each.name for each in found if each.is_symlink() and names.fullmatch(each.name))
         except OSError:
-            continue  # not there, or told by whoever needs it
+            continue  # not there, or reported by whoever needs it
         if links:
             return folder / links[0]
     return None

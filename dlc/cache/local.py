@@ -4,7 +4,7 @@
     objects/, tmp/, corrupt/   large objects (dlc.cache.blobs)
     running/                   what builds that are running use (dlc.cache.running)
 
-Trouble never stops a build. Each kind of it is told once in `warnings`, and the store steps down: from reading and
+Trouble never stops a build. Each kind of it is reported once in `warnings`, and the store steps down: from reading and
 writing to reading only (disk full, read-only medium, a lock that nobody releases), or to nothing at all.
 """
 

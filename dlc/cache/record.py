@@ -30,7 +30,7 @@ class Record:
 
     @property
     def milliseconds(self) -> float:
-        """How long the step took, from `meta["ms"]`; 0 if that is not told."""
+        """How long the step took, from `meta["ms"]`; 0 if it is not recorded."""
         text = dict(self.meta).get("ms", "")
         try:
             value = float(text)

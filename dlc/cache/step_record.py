@@ -1,4 +1,4 @@
-"""`StepRecord`: how a step of a build went, as stored, told to observers and shown; `Handle`: the state it gave."""
+"""`StepRecord`: how a step of a build went, as stored, passed to observers and shown; `Handle`: the state it gave."""
 
 from __future__ import annotations
 

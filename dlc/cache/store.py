@@ -32,7 +32,7 @@ class Entry:
 
 class Store(Protocol):
     """Payloads by 64-digit hex name in three tables. No method raises for trouble with the medium: a read answers
-    None, a write does nothing, and the trouble is told once in `warnings`."""
+    None, a write does nothing, and the trouble is reported once in `warnings`."""
 
     warnings: list[Diagnostic]
     errors: int  # entries found damaged, and operations that failed, since the store was opened

@@ -67,7 +67,7 @@ def classify(failure: Exception, database: Path) -> Trouble:
 
 
 def warning(trouble: Trouble, directory: Path, failure: Exception) -> Diagnostic:
-    """The one line that the user is told."""
+    """The one line that the user sees."""
     if trouble == "unusable":
         return unusable(directory, str(failure))
     text = _TEXT[trouble].format(directory)

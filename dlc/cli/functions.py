@@ -1,4 +1,4 @@
-"""The functions of a training program, told: what each of its steps gave, and what the program needs and learns."""
+"""Text on the functions of a training program: what each of its steps gave, and what the program needs and learns."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One argument or option, told."""
+    """The help of one argument or option."""
 
     names: str
     """`-o, --output DIR`, or the name of an argument."""

@@ -75,7 +75,7 @@ class Progress:
 
     @property
     def shows(self) -> bool:
-        """Whether somebody watches: what is told to nobody need not be found out."""
+        """Whether somebody watches: what nobody sees need not be computed."""
         return self._shows
 
     def at(self, what: str, kind: str = "", done: int = 0, total: int = 0) -> None:

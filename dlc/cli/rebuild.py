@@ -82,10 +82,10 @@ def remember_build(
     source = prepared.source
     if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None:
         return
-    root, backend = source.path.parent, prepared.recipe.backend
+    root, backend = source.path.parent, prepared.pipeline.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]
     companions = tuple((str(path.relative_to(root)), cache.file_digest(path)) for path in paths)
-    circumstances = Circumstances(str(backend), prepared.recipe.text, backend.toolchain(), companions)
+    circumstances = Circumstances(str(backend), prepared.pipeline.text, backend.toolchain(), companions)
     remember(cache, request(cache, space.config, space.registry, chosen), circumstances, build.steps)
     record = cache.peek(build.steps[-1].key.digest)
     if record is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.plan import Plan
     from dlc.cache.step_record import StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
     from dlc.graph.graph import Graph
     from dlc.graph.structure import Call
     from dlc.kernel.kernel import Kernel
@@ -105,15 +105,15 @@ class Stats:
         }
 
 
-def check_stats(recipe: Recipe, stop_after: str) -> None:
+def check_stats(pipeline: ResolvedPipeline, stop_after: str) -> None:
     """Raises DlcError (USAGE) if the build would stop before there is what is counted."""
-    if tells_own(recipe.backend):
+    if tells_own(pipeline.backend):
         if stop_after not in ("", "emit", "build"):
-            message = f"--stats: {recipe.backend.name} counts in the whole program, which {stop_after} does not give"
+            message = f"--stats: {pipeline.backend.name} counts in the whole program, which {stop_after} does not give"
             raise error("no-effect", message, help="stop after emit or later", exit_code=ExitCode.USAGE)
         return
-    leaving = [step.name for step in recipe.steps if step.stage.level_out != "ops"]
-    before = ["parse", *(step.name for step in recipe.steps if step.stage.level_out == "ops")]
+    leaving = [step.name for step in pipeline.steps if step.stage.level_out != "ops"]
+    before = ["parse", *(step.name for step in pipeline.steps if step.stage.level_out == "ops")]
     if not leaving or (stop_after in before and stop_after not in leaving):
         raise error(
             "no-effect",

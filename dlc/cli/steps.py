@@ -1,4 +1,4 @@
-"""Steps of a build, told: the table, the explanation of one step, dumps of what each gave."""
+"""Text on the steps of a build: the table, the explanation of one step, dumps of what each gave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.cli.terminal import columns, terminal_width
 
 if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
 
 Steps = Sequence["StepRecord[Any]"]
 _SPEC = 30
@@ -65,15 +65,15 @@ def step_json(step: StepRecord[Any]) -> dict[str, Any]:
     }
 
 
-def explanation(name: str, recipe: Recipe, inside: Collection[str] = ()) -> Callable[[Steps], list[str]]:
+def explanation(name: str, pipeline: ResolvedPipeline, inside: Collection[str] = ()) -> Callable[[Steps], list[str]]:
     """What `--explain` prints once the build is done. Raises DlcError (USAGE) if the pipeline has no such step.
 
     Args:
         name: Of the step; "" for none.
-        recipe: The pipeline.
-        inside: Passes that reading the model may run: they are told as what reading it did.
+        pipeline: The pipeline.
+        inside: Passes that reading the model may run: they are reported as what reading it did.
     """
-    known = recipe.step_names
+    known = pipeline.step_names
     if name in inside and name not in known:
         name = "parse"
     if name and name not in known:
@@ -106,9 +106,9 @@ class Dump:
     directory: Path
 
     @classmethod
-    def of(cls, wanted: str, directory: Path, recipe: Recipe) -> Dump:
+    def of(cls, wanted: str, directory: Path, pipeline: ResolvedPipeline) -> Dump:
         """Raises DlcError (USAGE) if the pipeline has no such step."""
-        known = recipe.step_names
+        known = pipeline.step_names
         if wanted not in ("", "all", "changed", *known):
             raise no_step("--dump-ir", wanted, ["all", "changed", *known])
         return cls(wanted, directory)

@@ -23,7 +23,7 @@ from dlc.cli.trusting import said_trusted
 from dlc.config.config import Config
 from dlc.config.file import load_config
 from dlc.config.trust import is_trusted
-from dlc.driver.pipeline import Recipe, gradient_spec, resolve, resolve_steps
+from dlc.driver.pipeline import ResolvedPipeline, gradient_spec, resolve, resolve_steps
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Registry
 from dlc.spec import Spec, parse_setting
@@ -44,7 +44,7 @@ class Prepared:
     frontend: Frontend
     package: str
     """Of the frontend."""
-    recipe: Recipe
+    pipeline: ResolvedPipeline
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Workspace:
 
     @classmethod
     def open(cls, terminal: Terminal, flags: CacheOptions | None = None) -> Workspace:
-        """From dlc.toml, the environment and flags, in rising order; plugins that do not work are told about."""
+        """From dlc.toml, the environment and flags, in rising order; plugins that do not work are reported."""
         config = configuration(flags or CacheOptions())
         registry = load_registry(config.disabled)
         terminal.tell(*registry.problems)
@@ -146,7 +146,7 @@ class Workspace:
 
         prepared, report = self.prepare(choice), Report()
         state: Any = prepared.frontend.graph(prepared.source, report)
-        stages = [step.stage for step in prepared.recipe.steps]
+        stages = [step.stage for step in prepared.pipeline.steps]
         for stage in stages[: 1 + max((k for k, s in enumerate(stages) if s.computes_other), default=-1)]:
             state = stage.run(state, report)
         return state
@@ -156,7 +156,7 @@ class Workspace:
         source = self.source(choice.model)
         frontend, package = self.reader(source, choice)
 
-        def resolved(config: Config) -> Recipe:
+        def resolved(config: Config) -> ResolvedPipeline:
             return resolve(
                 self.registry,
                 config,
@@ -170,12 +170,12 @@ class Workspace:
             )
 
         try:
-            recipe = resolved(self.config)
+            pipeline = resolved(self.config)
         except DlcError as problem:
             if not said_trusted(self.terminal, self.config, problem):
                 raise
-            recipe = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
-        return Prepared(source, frontend, package, recipe)
+            pipeline = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
+        return Prepared(source, frontend, package, pipeline)
 
     def default_target(self) -> str:
         """The only backend there is, or c."""
@@ -214,7 +214,7 @@ class Workspace:
                 prepared.source,
                 prepared.frontend,
                 prepared.package,
-                prepared.recipe,
+                prepared.pipeline,
                 session,
                 stop_after=stop_after,
                 on_step=done,
@@ -233,7 +233,7 @@ class Workspace:
 
 @contextmanager
 def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = False) -> Generator[Cache]:
-    """The cache, closed in the end; what is wrong with it is told, and work goes on without."""
+    """The cache, closed in the end; what is wrong with it is reported, and work goes on without."""
     cache = open_configured(config, may_be_absent=may_be_absent)
     try:
         yield cache

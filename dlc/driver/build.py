@@ -20,7 +20,7 @@ from dlc.api.training import Bundle, digest_of
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver import steps
-from dlc.driver.pipeline import BUILD, EMIT, PARSE, Function, Recipe
+from dlc.driver.pipeline import BUILD, EMIT, PARSE, Function, ResolvedPipeline
 from dlc.driver.session import Session
 from dlc.driver.steps import BuildStep
 
@@ -45,7 +45,7 @@ def compile_source(
     source: Source,
     frontend: Frontend,
     frontend_package: str,
-    recipe: Recipe,
+    pipeline: ResolvedPipeline,
     session: Session,
     *,
     stop_after: str = "",
@@ -57,7 +57,7 @@ def compile_source(
         stop_after: Name of the step behind which every function stops ("parse", a pass, "emit"); "" runs all.
         on_step: Told every step's record as it comes.
     """
-    check_stop(recipe, stop_after)
+    check_stop(pipeline, stop_after)
     done: list[StepRecord[Any]] = []
 
     def run(part: Iterable[BuildStep], given: Handle[Any], function: str = "") -> list[StepRecord[Any]]:
@@ -74,15 +74,15 @@ def compile_source(
 
     (parsed,) = run([steps.parse(source, frontend, frontend_package)], steps.source_handle(source, frontend))
     if stop_after != PARSE:
-        ran = {f.name: run(function_steps(f, recipe), parsed.handle, f.name) or [parsed] for f in recipe.functions}
+        ran = {f.name: run(function_steps(f, pipeline), parsed.handle, f.name) or [parsed] for f in pipeline.functions}
         if stop_after in ("", EMIT, BUILD):
-            backend, package = recipe.backend, recipe.backend_package
-            whole = joined(recipe, ran, parsed, lambda names: _template(source, frontend, names))
+            backend, package = pipeline.backend, pipeline.backend_package
+            whole = joined(pipeline, ran, parsed, lambda names: _template(source, frontend, names))
             run([steps.emit(backend, package, source.title), steps.compile_artifact(backend, package)], whole)
     return Build(tuple(done))
 
 
-def function_steps(function: Function, recipe: Recipe) -> Iterator[BuildStep]:
+def function_steps(function: Function, pipeline: ResolvedPipeline) -> Iterator[BuildStep]:
     """The steps of a function, and those in which the backend has its say.
 
     It is asked about ops before anything else is made of them, and states what kernels work in before they are ordered.
@@ -90,7 +90,7 @@ def function_steps(function: Function, recipe: Recipe) -> Iterator[BuildStep]:
     from dlc.api.workspaces import states_workspaces
     from dlc.driver.legality import asks_about_ops
 
-    backend, package = recipe.backend, recipe.backend_package
+    backend, package = pipeline.backend, pipeline.backend_package
     asks, states = asks_about_ops(backend), states_workspaces(backend)
     for step in function.steps:
         before, after = step.stage.level_in, step.stage.level_out
@@ -106,7 +106,7 @@ def function_steps(function: Function, recipe: Recipe) -> Iterator[BuildStep]:
 
 
 def joined(
-    recipe: Recipe,
+    pipeline: ResolvedPipeline,
     ran: Mapping[str, list[StepRecord[Any]]],
     parsed: StepRecord[Graph],
     template: Callable[[Iterable[str]], tuple[str, bytes]],
@@ -117,13 +117,13 @@ def joined(
     for all that its template depends on.
 
     Args:
-        recipe: The pipeline.
+        pipeline: The pipeline.
         ran: The steps of every function.
         parsed: The step before them.
         template: See `ProgramPass.joined`.
     """
     ends = {name: records[-1].handle for name, records in ran.items()}
-    program = recipe.program_pass
+    program = pipeline.program_pass
     if program is None:
         (end,) = ends.values()
         return end
@@ -142,15 +142,15 @@ def joined(
     return Handle(Bundle.kind, digest, load, part_digests)
 
 
-def check_stop(recipe: Recipe, stop_after: str) -> None:
+def check_stop(pipeline: ResolvedPipeline, stop_after: str) -> None:
     """Raises DlcError (USAGE): there is no pass to stop after, or the pipeline does not lead to the backend."""
     if stop_after in ("", EMIT, BUILD):
-        recipe.check_end()
-    if stop_after and stop_after not in recipe.step_names:
+        pipeline.check_end()
+    if stop_after and stop_after not in pipeline.step_names:
         raise error(
             "no-effect",
             f"--stop-after: the pipeline has no pass {stop_after}",
-            help=did_you_mean(stop_after, recipe.step_names, "passes"),
+            help=did_you_mean(stop_after, pipeline.step_names, "passes"),
             exit_code=ExitCode.USAGE,
         )
 

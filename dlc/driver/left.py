@@ -9,15 +9,15 @@ from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.level import Level
 
 _TOLD = 4
-"""Problems of a state that are told one by one: a step that is wrong is often wrong everywhere."""
+"""Problems of a state that are reported one by one: a step that is wrong is often wrong everywhere."""
 
 
 def check_left(state: Any, level: Level, step: str) -> None:
     """Check what a step leaves.
 
     Raises:
-        DlcError: (BUG) of the step: it gives something else than it says, or a graph that breaks its own rules, told
-            with the nodes of the model and the nests that it concerns.
+        DlcError: (BUG) of the step: it gives something else than it says, or a graph that breaks its own rules,
+            reported with the nodes of the model and the nests that it concerns.
     """
     from dlc.api.plan import Plan
     from dlc.graph.graph import Graph

@@ -1,6 +1,6 @@
 """What a backend refuses: ops that it cannot build, and plans that do not fit into its memory.
 
-Everything is found before anything is written and told at once: op, how often, where, why, and what would help.
+Everything is found before anything is written and reported at once: op, how often, where, why, and what would help.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ResolvedPipeline:
     """A target and the functions that lead to it, each a list of steps."""
 
     backend: Backend
@@ -143,7 +143,7 @@ def resolve(
     grad: Sequence[str] = (),
     train: str | None = None,
     min_offload: str | None = None,
-) -> Recipe:
+) -> ResolvedPipeline:
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
 
     `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
@@ -173,11 +173,11 @@ def resolve(
     specs = tuple(spec for spec in specs if spec.name not in without)
     check_chain([step.stage for step in steps], specs)
     if train is None:
-        return Recipe(backend, package, text, origin, steps, specs)
+        return ResolvedPipeline(backend, package, text, origin, steps, specs)
     first = _with_origin(steps[0], (key for key, _ in specs[0].options), "--train")
-    recipe = Recipe(backend, package, text, origin, steps[1:], specs[1:], first)
-    check_training(recipe)
-    return recipe
+    found = ResolvedPipeline(backend, package, text, origin, steps[1:], specs[1:], first)
+    check_training(found)
+    return found
 
 
 def _with_origin(step: Step, keys: Iterable[str], flag: str) -> Step:
@@ -218,11 +218,11 @@ def training_spec(text: str, before: str = "", *, grad: Sequence[str], without: 
     return replace(given, options=(*(o for o in own.options if o[0] not in names), *given.options))
 
 
-def check_training(recipe: Recipe) -> None:
+def check_training(pipeline: ResolvedPipeline) -> None:
     """Raises DlcError (USAGE): an option would have no effect, the model is differentiated twice, or no backend."""
-    backend = recipe.backend
-    _ = recipe.functions  # refuses what has no effect
-    twice = next((step for step in recipe.steps if step.stage.computes_other), None)
+    backend = pipeline.backend
+    _ = pipeline.functions  # refuses what has no effect
+    twice = next((step for step in pipeline.steps if step.stage.computes_other), None)
     if twice is not None:
         help = f"leave {twice.name} out of the pipeline, or --train"
         message = f"--train puts {TRAINING} in front of a pipeline that has {twice.name}"

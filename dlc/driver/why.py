@@ -24,7 +24,7 @@ from dlc.files.hashing import OwnedFile
 
 if TYPE_CHECKING:
     from dlc.cache.step_record import Handle, StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
 
 State = Literal["hit", "miss", "unknown"]
 
@@ -172,7 +172,7 @@ Follow = Callable[[Cache, "Callable[[StepRecord[Any]], None]"], object]
 """Compiles with a cache, telling a function every step."""
 
 
-def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[Finding, ...]:
+def explain(follow: Follow, pipeline: ResolvedPipeline, store: Store, model: str) -> tuple[Finding, ...]:
     """How a build stands to what a store holds: a finding per step, and one per kernel where those are known.
 
     `model` is the name of the model's file: earlier builds of it are what is compared with.
@@ -180,8 +180,8 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
     cache = Watching(store, "ro")
     past = Past(cache, model)
     steps: list[StepRecord[Any]] = []
-    between = [(f.name, step.spec) for f in recipe.functions for step in function_steps(f, recipe)]
-    names = [("", PARSE), *between, ("", f"{EMIT} {recipe.backend}"), ("", f"{BUILD} {recipe.backend}")]
+    between = [(f.name, step.spec) for f in pipeline.functions for step in function_steps(f, pipeline)]
+    names = [("", PARSE), *between, ("", f"{EMIT} {pipeline.backend}"), ("", f"{BUILD} {pipeline.backend}")]
     missing: Key | None = None
     try:
         follow(cache, steps.append)
@@ -194,7 +194,7 @@ def explain(follow: Follow, recipe: Recipe, store: Store, model: str) -> tuple[F
         return tuple(findings)
     findings.append(past.finding(_of(names[len(steps)][0], missing.value("step")), missing, own=own))
     if len(steps) == len(names) - 1:
-        findings += _kernels(recipe, steps[-1].handle, cache, past)
+        findings += _kernels(pipeline, steps[-1].handle, cache, past)
     findings += [Finding(_of(*name), "unknown", (), "its input is not known yet") for name in names[len(steps) + 1 :]]
     return tuple(findings)
 
@@ -220,12 +220,12 @@ def _of(function: str, text: str) -> str:
     return f"{function}: {text}" if function else text
 
 
-def _kernels(recipe: Recipe, artifact: Handle[Artifact], cache: Cache, past: Past) -> Iterable[Finding]:
+def _kernels(pipeline: ResolvedPipeline, artifact: Handle[Artifact], cache: Cache, past: Past) -> Iterable[Finding]:
     """What the last step would compile."""
     asking = _Asking(past, cache, Report(), [])
     # Damaged: the text was evicted. DlcError: a tool that cannot work on what is there. What was asked for is noted.
     with suppress(_Enough, Damaged, DlcError, _Missed):
-        recipe.backend.build(artifact.value, asking)
+        pipeline.backend.build(artifact.value, asking)
     return asking.findings
 
 

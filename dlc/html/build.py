@@ -22,7 +22,7 @@ from dlc.kernel.kernel import Kernel
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
     from dlc.cache.step_record import StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
 
 _LABELS: Final = {
     "arena": "arena in bytes",
@@ -68,7 +68,7 @@ class KernelRow:
 
 def report_html(
     model: str,
-    recipe: Recipe,
+    pipeline: ResolvedPipeline,
     steps: Sequence[StepRecord[Any]],
     plan: Plan | None,
     artifact: Artifact,
@@ -82,7 +82,7 @@ def report_html(
     return render(
         "report.html.j2",
         model=escape(model),
-        pipeline=str(recipe),
+        pipeline=str(pipeline),
         target=artifact.target,
         steps=[_step(step) for step in steps],
         hits=sum(step.cached for step in steps),

@@ -91,7 +91,7 @@ def axis_names(nest: Nest) -> Names:
 
 
 def print_nest(nest: Nest, shape: tuple[int, ...], tensors: Mapping[str, str]) -> str:
-    """A nest on one line, tensors spelled as told; `shape` is that of what it writes."""
+    """A nest on one line, with the given names of tensors; `shape` is that of what it writes."""
     return _line(nest, shape, {**tensors, **axis_names(nest)})
 
 

@@ -26,12 +26,12 @@ from dlc.base.diagnostics import ExitCode, error
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.spec import Spec, option
+from dlc.training.step.config import TrainingConfig
 from dlc.training.step.functions import training_function
 from dlc.training.step.initial import begun
 from dlc.training.step.initializers import parse_initializer
 from dlc.training.step.losses import parse_loss
 from dlc.training.step.optimizers import parse_optimizer
-from dlc.training.step.recipe import Recipe
 from dlc.training.step.trained import prediction_of
 from dlc.training.step.weights import frozen
 
@@ -149,8 +149,8 @@ class Autodiff(ProgramPass):
         """The options that a function does not depend on, at their defaults."""
         return {f.name: f.default for f in fields(self) if f.name in IGNORED[function]}
 
-    def training(self) -> Recipe:
+    def training(self) -> TrainingConfig:
         """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""
         loss, optimizer = parse_loss(self.loss), parse_optimizer(self.optimizer)
         settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum, self.named
-        return Recipe(loss, optimizer, *settings)
+        return TrainingConfig(loss, optimizer, *settings)

@@ -47,7 +47,7 @@ class FoldConstants(Pass[Graph, Graph]):
     budget: int = option(1 << 26, "elementary operations spent on folding one model", low=0)
 
     def run(self, state: Graph, report: Report) -> Graph:
-        """The same outputs; what was left although it is constant is told in `report`."""
+        """The same outputs; what was left although it is constant is reported in `report`."""
         report.missed_as = "not folded"
         state, left = without_names(state), self.budget
         while True:

@@ -227,7 +227,7 @@ class Registry:
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
     def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepRecord[Any]"], None]:
-        """A function that tells every observer of a step; one that raises is told to the user and not asked again."""
+        """A function that tells every observer of a step; one that raises is reported and not called again."""
         working = list(self.observers)
 
         def step_done(event: "StepRecord[Any]") -> None:

@@ -215,7 +215,7 @@ def _pinned(stack: ExitStack, directory: Path, prefix: str, undo: list[Callable[
 
 
 def _sizes(names: Iterable[str], directory: Path) -> dict[str, int]:
-    """Bytes of every file, told while no other process can replace it."""
+    """Bytes of every file, yielded while no other process can replace it."""
     return {name: (directory / name).stat().st_size for name in names}
 
 

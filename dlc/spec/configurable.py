@@ -39,13 +39,13 @@ class OptionDoc:
     doc: str
     """What it does."""
     runs: bool = False
-    """Whether it says what program runs, or is handed to one that runs what it is told to."""
+    """Whether it says what program runs, or is passed to one that can run others."""
 
 
 def option(default: T, doc: str, *, low: float | None = None, high: float | None = None, runs: bool = False) -> T:
     """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number.
 
-    `runs` declares that the value says what program runs, or is handed to one that runs what it is told to (flags of a
+    `runs` declares that the value says what program runs, or is passed to one that can run others (flags of a
     compiler): such an option counts in a directory's configuration only if the user trusts the file.
     """
     return field(default=default, metadata={"doc": doc, "low": low, "high": high, "runs": runs})

@@ -71,16 +71,16 @@ def of_loss(model: Graph, train: Autodiff) -> GradientProblem:
     Raises:
         DlcError: nothing to train, labels do not fit, or ops have no gradient (all of them).
     """
-    recipe, wide = train.training(), in_double(model)
+    config, wide = train.training(), in_double(model)
     at = prediction_of(model.names, [op.type for op in model.outputs], train.of)
     step = step_input()
     wide, weights = begun(wide, at, train.wrt, parse_initializer(train.init), train.seed)
-    trained = trained_model(wide, weights, recipe, step)
-    labels, value = compared(trained, at, recipe)
-    found = differentiated(trained, at, recipe)
+    trained = trained_model(wide, weights, config, step)
+    labels, value = compared(trained, at, config)
+    found = differentiated(trained, at, config)
     held = {name for name, w in trained.weights.items() if w.initial is not None}
     given = tuple(Port(i.name, i.type, i.range) for i in model.inputs if i.name not in held)
-    ports = (*given, Port(recipe.label, recipe.loss.labels(model.outputs[at].type), labels.range))
+    ports = (*given, Port(config.label, config.loss.labels(model.outputs[at].type), labels.range))
     pairs = zip(trained.weights.items(), found.gradients, strict=True)
     inputs = (*trained.data, labels, *trained.running, step)
     return GradientProblem(f"{train.loss}", value, {name: (w, g) for (name, w), g in pairs}, ports, inputs)

@@ -59,7 +59,7 @@ class Checked:
 
 @dataclass
 class StepChecker:
-    """Follows a build: told every state that a step gives, it compares it with the one before."""
+    """Follows a build: every state that a step gives is compared with the one before."""
 
     seed: int = 0
     tell: Callable[[str], object] = str

@@ -20,7 +20,7 @@ from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Program
 from dlc_backend_s2train.simulator.loading import load_file
-from dlc_backend_s2train.simulator.training import Trained
+from dlc_backend_s2train.simulator.training import SimulatedTraining
 
 import dlc
 from dlc import Artifact, DlcError, Signature, Source
@@ -178,7 +178,7 @@ def test_names_stay_text_in_pages() -> None:
 def test_the_checkpoint_of_the_directory_fits_the_file(built: Path) -> None:
     """They are one program."""
     one, other = dlc.load(built / "out"), load_file(Source(built / "out" / "net.s2t"), "fast")
-    assert isinstance(one, Trained) and isinstance(other, Trained)
+    assert isinstance(one, SimulatedTraining) and isinstance(other, SimulatedTraining)
     one.train_step(x=X, y=np.arange(ROWS) % 4)
     before = other(x=X)["scores"]
     other.restore(one.checkpoint())
@@ -191,13 +191,13 @@ def test_the_checkpoint_of_the_directory_fits_the_file(built: Path) -> None:
 def test_the_device_adds_in_its_own_order(built: Path) -> None:
     """The option `simulate` is the backend's, whichever way the file came in."""
     found = S2Train(simulate="bit-true").load_file(Source(built / "out" / "net.s2t"))
-    assert isinstance(found, Trained) and found.machine.mode == "bit-true"
+    assert isinstance(found, SimulatedTraining) and found.machine.mode == "bit-true"
     assert load_file(Source(built / "out" / "net.s2t"), "fast").machine.mode == "fast"  # type: ignore[union-attr]
 
 
 def test_a_file_without_its_template(program: Program) -> None:
     found = load_file(source(program), "fast")
-    assert isinstance(found, Trained)
+    assert isinstance(found, SimulatedTraining)
     with pytest.raises(DlcError, match="cannot be written back"):
         found.save_onnx("model.onnx")
 
@@ -210,7 +210,7 @@ def test_a_template_is_a_neighbour(program: Program, tmp_path: Path, name: str) 
     path = tmp_path / "inside" / "p.s2t"
     path.write_bytes(write(replace(program, meta={**program.meta, "template": name})))
     found = load_file(Source(path), "fast")
-    assert isinstance(found, Trained) and found.template == ("", b"")
+    assert isinstance(found, SimulatedTraining) and found.template == ("", b"")
 
 
 HOSTILE: Mapping[str, tuple[Callable[[Program], Program], str]] = {
@@ -235,7 +235,7 @@ def test_files_that_cannot_run(program: Program, name: str) -> None:
 def test_a_label_that_is_no_class(built: Path, label: int) -> None:
     """The directory and the file tell the same range, and the device is as it was."""
     for found in (dlc.load(built / "out"), load_file(Source(built / "out" / "net.s2t"), "fast")):
-        assert isinstance(found, Trained)
+        assert isinstance(found, SimulatedTraining)
         before, labels = found.checkpoint(), np.arange(ROWS) % 4
         labels[1] = label
         for call in (found.train_step, found.evaluate):
@@ -254,5 +254,5 @@ def test_a_step_that_tells_no_loss_is_none(program: Program) -> None:
 def test_labels_of_a_file_that_does_not_tell_its_classes(program: Program) -> None:
     meta = {k: v for k, v in program.meta.items() if k != "classes"}
     found = load_file(Source(data=write(replace(program, meta=meta)), label="p.s2t"), "fast")
-    assert isinstance(found, Trained) and found.classes is None
+    assert isinstance(found, SimulatedTraining) and found.classes is None
     assert np.isfinite(found.train_step(x=np.zeros((ROWS, FEATURES), np.float32), y=np.zeros(ROWS, np.int64)))

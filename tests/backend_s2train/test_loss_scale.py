@@ -15,7 +15,7 @@ from dlc_backend_s2train.program import Hyper, Program
 from dlc_backend_s2train.select.s2_select import S2Select
 from dlc_backend_s2train.simulator.machine import Machine
 from dlc_backend_s2train.simulator.operands import Mode
-from dlc_backend_s2train.simulator.training import HIGHEST, LOWEST, LossScale, Trained
+from dlc_backend_s2train.simulator.training import HIGHEST, LOWEST, LossScale, SimulatedTraining
 from onnx import numpy_helper, parser
 
 from dlc import DlcError
@@ -165,11 +165,11 @@ def test_a_fixed_scale_stays_and_is_warned_of_once() -> None:
     assert scale.scale == 2.0**24 and len(notes) == 1 and "16,777,216" in notes[0]
 
 
-def trained(machine: Machine) -> Trained:
+def trained(machine: Machine) -> SimulatedTraining:
     from dlc_backend_s2train.artifact import signature_of
 
     signature = signature_of(machine.program, machine.program.entries[0])
-    return Trained(signature, machine, b"x" * 32, signature, signature, None, {})
+    return SimulatedTraining(signature, machine, b"x" * 32, signature, signature, None, {})
 
 
 def test_checkpoints_keep_scale_and_count() -> None:

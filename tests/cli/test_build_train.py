@@ -10,7 +10,7 @@ from dlc import Report
 from dlc.api.artifact import Artifact
 from dlc.api.backend import Backend
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.driver.pipeline import Recipe, Step, check_training
+from dlc.driver.pipeline import ResolvedPipeline, Step, check_training
 from dlc.passes.autodiff import Autodiff
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -164,4 +164,4 @@ class Plain(Backend):
 
 def test_a_backend_without_training_programs_refuses_at_once() -> None:
     with pytest.raises(DlcError, match="the backend plain builds no training programs"):
-        check_training(Recipe(Plain(), "core", "", "", (), program=Step(Autodiff(), "core", "dlc")))
+        check_training(ResolvedPipeline(Plain(), "core", "", "", (), program=Step(Autodiff(), "core", "dlc")))

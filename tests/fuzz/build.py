@@ -25,7 +25,7 @@ from dlc.config.config import Config
 from dlc.config.file import load_config
 from dlc.driver.build import compile_source
 from dlc.driver.codec import Context
-from dlc.driver.pipeline import Recipe, resolve
+from dlc.driver.pipeline import ResolvedPipeline, resolve
 from dlc.driver.session import Session
 from dlc.driver.state_text import op_classes
 from dlc.graph import Graph
@@ -72,7 +72,7 @@ def machine_of(tools: Tools) -> Generator[None]:
         yield
 
 
-def recipe_of(case: Case, prefix: str) -> Recipe:
+def pipeline_of(case: Case, prefix: str) -> ResolvedPipeline:
     """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
     tools = case.tools
     spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} strict-float={'yes' if tools.strict else 'no'}}}"
@@ -84,12 +84,12 @@ def recipe_of(case: Case, prefix: str) -> Recipe:
 
 def program_of(case: Case, prefix: str) -> Program:
     """The case, compiled to C text; raises DlcError as the command would, and anything else where dlc is broken."""
-    recipe = recipe_of(case, prefix)
+    pipeline = pipeline_of(case, prefix)
     registry, _ = installed()
     session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry), Path()), jobs=1)
     source = Source(data=case.model.bytes, label="fuzz.onnx")
-    done = compile_source(source, Onnx(), "dlc_frontend_onnx", recipe, session, stop_after="emit")
-    before = max((k + 1 for k, s in enumerate(recipe.steps) if s.stage.computes_other), default=0)
+    done = compile_source(source, Onnx(), "dlc_frontend_onnx", pipeline, session, stop_after="emit")
+    before = max((k + 1 for k, s in enumerate(pipeline.steps) if s.stage.computes_other), default=0)
     graph: Graph = done.steps[before].handle.value
     return Program(case, done.last.value, graph, feeds_of(case, graph))
 

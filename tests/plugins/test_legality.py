@@ -32,7 +32,7 @@ from dlc.cache.step_record import Handle, StepRecord
 from dlc.config.config import default_config
 from dlc.driver.build import Build, compile_source
 from dlc.driver.codec import Context
-from dlc.driver.pipeline import Recipe, resolve_steps
+from dlc.driver.pipeline import ResolvedPipeline, resolve_steps
 from dlc.driver.session import Session
 from dlc.driver.state_text import op_classes
 from dlc.graph import Constant, Input, Tensor
@@ -87,10 +87,10 @@ class OpChip(Chip):
 def build(backend: Chip, pipeline: str = "lower,order,plan-memory") -> Build:
     registry = load_registry(kinds=("passes", "pipelines", "ops"))
     specs = Spec.parse_pipeline(pipeline, "test") if pipeline else ()
-    recipe = Recipe(backend, "dlc", pipeline, "test", resolve_steps(registry, specs), specs)
+    resolved = ResolvedPipeline(backend, "dlc", pipeline, "test", resolve_steps(registry, specs), specs)
     context = Context(lambda: op_classes(registry), Path())
     source = Source(data=b"given", label="given")
-    return compile_source(source, Given(), "dlc", recipe, Session(Cache(MemoryStore(), "rw"), context))
+    return compile_source(source, Given(), "dlc", resolved, Session(Cache(MemoryStore(), "rw"), context))
 
 
 def test_all_refused_ops_are_said_at_once_with_their_nodes() -> None:

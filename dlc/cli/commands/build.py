@@ -115,7 +115,9 @@ def build(
     space = Workspace.open(terminal, cache)
     prepared = space.prepare(chosen)
     if asked.print_pipeline:
-        return Outcome(str(prepared.recipe), {"pipeline": prepared.recipe.text, "target": str(prepared.recipe.backend)})
+        return Outcome(
+            str(prepared.pipeline), {"pipeline": prepared.pipeline.text, "target": str(prepared.pipeline.backend)}
+        )
     with space.cache() as opened:
         done, build = _build(space, prepared, opened, asked, directory, jobs)
         if asked.plain:
@@ -131,7 +133,7 @@ def _built_before(terminal: Terminal, config: Config, chosen: BuildOptions, dire
 
 
 def _check(asked: BuildOutput, directory: Path) -> None:
-    """What would fail at the end is told at the start."""
+    """What would fail at the end is reported at the start."""
     html, stop_after = asked.html, asked.stop_after
     if html and stop_after not in ("", "build"):
         raise error(
@@ -161,10 +163,10 @@ def _build(
 
     start = time.perf_counter()
     steps: list[StepRecord[Any]] = []
-    dump = Dump.of(asked.dump_ir, directory / "ir", prepared.recipe)
-    explained = explanation(asked.explain, prepared.recipe, prepared.frontend.runs)
+    dump = Dump.of(asked.dump_ir, directory / "ir", prepared.pipeline)
+    explained = explanation(asked.explain, prepared.pipeline, prepared.frontend.runs)
     if asked.stats:
-        check_stats(prepared.recipe, asked.stop_after)
+        check_stats(prepared.pipeline, asked.stop_after)
 
     verified: StepVerification | None = None
 
@@ -176,16 +178,16 @@ def _build(
 
     try:
         with space.terminal.progress() as line:
-            verified = StepVerification(prepared.recipe, line.at) if asked.verify_steps else None
+            verified = StepVerification(prepared.pipeline, line.at) if asked.verify_steps else None
             where = asked.stop_after
             build = space.compile(prepared, cache, jobs=jobs, stop_after=where, on_step=on_step, progress=line)
     finally:
         if steps and not space.terminal.quiet:
             space.terminal.log(step_table(steps))
-    target, pipeline = str(prepared.recipe.backend), prepared.recipe.text
+    target, pipeline = str(prepared.pipeline.backend), prepared.pipeline.text
     texts, extra = [*explained(steps)], dict[str, Any]()
     if asked.stats:
-        counted, extra["stats"] = told_stats(prepared.recipe.backend, steps)
+        counted, extra["stats"] = told_stats(prepared.pipeline.backend, steps)
         texts.append(counted)
     if verified:
         texts += verified.lines()
@@ -200,7 +202,7 @@ def _build(
     for content in artifact.files.values():
         if isinstance(content, OwnedFile):
             content.discard()  # what is installed may have been a second name of it
-    memory, lines = _memory(artifact, steps), prepared.recipe.backend.summary(artifact.facts)
+    memory, lines = _memory(artifact, steps), prepared.pipeline.backend.summary(artifact.facts)
     summary = BuildSummary(target, pipeline, steps, artifact.entry, memory, lines)
     done = outcome(cache, directory, written, summary, start)
     return replace(done, text="\n".join([*texts, done.text]), data={**done.data, **extra}), build
@@ -224,7 +226,7 @@ def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory:
     from dlc.files.writing import write_whole
     from dlc.html.build import report_html
 
-    pages = prepared.recipe.backend.pages(artifact)
-    page = report_html(prepared.source.name, prepared.recipe, steps, plan_of(steps), artifact, tuple(pages))
+    pages = prepared.pipeline.backend.pages(artifact)
+    page = report_html(prepared.source.name, prepared.pipeline, steps, plan_of(steps), artifact, tuple(pages))
     for name, text in {"report.html": page, **pages}.items():
         write_whole(directory / name, text.encode("utf-8"), make_directory=True)

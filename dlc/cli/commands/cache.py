@@ -91,7 +91,7 @@ def why(
     with opened_cache(terminal, space.config, may_be_absent=True) as opened:
         found = explain(
             lambda watching, on_step: space.compile(prepared, watching, on_step=on_step),
-            prepared.recipe,
+            prepared.pipeline,
             opened.store,
             Path(model).name,
         )

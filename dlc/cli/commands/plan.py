@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dlc.api.plan import Plan
     from dlc.cache.step_record import StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
 
 _PASS = "plan-memory"
 Html = Annotated[
@@ -51,7 +51,7 @@ def plan(
     check_outputs({"--html": html}, (model,))
     space = Workspace.open(terminal, cache)
     prepared = space.prepare(options.of(model))
-    _check(prepared.recipe)
+    _check(prepared.pipeline)
     steps: list[StepRecord[Any]] = []
     try:
         with space.cache() as opened:
@@ -60,29 +60,29 @@ def plan(
     finally:
         if steps and not terminal.quiet:
             terminal.log(step_table(steps))
-    backend = str(prepared.recipe.backend)
+    backend = str(prepared.pipeline.backend)
     if html:
         from dlc.files.writing import write_whole
         from dlc.html.memory import plan_html
 
         write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
-    return _outcome(prepared.recipe, plans, html)
+    return _outcome(prepared.pipeline, plans, html)
 
 
-def _check(recipe: Recipe) -> None:
-    if _PASS not in [step.name for step in recipe.whole]:
+def _check(pipeline: ResolvedPipeline) -> None:
+    if _PASS not in [step.name for step in pipeline.whole]:
         raise error(
             "no-plan",
-            f"the pipeline plans no memory: {recipe.text}",
+            f"the pipeline plans no memory: {pipeline.text}",
             help=f"end it with {_PASS}, or leave --pipeline out",
             exit_code=ExitCode.USAGE,
         )
 
 
-def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
+def _outcome(pipeline: ResolvedPipeline, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
     from dlc.html.memory import figures
 
-    facts = recipe.backend.planned(plans)
+    facts = pipeline.backend.planned(plans)
 
     found = {name: figures(plan) for name, plan in plans.items()}
     names = ("function", "operations", "peak", "lower bound", "overhead", "without sharing", "method")
@@ -94,8 +94,8 @@ def _outcome(recipe: Recipe, plans: Mapping[str, Plan], html: Path | None) -> Ou
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
-    more = "".join(f"\n{escape(line)}" for line in recipe.backend.summary(facts)) if facts else ""
+    more = "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
     text = columns(rows, right) + more + (f"\npicture: {escape(str(html))}" if html else "")
     functions = [{"function": name, **f} for name, f in found.items()]
-    known = {"target": str(recipe.backend), "pipeline": recipe.text, "functions": functions}
+    known = {"target": str(pipeline.backend), "pipeline": pipeline.text, "functions": functions}
     return Outcome(text, {**known, "facts": dict(facts), "html": str(html) if html else None})

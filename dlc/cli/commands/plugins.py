@@ -47,5 +47,5 @@ def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
 
 
 def _offer(kind: str, names: list[str]) -> str:
-    """Few names are told, many are counted."""
+    """Few names are listed, many are counted."""
     return f"{kind} {', '.join(names)}" if len(names) <= 4 else f"{len(names)} {kind}"

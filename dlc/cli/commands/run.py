@@ -83,7 +83,7 @@ def run(
 
 
 def _check(output: Path | None, timed: bool, calls: int | None) -> None:
-    """What would fail at the end, or would have no effect, is told at the start."""
+    """What would fail at the end, or would have no effect, is reported at the start."""
     if output and output.suffix != ".npz":
         raise error(
             "unknown-format",

@@ -176,7 +176,7 @@ def _program(space: Workspace, directory: Path) -> Outcome:
 
 
 def _described(space: Workspace, target: str, entry: Path) -> Description | None:
-    """The program's file as its backend tells it, where it can; what is wrong with the file is told as a warning."""
+    """The program's file as its backend tells it, where it can; a fault of the file is reported as a warning."""
     from dlc.api.source import Source
     from dlc.spec import Spec
 

@@ -214,7 +214,7 @@ def _checked(reference: str, model: Path | None, chosen: BuildOptions) -> str:
 
 def _differentiated(opened: Opened, chosen: BuildOptions) -> Graph | None:
     """What the pipeline makes of the model, where it is something else, as a training step; None where it is not."""
-    steps = opened.space.prepare(chosen).recipe.steps
+    steps = opened.space.prepare(chosen).pipeline.steps
     return opened.space.reference_graph(chosen) if any(step.stage.computes_other for step in steps) else None
 
 

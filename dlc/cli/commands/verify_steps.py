@@ -11,19 +11,19 @@ from dlc.cli.terminal import json_number
 
 if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
-    from dlc.driver.pipeline import Recipe
+    from dlc.driver.pipeline import ResolvedPipeline
     from dlc.verify.steps import Checked
 
 
 class StepVerification:
-    """Is told every step of a build, and compares its state with the one before on random inputs."""
+    """Receives every step of a build, and compares its state with the one before on random inputs."""
 
-    def __init__(self, recipe: Recipe, tell: Callable[[str], object]) -> None:
-        """Of this recipe's steps; `tell` is told what is evaluated."""
+    def __init__(self, pipeline: ResolvedPipeline, tell: Callable[[str], object]) -> None:
+        """Of this pipeline's steps; `tell` receives what is evaluated."""
         from dlc.verify.steps import StepChecker
 
         self._checker = StepChecker(tell=tell)
-        self._steps = {step.name: step for step in recipe.whole}
+        self._steps = {step.name: step for step in pipeline.whole}
         self.checked: list[Checked] = []
 
     def see(self, step: StepRecord[Any]) -> None:

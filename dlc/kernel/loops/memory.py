@@ -62,7 +62,7 @@ class Memory:
         return {n: (self.tensors[n].copy(), self._written[n].copy()) for n in names}
 
     def restore(self, saved: Mapping[str, tuple[Array, Array]]) -> None:
-        """The state that `saved` told."""
+        """The state that `saved` returned."""
         for name, (values, written) in saved.items():
             self.tensors[name][:] = values
             self._written[name][:] = written

@@ -13,7 +13,7 @@ from dlc.api.plan import Plan
 from dlc.api.training import ALIGN, Bundle, Function, Place, RegionName
 from dlc.base.diagnostics import error, quote
 from dlc.graph import Input
-from dlc.training.step.recipe import STEP, Recipe
+from dlc.training.step.config import STEP, TrainingConfig
 from dlc.training.step.trained import prediction_of
 
 Regions = Mapping[RegionName, tuple[Place, ...]]
@@ -21,7 +21,7 @@ Regions = Mapping[RegionName, tuple[Place, ...]]
 
 def make_bundle(
     plans: Mapping[FunctionName, Plan],
-    recipe: Recipe,
+    config: TrainingConfig,
     of: str = "",
     template: tuple[str, bytes] = ("", b""),
     facts: Mapping[str, int | str] | None = None,
@@ -30,7 +30,7 @@ def make_bundle(
 
     Args:
         plans: Those that `bundle.Bundle` tells of.
-        recipe: What they were made by.
+        config: What they were made by.
         of: The output that the loss reads; by default the first that is a float.
         template: See `Bundle.template`.
         facts: See `Bundle.facts`.
@@ -42,8 +42,8 @@ def make_bundle(
     functions: dict[FunctionName, Function] = {name: _bound(name, plan, regions) for name, plan in plans.items()}
     ports = plans["predict"].signature.outputs
     prediction = ports[prediction_of([p.name for p in ports], [p.type for p in ports], of)].type
-    classes = recipe.loss.classes(prediction)
-    bundle = Bundle(functions, regions, recipe.label, classes, recipe.accumulate, template, facts or {})
+    classes = config.loss.classes(prediction)
+    bundle = Bundle(functions, regions, config.label, classes, config.accumulate, template, facts or {})
     _check_names([*(p.name for places in regions.values() for p in places), *(p.name for p in bundle.arguments)])
     return bundle
 

@@ -19,13 +19,13 @@ from dlc.graph import Graph, Op
 from dlc.ops.elementwise import Add
 from dlc.ops.pointwise import scalar
 from dlc.training.step import updates
-from dlc.training.step.recipe import LOSS, STEP, Recipe
+from dlc.training.step.config import LOSS, STEP, TrainingConfig
 from dlc.training.step.step import Step, training_step
 from dlc.training.step.trained import assembled, compared, differentiated, trained_model, weight_inputs
 
 
 def training_function(
-    name: FunctionName, model: Graph, prediction: int, weights: Mapping[str, Op], recipe: Recipe
+    name: FunctionName, model: Graph, prediction: int, weights: Mapping[str, Op], config: TrainingConfig
 ) -> Step:
     """A function by name; see `training_step` for the arguments and errors.
 
@@ -35,59 +35,59 @@ def training_function(
     """
     match name:
         case "step":
-            return training_step(model, prediction, weights, recipe)
+            return training_step(model, prediction, weights, config)
         case "predict":
-            return _predict(model, weights, recipe)
+            return _predict(model, weights, config)
         case "evaluate":
-            return _evaluate(model, prediction, weights, recipe)
+            return _evaluate(model, prediction, weights, config)
         case "gradients":
-            return _gradients(model, prediction, weights, recipe)
+            return _gradients(model, prediction, weights, config)
         case "update":
-            return Step(_update(weights, recipe))
+            return Step(_update(weights, config))
 
 
-def _predict(model: Graph, weights: Mapping[str, Op], recipe: Recipe) -> Step:
-    found = trained_model(model, weights, recipe, None)
+def _predict(model: Graph, weights: Mapping[str, Op], config: TrainingConfig) -> Step:
+    found = trained_model(model, weights, config, None)
     inputs = (*found.data, *found.weights.values(), *found.running)
     return Step(assembled(inputs, tuple(zip(found.names, found.outputs, strict=True)), {}, found.origins))
 
 
-def _evaluate(model: Graph, prediction: int, weights: Mapping[str, Op], recipe: Recipe) -> Step:
-    found = trained_model(model, weights, recipe, None)
-    labels, loss = compared(found, prediction, recipe)
+def _evaluate(model: Graph, prediction: int, weights: Mapping[str, Op], config: TrainingConfig) -> Step:
+    found = trained_model(model, weights, config, None)
+    labels, loss = compared(found, prediction, config)
     inputs = (*found.data, labels, *found.weights.values(), *found.running)
     plain = ((LOSS, loss), *zip(found.names, found.outputs, strict=True))
-    return Step(assembled(inputs, plain, {}, found.origins, recipe.label))
+    return Step(assembled(inputs, plain, {}, found.origins, config.label))
 
 
-def _gradients(model: Graph, prediction: int, weights: Mapping[str, Op], recipe: Recipe) -> Step:
+def _gradients(model: Graph, prediction: int, weights: Mapping[str, Op], config: TrainingConfig) -> Step:
     step = updates.step_input()
-    trained = trained_model(model, weights, recipe, step)
-    found = differentiated(trained, prediction, recipe)
-    held = [updates.gradient_input(name, w, recipe) for name, w in trained.weights.items()]
+    trained = trained_model(model, weights, config, step)
+    found = differentiated(trained, prediction, config)
+    held = [updates.gradient_input(name, w, config) for name, w in trained.weights.items()]
     new: dict[str, Op] = {**found.moved, STEP: Add(step, scalar(1, i64))}
     plain = ((LOSS, found.loss), *found.outputs)
     read = (*trained.data, found.labels, *trained.weights.values(), *trained.running)
-    if recipe.accumulate == 1:
+    if config.accumulate == 1:
         plain += tuple((h.name, g) for h, g in zip(held, found.gradients, strict=True))
         inputs = (*read, step)
     else:
         # Whatever lies there does not count in the first of a group of steps, not even if it is infinite.
-        first = updates.due(step, recipe.accumulate)
+        first = updates.due(step, config.accumulate)
         sums = updates.added(updates.zeros_if(first, held), found.gradients)
         new = {**{h.name: s for h, s in zip(held, sums, strict=True)}, **new}
         inputs = (*read, *held, step)
-    graph = assembled(inputs, plain, new, found.origins, recipe.label)
+    graph = assembled(inputs, plain, new, found.origins, config.label)
     return Step(graph, found.scattered, found.idle(trained.weights), trained.norms)
 
 
-def _update(weights: Mapping[str, Op], recipe: Recipe) -> Graph:
+def _update(weights: Mapping[str, Op], config: TrainingConfig) -> Graph:
     given = weight_inputs(weights)
     step = updates.step_input()
-    held = tuple(updates.gradient_input(name, w, recipe) for name, w in given.items())
-    state = {i.name: i for name, w in given.items() for i in updates.states(name, w, recipe)}
-    count = recipe.accumulate
+    held = tuple(updates.gradient_input(name, w, config) for name, w in given.items())
+    state = {i.name: i for name, w in given.items() for i in updates.states(name, w, config)}
+    count = config.accumulate
     gradients = list[Op](held) if count == 1 else updates.means(given, held, count)
-    new = updates.updated(given, gradients, state, updates.update_number(step, count), recipe)
+    new = updates.updated(given, gradients, state, updates.update_number(step, count), config)
     changed = (*given.values(), *state.values())
     return assembled((*given.values(), *held, *state.values(), step), (), {i.name: new[i.name] for i in changed}, {})

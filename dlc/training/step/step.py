@@ -23,7 +23,7 @@ from dlc.ops.elementwise import Add
 from dlc.ops.pointwise import scalar
 from dlc.training.step import updates
 from dlc.training.step.batch_norm import TrainingBatchNorms
-from dlc.training.step.recipe import LOSS, STEP, Recipe
+from dlc.training.step.config import LOSS, STEP, TrainingConfig
 from dlc.training.step.trained import assembled, differentiated, trained_model
 
 
@@ -40,32 +40,32 @@ class Step:
     """What became of batch normalisations; None where the function has none."""
 
 
-def training_step(model: Graph, prediction: int, weights: Mapping[str, Op], recipe: Recipe) -> Step:
+def training_step(model: Graph, prediction: int, weights: Mapping[str, Op], config: TrainingConfig) -> Step:
     """The step that trains `weights` so that an output of a model comes closer to labels.
 
     Args:
         model: A graph of ops, at the level of the pass `autodiff`.
         prediction: Index of the output that the loss compares with the labels.
         weights: Constants of the model, or inputs with the role of weights, by name; float.
-        recipe: The loss and how the weights follow it.
+        config: The loss and how the weights follow it.
 
     Returns:
         Inputs: those of the model, the labels, then weights, running statistics, states of weights, `step` (i64[]).
-        Outputs: `loss` (a scalar), those of the model where the recipe wants them, then as many new values as inputs
+        Outputs: `loss` (a scalar), those of the model where the config wants them, then as many new values as inputs
         behind the labels, in the same order and aliased with them.
 
     Raises:
         DlcError: ops on the way have no gradient (all of them), labels do not fit, or names clash.
     """
     step = updates.step_input()
-    trained = trained_model(model, weights, recipe, step)
-    found = differentiated(trained, prediction, recipe)
-    state = {i.name: i for name, w in trained.weights.items() for i in _states(name, w, recipe)}
-    new = {**found.moved, **_updated(trained.weights, found.gradients, {**state, STEP: step}, recipe)}
+    trained = trained_model(model, weights, config, step)
+    found = differentiated(trained, prediction, config)
+    state = {i.name: i for name, w in trained.weights.items() for i in _states(name, w, config)}
+    new = {**found.moved, **_updated(trained.weights, found.gradients, {**state, STEP: step}, config)}
     changed = (*trained.weights.values(), *trained.running, *state.values(), step)
     inputs = (*trained.data, found.labels, *changed)
     values = {i.name: new[i.name] for i in changed}
-    graph = assembled(inputs, ((LOSS, found.loss), *found.outputs), values, found.origins, recipe.label)
+    graph = assembled(inputs, ((LOSS, found.loss), *found.outputs), values, found.origins, config.label)
     return Step(graph, found.scattered, found.idle(trained.weights), trained.norms)
 
 
@@ -83,25 +83,25 @@ def initial_values(graph: Graph) -> dict[str, Array]:
     return found
 
 
-def _states(name: str, weight: Input, recipe: Recipe) -> tuple[Input, ...]:
+def _states(name: str, weight: Input, config: TrainingConfig) -> tuple[Input, ...]:
     """What is kept of one weight between steps."""
-    own = updates.states(name, weight, recipe)
-    return (*own, updates.gradient_input(name, weight, recipe)) if recipe.accumulate > 1 else own
+    own = updates.states(name, weight, config)
+    return (*own, updates.gradient_input(name, weight, config)) if config.accumulate > 1 else own
 
 
 def _updated(
-    weights: Mapping[str, Input], gradients: Sequence[Op], state: Mapping[str, Input], recipe: Recipe
+    weights: Mapping[str, Input], gradients: Sequence[Op], state: Mapping[str, Input], config: TrainingConfig
 ) -> dict[str, Op]:
     """The values after the step, by name, of weights, states and the step's number."""
-    count = recipe.accumulate
+    count = config.accumulate
     step = Add(state[STEP], scalar(1, i64))
     number = updates.update_number(step, count)
     if count == 1:
-        return {STEP: step, **updates.updated(weights, gradients, state, number, recipe)}
+        return {STEP: step, **updates.updated(weights, gradients, state, number, config)}
     due = updates.due(step, count)
-    names = [updates.gradient_input(name, w, recipe).name for name, w in weights.items()]
+    names = [updates.gradient_input(name, w, config).name for name, w in weights.items()]
     sums = updates.added([state[n] for n in names], gradients)
-    new = updates.updated(weights, updates.means(weights, sums, count), state, number, recipe)
+    new = updates.updated(weights, updates.means(weights, sums, count), state, number, config)
     kept = updates.zeros_if(due, sums)
     return {
         STEP: step,

@@ -16,8 +16,8 @@ from dlc.graph.graph import with_live_origins
 from dlc.ops.normalize import BatchNorm
 from dlc.spec import OptionError
 from dlc.training.step.batch_norm import TrainingBatchNorms, training_batch_norms
+from dlc.training.step.config import TrainingConfig
 from dlc.training.step.dropout import with_step, without_dropout
-from dlc.training.step.recipe import Recipe
 
 Pairs = Sequence[tuple[str, Op]]
 
@@ -49,7 +49,7 @@ class Differentiated:
     gradients: tuple[Op, ...]
     """One per weight, of its type."""
     outputs: tuple[tuple[str, Op], ...]
-    """The model's own, where the recipe wants them."""
+    """The model's own, where the config wants them."""
     moved: Mapping[str, Op]
     """New running statistics by name."""
     scattered: tuple[tuple[str, str], ...]
@@ -85,18 +85,18 @@ def weight_inputs(weights: Mapping[str, Op]) -> dict[str, Input]:
     return {name: _weight(name, op) for name, op in weights.items()}
 
 
-def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step: Op | None) -> TrainableModel:
+def trained_model(model: Graph, weights: Mapping[str, Op], config: TrainingConfig, step: Op | None) -> TrainableModel:
     """The model with its weights as inputs.
 
     Args:
         model: A graph of ops, at the level of the pass `autodiff`.
         weights: Constants of the model, or inputs with the role of weights, by name; float.
-        recipe: What becomes of batch normalisations.
+        config: What becomes of batch normalisations.
         step: i64[], what random numbers depend on in training mode; None: as at inference.
     """
     given = weight_inputs(weights)
     moved = model.substitute({op: given[name] for name, op in weights.items() if isinstance(op, Constant)})
-    norms = _norms(moved, recipe, training=step is not None)
+    norms = _norms(moved, config, training=step is not None)
     changed = without_dropout(norms.graph) if step is None else with_step(norms.graph, step)
     own = len(model.outputs)
     data = tuple(i for i in model.inputs if i.name not in given)
@@ -105,28 +105,28 @@ def trained_model(model: Graph, weights: Mapping[str, Op], recipe: Recipe, step:
     return TrainableModel(data, given, running, model.names, outputs, statistics, norms, changed.origins)
 
 
-def compared(model: TrainableModel, prediction: int, recipe: Recipe) -> tuple[Input, Op]:
+def compared(model: TrainableModel, prediction: int, config: TrainingConfig) -> tuple[Input, Op]:
     """The input of the labels, and the loss of an output, by its index."""
     value = model.outputs[prediction]
-    of, classes = recipe.loss.labels(value.type), recipe.loss.classes(value.type)
+    of, classes = config.loss.labels(value.type), config.loss.classes(value.type)
     allowed = classes.allowed if classes is not None else None
-    labels = Input(recipe.label, of, "label", allowed=allowed.text if allowed else "")
-    return labels, recipe.loss.value(value, labels)
+    labels = Input(config.label, of, "label", allowed=allowed.text if allowed else "")
+    return labels, config.loss.value(value, labels)
 
 
-def differentiated(model: TrainableModel, prediction: int, recipe: Recipe) -> Differentiated:
+def differentiated(model: TrainableModel, prediction: int, config: TrainingConfig) -> Differentiated:
     """The loss of an output and its gradients.
 
     Raises:
         DlcError: ops on the way have no gradient (all of them), or labels do not fit.
     """
-    labels, loss = compared(model, prediction, recipe)
-    kept = model.outputs if recipe.outputs else ()
+    labels, loss = compared(model, prediction, config)
+    kept = model.outputs if config.outputs else ()
     seed = Splat(1.0, loss.type)
     wrt, also = tuple(model.weights.values()), (*kept, *model.moved)
-    found = sweep((loss,), (seed,), wrt, model.origins, also, frozenset(recipe.named))
+    found = sweep((loss,), (seed,), wrt, model.origins, also, frozenset(config.named))
     values = found.outputs[1:]
-    outputs = tuple(zip(model.names, values, strict=False)) if recipe.outputs else ()
+    outputs = tuple(zip(model.names, values, strict=False)) if config.outputs else ()
     moved = {i.name: value for i, value in zip(model.running, values[len(kept) :], strict=True)}
     return Differentiated(found.outputs[0], labels, found.gradients, outputs, moved, found.scattered, found.origins)
 
@@ -146,13 +146,13 @@ def assembled(inputs: Sequence[Input], plain: Pairs, new: Mapping[str, Op], orig
     return with_live_origins(Graph(tuple(inputs), outputs, names, aliases, origins))
 
 
-def _norms(model: Graph, recipe: Recipe, *, training: bool) -> TrainingBatchNorms:
-    """The model with batch normalisations by their batch, where the recipe wants it and they are trained."""
+def _norms(model: Graph, config: TrainingConfig, *, training: bool) -> TrainingBatchNorms:
+    """The model with batch normalisations by their batch, where the config wants it and they are trained."""
     frozen = {op.name for op in model.ops if isinstance(op, Constant) and op.name}
-    if recipe.stored_norms:
+    if config.stored_norms:
         fixed = tuple(("", "stored statistics are asked for") for op in model.ops if isinstance(op, BatchNorm))
         return TrainingBatchNorms(model, (), 0, fixed)
-    return training_batch_norms(model, frozen, recipe.momentum, by_batch=training)
+    return training_batch_norms(model, frozen, config.momentum, by_batch=training)
 
 
 def _weight(name: str, op: Op) -> Input:

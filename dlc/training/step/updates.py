@@ -12,7 +12,7 @@ from dlc.graph import Input, Op, Splat
 from dlc.ops.elementwise import Add, Div, Equal, Mod, Where
 from dlc.ops.pointwise import scalar
 from dlc.training.step.clip import clip_by_global_norm
-from dlc.training.step.recipe import GRADIENT, STEP, Recipe, cast, wide
+from dlc.training.step.config import GRADIENT, STEP, TrainingConfig, cast, wide
 
 Weights = Mapping[str, Input]
 
@@ -22,15 +22,15 @@ def step_input() -> Input:
     return Input(STEP, Type(i64, ()), "state", 0)
 
 
-def states(name: str, weight: Input, recipe: Recipe) -> tuple[Input, ...]:
+def states(name: str, weight: Input, config: TrainingConfig) -> tuple[Input, ...]:
     """What the optimizer keeps of one weight between updates."""
-    own = recipe.optimizer.state(weight.type).items()
+    own = config.optimizer.state(weight.type).items()
     return tuple(Input(f"{name}.{key}", of, "state", start) for key, (of, start) in own)
 
 
-def gradient_input(name: str, weight: Input, recipe: Recipe) -> Input:
+def gradient_input(name: str, weight: Input, config: TrainingConfig) -> Input:
     """The gradient of one weight between functions, or between steps: their sum, where several make an update."""
-    dtype = wide(weight.dtype) if recipe.accumulate > 1 else weight.dtype
+    dtype = wide(weight.dtype) if config.accumulate > 1 else weight.dtype
     return Input(f"{name}.{GRADIENT}", Type(dtype, weight.shape), "state", 0.0)
 
 
@@ -56,7 +56,7 @@ def update_number(step: Op, count: int) -> Op:
 
 
 def updated(
-    weights: Weights, gradients: Sequence[Op], state: Mapping[str, Op], number: Op, recipe: Recipe
+    weights: Weights, gradients: Sequence[Op], state: Mapping[str, Op], number: Op, config: TrainingConfig
 ) -> dict[str, Op]:
     """The values of weights and of the optimizer's states after an update, by name.
 
@@ -65,15 +65,15 @@ def updated(
         gradients: One for each weight, of its type.
         state: What `states` declares, for all weights.
         number: i64[], of the update, counted from 1.
-        recipe: Clipping, and the optimizer.
+        config: Clipping, and the optimizer.
     """
-    if recipe.clip:
-        gradients, _ = clip_by_global_norm(gradients, recipe.clip)
+    if config.clip:
+        gradients, _ = clip_by_global_norm(gradients, config.clip)
     new: dict[str, Op] = {}
     for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
-        held = {key: state[f"{name}.{key}"] for key in recipe.optimizer.state(weight.type)}
-        rate = recipe.optimizer.rate(number, wide(weight.dtype))
-        new[name], kept = recipe.optimizer.update(weight, gradient, held, number, rate)
+        held = {key: state[f"{name}.{key}"] for key in config.optimizer.state(weight.type)}
+        rate = config.optimizer.rate(number, wide(weight.dtype))
+        new[name], kept = config.optimizer.update(weight, gradient, held, number, rate)
         new |= {f"{name}.{key}": value for key, value in kept.items()}
     return new
 

@@ -47,7 +47,7 @@ class C(Options, Backend):
         return target if self.lib == "none" else f"{target}\n{find_toolchain(self.cc).identity}"
 
     def processor(self) -> str:
-        """What compilers are told of it, and the sizes that loops are made for."""
+        """What compilers are reported of it, and the sizes that loops are made for."""
         from dlc_backend_c.target import target_for
 
         return target_for(self.cpu, self.strict_float).identity

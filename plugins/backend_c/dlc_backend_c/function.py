@@ -41,8 +41,8 @@ class CFunction:
 
     Attributes:
         name: The function's name; of several, the name of the whole.
-        definitions: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *workspace])` with its body by name; needs the
-            prelude.
+        definitions: `void NAME(const T0 *p0, …, R0 *r0, …[, unsigned char *workspace])` with its body by name; needs
+            the prelude.
         calls: What to call, in order.
         workspace: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
     """
@@ -122,8 +122,8 @@ def workspace(kernel: Kernel, target: CTarget) -> int:
 def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True) -> CFunction:
     """The function that computes a kernel; results need no initial content.
 
-    Buffers may not overlap. Unless `disjoint`, the compiler is not told so: a result may then overwrite an argument of
-    which the kernel reads each element before it writes that one.
+    Buffers may not overlap. Unless `disjoint`, the compiler may not assume it: a result may then overwrite an argument
+    of which the kernel reads each element before it writes that one.
     """
     program, parts = _loops(_plain(kernel), target.machine)
     places, workspace = workspace_places(program)

@@ -217,7 +217,8 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "weights": package.weights if package.blob.size else "none",
         "cpu": list(package.target.flags),
         "kernels": [
-            {"function": f.name, "digest": digest, "workspace": f.workspace} for (digest, _), f in package.functions.items()
+            {"function": f.name, "digest": digest, "workspace": f.workspace}
+            for (digest, _), f in package.functions.items()
         ],
     }
 

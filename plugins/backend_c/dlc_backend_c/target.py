@@ -32,7 +32,7 @@ class CTarget:
         vector_bytes: Bytes of a vector register; 0: no vector extensions.
         registers: Number of vector registers.
         l1, l2: Bytes of data cache per core.
-        flags: What the compiler is told.
+        flags: Passed to the compiler.
         strict: Every operation rounds by itself, and sums keep the order of their axes.
     """
 
@@ -81,7 +81,7 @@ LEVELS: Mapping[str, frozenset[str]] = {
 
 
 def level_of(flags: Iterable[str]) -> str:
-    """The level that a compiler is told by its flags."""
+    """The level that a compiler is reported by its flags."""
     found = {flag.removeprefix("-march=") for flag in flags}
     return next((level for level in reversed(tuple(LEVELS)) if level in found), "generic")
 

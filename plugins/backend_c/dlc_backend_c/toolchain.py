@@ -116,7 +116,7 @@ def _said(command: tuple[str, ...]) -> str:
         if done.returncode == 0:
             return done.stderr + done.stdout
     except OSError:
-        pass  # told below
+        pass  # reported below
     return _output((*command, "--version"))
 
 

@@ -161,7 +161,7 @@ def _digest(pieces: Iterable[memoryview]) -> bytes:
 
 @dataclass
 class _Contents:
-    """What a file holds where; contents are told apart by their length, beginning and end, and by digests only if
+    """What a file holds where; contents are distinguished by their length, beginning and end, and by digests only if
     those are equal, which hardly happens but for equal contents."""
 
     file: BinaryIO

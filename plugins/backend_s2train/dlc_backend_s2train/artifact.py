@@ -57,11 +57,11 @@ def artifact_of(plan: Plan, options: Options, report: Report) -> Artifact:
         DlcError: (USAGE) the plan has steps that are no instructions, or no places for its values.
     """
     trains = any(i.role == "label" for i in plan.graph.inputs)
-    told = {**plan.facts, **_coverage(plan)}
-    program = _program({"step" if trains else "predict": plan}, options, report, told)
+    planned = {**plan.facts, **_coverage(plan)}
+    program = _program({"step" if trains else "predict": plan}, options, report, planned)
     name = f"{options.prefix or 'model'}{SUFFIX}"
     signature = signature_of(program, program.entries[0])
-    facts = {**told, **memory_of(program), **_costs(program, program.entries[0], options, report)}
+    facts = {**planned, **memory_of(program), **_costs(program, program.entries[0], options, report)}
     return Artifact(str(options), {name: write(program)}, name, signature, facts)
 
 
@@ -75,16 +75,16 @@ def training_artifact(bundle: Bundle, options: Options, report: Report) -> Artif
         raise _refused("weights are updated within a step", "leave updates=final out of --train")
     plans = {name: function.plan for name, function in bundle.functions.items()}
     prefix, (suffix, template) = options.prefix or "model", bundle.template
-    told = {"label": bundle.label, "template": f"{prefix}_template{suffix}" if template else ""}
+    meta = {"label": bundle.label, "template": f"{prefix}_template{suffix}" if template else ""}
     if bundle.classes is not None:
-        told |= {"classes": str(bundle.classes.count)}
-        told |= {} if bundle.classes.ignore is None else {"ignore": str(bundle.classes.ignore)}
-    told |= {key: str(value) for key, value in bundle.facts.items()}
+        meta |= {"classes": str(bundle.classes.count)}
+        meta |= {} if bundle.classes.ignore is None else {"ignore": str(bundle.classes.ignore)}
+    meta |= {key: str(value) for key, value in bundle.facts.items()}
     known = {**plans["step"].facts, **_coverage(plans["step"])}
-    program = _program(plans, options, report, known, told)
+    program = _program(plans, options, report, known, meta)
     files: dict[str, bytes] = {f"{prefix}{SUFFIX}": write(program)}
     if template:
-        files[told["template"]] = template
+        files[meta["template"]] = template
     entry = next(e for e in program.entries if e.name == "predict")
     step = next(e for e in program.entries if e.name == "step")
     facts = {**known, **memory_of(program), **_costs(program, step, options, report)}
@@ -107,16 +107,16 @@ def _program(
     options: Options,
     report: Report,
     facts: Mapping[str, int | str],
-    told: Mapping[str, str] | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> Program:
     """The program of plans, checked by who shares nothing with those that made it."""
     for plan in plans.values():
         _check(plan)
     made = program_of(plans)
     made = with_words(made) if options.isa == "v1" else made
-    told = {**(told or {}), **_ranges(plans)}
+    more = {**(more or {}), **_ranges(plans)}
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}
-    program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | told)
+    program = replace(made, meta=meta | {k: str(v) for k, v in sorted(facts.items())} | more)
     if problems := verify(program):
         raise AssertionError(f"the program does not pass its own checks: {problems[0].message}")
     if options.emit_ == "frames":
@@ -144,14 +144,14 @@ def _coverage(plan: Plan) -> dict[str, int | str]:
 
 
 def _costs(program: Program, entry: Entry, options: Options, report: Report) -> dict[str, int | str]:
-    """Words of version 1, memory in the published count if that is asked for, and the cost of an entry as far as it can
-    be told: the program does not depend on it."""
-    told = {**word_facts(program), **(published_facts(program) if options.lifetimes == "published" else {})}
+    """Words of version 1, memory in the published count if that is asked for, and the cost of an entry, if it can
+    be estimated: the program does not depend on it."""
+    facts = {**word_facts(program), **(published_facts(program) if options.lifetimes == "published" else {})}
     try:
-        return {**cost_facts(program, entry), **told}
+        return {**cost_facts(program, entry), **facts}
     except DlcError as problem:
-        report.note(f"no cost is told: {problem.diagnostics[0].message}")
-        return told
+        report.note(f"no cost is estimated: {problem.diagnostics[0].message}")
+        return facts
 
 
 def memory_of(program: Program) -> dict[str, int]:

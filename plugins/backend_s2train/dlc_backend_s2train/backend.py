@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.runtime.array_program import ArrayProgram
-    from dlc_backend_s2train.simulator.training import Trained
+    from dlc_backend_s2train.simulator.training import SimulatedTraining
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class S2Train(Backend):
         "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
     )
     lifetimes: Literal["own", "published"] = option(
-        "own", "memory that is told too: published counts a step as the published compiler does; no program changes"
+        "own", "memory that is reported too: published counts a step as the published compiler does; no program changes"
     )
 
     memory_limit: int = field(default=LIMIT, init=False, repr=False, compare=False)
@@ -86,13 +86,13 @@ class S2Train(Backend):
 
         return training_artifact(bundle, self, report)
 
-    def load(self, directory: Path) -> "ArrayProgram | Trained":
+    def load(self, directory: Path) -> "ArrayProgram | SimulatedTraining":
         """The program in the simulator, once the verifier found nothing; raises DlcError for any other file."""
         from dlc_backend_s2train.simulator.loading import load
 
         return load(directory, self.memory_limit)
 
-    def load_file(self, source: Source) -> "ArrayProgram | Trained":
+    def load_file(self, source: Source) -> "ArrayProgram | SimulatedTraining":
         """As `load`."""
         from dlc_backend_s2train.simulator.loading import load_file
 

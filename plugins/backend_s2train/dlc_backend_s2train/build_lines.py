@@ -36,9 +36,9 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
 
 def _steps(facts: Mapping[str, int | str]) -> str:
     steps, packed, unpacked = (int(facts[key]) for key in ("steps", "packed_steps", "unpacked_steps"))
-    told = f"{steps:,} array steps"
-    told += f", {unpacked:,} without batch packing" if unpacked != steps else ""
-    return told + (f", {packed:,} with batch packing" if packed != steps else "")
+    text = f"{steps:,} array steps"
+    text += f", {unpacked:,} without batch packing" if unpacked != steps else ""
+    return text + (f", {packed:,} with batch packing" if packed != steps else "")
 
 
 def word_lines(facts: Mapping[str, int | str]) -> Sequence[str]:

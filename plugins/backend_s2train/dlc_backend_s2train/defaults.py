@@ -1,4 +1,4 @@
-"""What a build for the accelerator does unless it is told otherwise. Imports nothing: hooks read it at every start."""
+"""What a build for the accelerator does by default. Imports nothing: hooks read it at every start."""
 
 from typing import Final
 

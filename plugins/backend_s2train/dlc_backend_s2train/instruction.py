@@ -224,8 +224,8 @@ def sample_parts(op: S2Instruction) -> tuple[Geometry | None, ...] | Reason:
     unit = math.lcm(*(8 // math.gcd(8, bits) for bits in _bits(op, n)))
     most = COUNTED // each // unit * unit
     if not most:
-        told = "a sample" if unit == 1 else f"{unit} samples, whose masks fill whole bytes,"
-        reason = f"{told} of {each:,} elements in a channel: the unit behind the array counts {COUNTED:,} at once"
+        unit_text = "a sample" if unit == 1 else f"{unit} samples, whose masks fill whole bytes,"
+        reason = f"{unit_text} of {each:,} elements in a channel: the unit behind the array counts {COUNTED:,} at once"
         return Reason(reason, "smaller images, or sizes that are multiples of 8")
     if g is None:
         height, width = (*places, 1, 1)[:2]

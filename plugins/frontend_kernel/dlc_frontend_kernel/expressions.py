@@ -70,7 +70,7 @@ class Reader:
         self._reductions = 0
 
     def statement(self, or_else: str = "") -> Statement:
-        """Consume `target = value;`. `or_else` is told as what might stand here instead."""
+        """Consume `target = value;`. `or_else` is reported as what might stand here instead."""
         tokens = self.tokens
         start = tokens.current
         if start.kind != "word":
@@ -198,7 +198,7 @@ class Reader:
         if texts[0] != "<" or k + 1 >= len(texts) or not texts[k].isdigit() or texts[k + 1] != ">":
             return False
         behind = self.tokens.following[k + 2] if k + 2 < len(texts) else self.tokens.current
-        # `i<3` before `>4` is a comparison of a comparison, which means nothing: then it is told as such.
+        # `i<3` before `>4` is a comparison of a comparison, which means nothing: then it is reported as such.
         operand = behind.kind in ("number", "word") or behind.text == "("
         return behind.text == "[" or (texts[1] == "1" and k == 1) or not operand
 

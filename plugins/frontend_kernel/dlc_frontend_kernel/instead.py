@@ -1,4 +1,4 @@
-"""What other languages have and this one writes otherwise: told where such a word or sign stands."""
+"""What other languages have and this one writes otherwise: reported where such a word or sign stands."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from dlc.base.diagnostics import ExitCode, error
 from dlc.graph import Op
 from dlc.ops.normalize import Softmax
 from dlc.training.step.class_losses import CrossEntropy, Nll
+from dlc.training.step.config import LOSS
 from dlc.training.step.difference_losses import Mse
 from dlc.training.step.loss import Loss
-from dlc.training.step.recipe import LOSS
 
 _LEAST: Final = 12
 """The operator set in which losses came."""

@@ -1,4 +1,4 @@
-"""What is wrong with a model, collected over all of it and told at once."""
+"""What is wrong with a model, collected over all of it and reported at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TENSORS: Final = ("input", "initializer")
 SHOWN = 5
 """Nodes that one diagnostic names."""
 MOST = 20
-"""Errors of one kind that are told one by one."""
+"""Errors of one kind that are reported one by one."""
 REMEDIES: Final = {
     "duplicate": "every value has one definition: rename one of the two",
     "cycle": "a graph has no cycles: unroll the loop, or use the value of the step before as an input",

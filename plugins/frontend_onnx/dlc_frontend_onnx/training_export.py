@@ -25,8 +25,8 @@ from dlc.base.diagnostics import ExitCode, error, quote
 from dlc.base.types import f32, f64
 from dlc.graph import Input, Op
 from dlc.passes.autodiff import Autodiff
+from dlc.training.step.config import LOSS, STEP
 from dlc.training.step.optimizers import Adagrad, Adam, AdamW, Optimizer, Sgd
-from dlc.training.step.recipe import LOSS, STEP
 from dlc.training.step.schedules import Constant
 from dlc.training.step.trained import prediction_of
 from dlc.training.step.weights import chosen
@@ -74,8 +74,8 @@ def training_model(frontend: Onnx, source: Source, train: Autodiff) -> bytes:
     for field in fields(train):
         if field.name not in _MEANT and getattr(train, field.name) != field.default:
             raise _refused(f"{field.name} has no counterpart in ONNX", "leave it out; a build with --train has it")
-    recipe = train.training()
-    update = _update(recipe.optimizer)
+    config = train.training()
+    update = _update(config.optimizer)
     graph = frontend.parse(source, Report())
     at = prediction_of(graph.names, [op.type for op in graph.outputs], train.of)
     weights = chosen(train.wrt, (graph.outputs[at],))
@@ -88,17 +88,17 @@ def training_model(frontend: Onnx, source: Source, train: Autodiff) -> bytes:
     norms = {} if train.stored_norms else _norms(original, frontend, weights)
     model = onnx.ModelProto()
     model.ParseFromString(frontend.template(source, (*weights, *(s for pair in norms.values() for s in pair))))
-    labels = recipe.loss.labels(graph.outputs[at].type)
-    recipe.loss.value(graph.outputs[at], Input(recipe.label, labels))  # refuses what does not fit
+    labels = config.loss.labels(graph.outputs[at].type)
+    config.loss.value(graph.outputs[at], Input(config.label, labels))  # refuses what does not fit
     step = _Step(model, source.name, weights, norms)
     step.normalise_by_batch(train.momentum)
-    step.add_input(recipe.label, code_of(labels.dtype), labels.shape)
+    step.add_input(config.label, code_of(labels.dtype), labels.shape)
     version = versions_of(model.opset_import).get("", 1)
-    for part in loss_nodes(recipe.loss, graph.names[at], graph.outputs[at], recipe.label, version, model.graph):
+    for part in loss_nodes(config.loss, graph.names[at], graph.outputs[at], config.label, version, model.graph):
         step.add(part)
-    kept = [o.name for o in model.graph.output] if recipe.outputs else []
+    kept = [o.name for o in model.graph.output] if config.outputs else []
     step.differentiate()
-    step.update(update, recipe.optimizer)
+    step.update(update, config.optimizer)
     step.finish(code_of(graph.outputs[at].dtype), kept)
     return model.SerializeToString()
 

@@ -11,6 +11,6 @@ class Unsupported(Exception):
     """A node that dlc does not import; becomes part of one diagnostic for all nodes with the same reason."""
 
     def __init__(self, reason: str, help: str = "") -> None:
-        """`reason` without names of nodes, so that equal reasons are told once."""
+        """`reason` without names of nodes, so that equal reasons are reported once."""
         super().__init__(reason)
         self.reason, self.help = reason, help

@@ -14,7 +14,7 @@ from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.program import Program
 
 MOST = 100
-"""Problems that are told; a hostile program could have billions."""
+"""Problems that are reported; a hostile program could have billions."""
 _SEAL: Final = object()
 _BASIC = ("no-such-number", "bad-tensor", "bad-function")
 

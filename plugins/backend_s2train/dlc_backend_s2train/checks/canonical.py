@@ -206,8 +206,8 @@ def _operands(program: Program, instruction: Instruction, word: v1.Word, tensors
         wanted = instruction.operands.get(slots[name])
         if wanted != tensor:
             other = True
-            told = "nothing" if wanted is None else tensor_title(program, wanted)
-            yield f"has {tensor_title(program, tensor)} as {name}; the instruction has {told} as {slots[name]}"
+            expected = "nothing" if wanted is None else tensor_title(program, wanted)
+            yield f"has {tensor_title(program, tensor)} as {name}; the instruction has {expected} as {slots[name]}"
     if not other:
         missing = [s for s in instruction.operands if s in slots.values() and s not in (slots[n] for n in tensors)]
         yield f"leaves out {', '.join(missing)}"

@@ -69,7 +69,7 @@ def _overlaps(storages: tuple[Storage, ...]) -> Iterator[Diagnostic]:
     """Sweep over instructions with those that live sorted by address.
 
     Those that overlap nothing stand in `places`, where a new one has to look at its neighbours only. Those that do
-    stand in `wrong`, which every new one looks through; it is as long as the problems that were told already.
+    stand in `wrong`, which every new one looks through; it is as long as the problems that were reported already.
     """
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}

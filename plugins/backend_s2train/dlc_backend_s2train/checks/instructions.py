@@ -87,16 +87,16 @@ def mosaic_problems(program: Program, instruction: Instruction) -> list[str]:
     if instruction.geometry is None or (g := program.geometries[instruction.geometry]).mosaic == (1, 1):
         return []
     across, down = g.mosaic
-    told = f"images as {across} x {down}"
+    message = f"images as {across} x {down}"
     if instruction.opcode is not Opcode.CONV:
-        return [f"{told}, but only convolutions take several as one"]
+        return [f"{message}, but only convolutions take several as one"]
     if instruction.flags & (Flag.POOL_2 | Flag.POOL_4):
-        return [f"{told}, but windows of its pool would lie across two of them"]
+        return [f"{message}, but windows of its pool would lie across two of them"]
     if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
-        return [f"{told}, but the gradient of a bias has no images"]
+        return [f"{message}, but the gradient of a bias has no images"]
     images = g.n if g.samples == (0, 0) else g.samples[1] - g.samples[0]
     if min(across, down) < 1 or across * down > images:
-        return [f"{told}, but its batch has {images}"]
+        return [f"{message}, but its batch has {images}"]
     return _wide(program, instruction, g, across)
 
 

@@ -242,8 +242,8 @@ def _line(program: Program, entry: Entry, assumptions: Assumptions) -> Line:
             bars.append(Bar(at, y, (last - first) * WIDTH / end, _LANE_HEIGHT - 6, _COLOURS[lane], title))
     marks = tuple((k * WIDTH / _MARKS, f"{k * end // _MARKS:,}") for k in range(_MARKS))
     said = (*facts(total(costs, program.target)), ("operands", fusion_line(fusion_facts(program, entry))))
-    told = [(row[0], _text(program, cost), *row[2:]) for cost, row in zip(costs, rows(program, costs), strict=True)]
-    return Line(escape(entry.name), tuple(bars), marks, said, tuple(told))
+    table = [(row[0], _text(program, cost), *row[2:]) for cost, row in zip(costs, rows(program, costs), strict=True)]
+    return Line(escape(entry.name), tuple(bars), marks, said, tuple(table))
 
 
 def _text(program: Program, cost: Cost) -> str:

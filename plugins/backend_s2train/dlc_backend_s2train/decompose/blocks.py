@@ -80,8 +80,8 @@ def illegal(g: Geometry) -> Reason | None:
     if max(g.kh, g.kw) > KERNEL:
         return Reason(f"its kernel is {g.kh} x {g.kw}, the array's {KERNEL} x {KERNEL}", "blocks of it, added up")
     if not array_strides(g.kh, g.stride[0], g.dilation[0]) & array_strides(g.kw, g.stride[1], g.dilation[1]):
-        told = f"stride {_pair(g.stride)} over dilation {_pair(g.dilation)}"
-        return Reason(f"{told} is no stride of 1 or 2, equal for both", "blocks of equal phase, added up")
+        message = f"stride {_pair(g.stride)} over dilation {_pair(g.dilation)}"
+        return Reason(f"{message} is no stride of 1 or 2, equal for both", "blocks of equal phase, added up")
     return None
 
 
@@ -96,8 +96,8 @@ def misfit(g: Geometry) -> Reason | None:
         ("columns", g.wi + left + right, g.wo, g.kw, g.stride[1], g.dilation[1]),
     ):
         if (need := _reach(count, s, k, d)) > extent:
-            told = f"{count} windows of {k} taps, stride {s} and dilation {d}, need {need} {what}"
-            return Reason(f"{told}, but the input has {extent} with its pads", "a smaller kernel or larger pads")
+            message = f"{count} windows of {k} taps, stride {s} and dilation {d}, need {need} {what}"
+            return Reason(f"{message}, but the input has {extent} with its pads", "a smaller kernel or larger pads")
     # Axes first, so that nobody lists the taps of a kernel that no memory holds.
     if max(g.kh, g.kw) > MOST or len(blocks(g)) > MOST:
         return Reason(f"its kernel of {g.kh} x {g.kw} makes more than {MOST} blocks", "a smaller kernel")
@@ -164,8 +164,8 @@ _BLOCK = re.compile(rf"(.*)\[{_TAPS},{_TAPS}\]", re.DOTALL)
 
 def block_name(whole: str, block: Block) -> str:
     """The name of a block of a tensor; "" for one without a name."""
-    told = ",".join(f"{t.begin}:{t.end}:{t.step}" for t in (block.rows, block.columns))
-    return f"{whole}[{told}]" if whole else ""
+    slices = ",".join(f"{t.begin}:{t.end}:{t.step}" for t in (block.rows, block.columns))
+    return f"{whole}[{slices}]" if whole else ""
 
 
 def blocks_of(name: str) -> tuple[str, Block] | None:
@@ -192,13 +192,13 @@ def assembled(parts: Mapping[str, Array]) -> dict[str, Array]:
     found: dict[str, list[tuple[Block, Array]]] = {}
     whole: dict[str, Array] = {}
     for name, array in parts.items():
-        told = blocks_of(name)
-        if told is None:
+        block = blocks_of(name)
+        if block is None:
             whole[name] = array
         else:
             # Whole tensors keep their places in the order of their first block.
-            whole.setdefault(told[0], array)
-            found.setdefault(told[0], []).append((told[1], array))
+            whole.setdefault(block[0], array)
+            found.setdefault(block[0], []).append((block[1], array))
     for name, several in found.items():
         if name in parts:
             raise _bad(name, "it is there as a whole and in blocks")

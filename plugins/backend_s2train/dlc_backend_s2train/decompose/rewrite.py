@@ -118,8 +118,8 @@ class Rewriting:
             return
         if inside := [x for x in op.args if x.digest in self.cut]:
             names = ", ".join(x.name for x in inside if isinstance(x, Input)) or "a kernel"
-            told = f"{op.opcode} {op.stage} reads {names} as a whole, which lies in blocks"
-            self.problems.append(refusal(self.graph, op, Reason(told, "a kernel of at most 3 x 3")))
+            message = f"{op.opcode} {op.stage} reads {names} as a whole, which lies in blocks"
+            self.problems.append(refusal(self.graph, op, Reason(message, "a kernel of at most 3 x 3")))
             self._new[op.digest] = op
             return
         self._keep(op, op.with_operands([self._new[x.digest] for x in op.args]))
@@ -154,8 +154,8 @@ class Rewriting:
         kernels = [shape for slot, shape, at in op.reads if slot not in whole and not at]
         kernels += [shape for _, _, shape, _, at in op.writes if not at]
         if len(kernels) < len(op.reads) - len(whole) + len(op.writes) or {x.shape for x in results} != set(kernels):
-            told = f"{op.opcode} {op.stage} sees a kernel in blocks as {' and '.join(str(list(k)) for k in kernels)}"
-            self.problems.append(refusal(self.graph, op, Reason(told)))
+            message = f"{op.opcode} {op.stage} sees a kernel in blocks as {' and '.join(str(list(k)) for k in kernels)}"
+            self.problems.append(refusal(self.graph, op, Reason(message)))
         made: list[Op] = []
         for k, (block, g) in enumerate(zip(several, geometries, strict=True)):
             read: dict[str, _Operand] = {

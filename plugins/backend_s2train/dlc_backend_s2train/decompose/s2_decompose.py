@@ -70,12 +70,12 @@ def _tell(graph: Graph, decomposed: list[tuple[S2Instruction, Geometry, Blocks]]
         report.count("MACs before", before)
         report.count("MACs after", after)
         taps, full = g.kh * g.kw, KERNEL * KERNEL * len(several)
-        told = f"{len(several)} products, {after / before:.2f} times the MACs"
+        text = f"{len(several)} products, {after / before:.2f} times the MACs"
         # What zeros around the kernel would cost, which is how the published figures count.
-        told += f" ({full / taps:.2f} with single taps in kernels of 3 x 3)" if before * full != after * taps else ""
-        kinds[f"{', '.join(graph.origin(op)) or op.opcode} {op.stage} {_words(g)}: {told}"] += 1
-    for told, times in kinds.items():
-        report.note(f"{told}, {times} times" if times > 1 else told)
+        text += f" ({full / taps:.2f} with single taps in kernels of 3 x 3)" if before * full != after * taps else ""
+        kinds[f"{', '.join(graph.origin(op)) or op.opcode} {op.stage} {_words(g)}: {text}"] += 1
+    for text, times in kinds.items():
+        report.note(f"{text}, {times} times" if times > 1 else text)
 
 
 def _tell_groups(graph: Graph, report: Report) -> None:
@@ -107,6 +107,6 @@ def _tell_samples(graph: Graph, report: Report) -> list[Diagnostic]:
 
 def _words(g: Geometry) -> str:
     """Kernel, stride and dilation."""
-    told = f"{g.kh} x {g.kw}"
-    told += f" stride {g.stride[0]} x {g.stride[1]}" if g.stride != (1, 1) else ""
-    return told + (f" dilation {g.dilation[0]} x {g.dilation[1]}" if g.dilation != (1, 1) else "")
+    text = f"{g.kh} x {g.kw}"
+    text += f" stride {g.stride[0]} x {g.stride[1]}" if g.stride != (1, 1) else ""
+    return text + (f" dilation {g.dilation[0]} x {g.dilation[1]}" if g.dilation != (1, 1) else "")

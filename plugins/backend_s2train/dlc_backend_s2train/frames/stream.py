@@ -233,7 +233,7 @@ def sent(program: Program) -> Iterator[Sent]:
 
 
 def stored_frames(program: Program, report: Report) -> bytes:
-    """The section's bytes; the report is told their size before they are made.
+    """The section's bytes; the report is given their size before they are made.
 
     Raises:
         DlcError: (USAGE) "too-many-frames", before memory is taken, with the size that they would have.

@@ -99,7 +99,7 @@ class Builder:
         reads = [(slot, group.reads[slot]) for slot in OPERANDS if slot in group.reads]
         reads += [("src0", given) for given in group.sources]
         writes = [(slot, group.writes[slot]) for slot in OPERANDS if slot in group.writes]
-        told: list[Read] = [(slot, given.shape, given.offset) for slot, given in reads]
+        given_reads: list[Read] = [(slot, given.shape, given.offset) for slot, given in reads]
         gives: list[Write] = [
             (slot, m.element.name.lower(), m.shape, m.role.name.lower(), m.offset) for slot, m in writes
         ]
@@ -110,7 +110,7 @@ class Builder:
             flags=names_of(group.flags),
             geometry=geometry_values(group.geometry) if group.geometry else (),
             hyper=hyper_values(group.hyper) if group.hyper else (),
-            reads=tuple(told),
+            reads=tuple(given_reads),
             writes=tuple(gives),
             results=tuple(packed_type(m.element, m.stored) for _, m in writes),
         )

@@ -38,7 +38,7 @@ _STEP = "step"
 
 
 @dataclass(frozen=True)
-class Trained:
+class UpdatedWeight:
     """A weight with its update."""
 
     name: str
@@ -55,7 +55,7 @@ class Ends:
     """Values that are wanted."""
     plain: list[tuple[str, Op, tuple[int, ...]]] = field(default_factory=list[tuple[str, Op, tuple[int, ...]]])
     """Outputs: name, value, the shape in which the model gives it."""
-    trained: list[Trained] = field(default_factory=list[Trained])
+    trained: list[UpdatedWeight] = field(default_factory=list[UpdatedWeight])
     running: dict[str, Running] = field(default_factory=dict[str, Running])
     """Digest of a norm in training mode → its running statistics."""
 
@@ -83,7 +83,7 @@ def ends_of(graph: Graph, work: Selection) -> Ends:
                 work.refuse(op, f"{name}: {update}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}")
                 continue
             found.roots.append(source(update.gradient))
-            found.trained.append(Trained(name, over[k], velocity, update))
+            found.trained.append(UpdatedWeight(name, over[k], velocity, update))
     states = [(i, graph.outputs[k]) for k, i in over.items() if i.role == "state" and i.name not in taken]
     _running(graph, work, found, states)
     return found
@@ -199,15 +199,15 @@ New = dict[Input, tuple[str, Key]]
 class _Part:
     """What one instruction updates."""
 
-    trained: Trained
+    trained: UpdatedWeight
     place: Place
     start: Array
     """What it begins with, fp32."""
-    more: Trained | None = None
+    more: UpdatedWeight | None = None
     """The shift whose scale this is."""
 
 
-def add_updates(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) -> New:
+def add_updates(work: Selection, trained: Sequence[UpdatedWeight], ops: Sequence[Op]) -> New:
     """Add the instructions of all updates; what cannot be updated goes to the selection's problems.
 
     Args:
@@ -221,7 +221,7 @@ def add_updates(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) 
     return new
 
 
-def _parts(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) -> list[_Part]:
+def _parts(work: Selection, trained: Sequence[UpdatedWeight], ops: Sequence[Op]) -> list[_Part]:
     parts: list[_Part] = []
     rows: dict[Input, int] = {}
     readers = readers_of(ops)
@@ -243,8 +243,8 @@ def _parts(work: Selection, trained: Sequence[Trained], ops: Sequence[Op]) -> li
     return parts
 
 
-def _alike(one: Trained, other: Trained) -> bool:
-    def rule(trained: Trained) -> tuple[float, float, float, bool, bool]:
+def _alike(one: UpdatedWeight, other: UpdatedWeight) -> bool:
+    def rule(trained: UpdatedWeight) -> tuple[float, float, float, bool, bool]:
         u = trained.update
         return u.rate, u.momentum, u.decay, u.nesterov, trained.velocity is None
 

@@ -70,11 +70,11 @@ class Left:
             self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
         return len(self.ops) + len(self.gradients) > before
 
-    def told(self) -> Mapping[str, str]:
+    def by_node(self) -> Mapping[str, str]:
         """Node → what of it is left to the host, and why: `mul, pow: it has no instruction`."""
         kinds: dict[tuple[str, str], dict[str, None]] = {}
         for why in self.reasons.values():
-            if why.kind != Item.text_name:  # a part of what is told
+            if why.kind != Item.text_name:  # a part of what is reported
                 kinds.setdefault((why.node, why.reason), {})[why.kind] = None
         found: dict[str, str] = {}
         for (node, reason), several in kinds.items():

@@ -250,9 +250,9 @@ def affine_forward(work: Selection, op: Op, found: Affine) -> None:
         rows = memory.known_value(before.reads["bn0"].value)  # type: ignore[arg-type]
         assert rows is not None
         mean, rstd, scale, shift = rows.astype(np.float64)
-        told = np.stack([mean, rstd, scale * found.scale, shift * found.scale + found.shift])
-        held = Constant(memory.Tensor.of(memory.half(told)))
-        before.reads["bn0"] = Given(held, told.shape)
+        statistics = np.stack([mean, rstd, scale * found.scale, shift * found.scale + found.shift])
+        held = Constant(memory.Tensor.of(memory.half(statistics)))
+        before.reads["bn0"] = Given(held, statistics.shape)
         work.absorb(before, op, Forward.NORM, Flag.BN_FORWARD)
         return
     work.stage(op, found.x, Forward.NORM, Flag.BN_FORWARD).reads["bn0"] = _given(found.scale, found.shift)

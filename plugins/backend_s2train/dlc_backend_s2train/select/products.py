@@ -200,19 +200,19 @@ def _window(op: MaxPool | AveragePool) -> Pool | str:
     k, *rest = op.window
     stride, *strides = op.stride or (1, 1)
     top, left, *ends = op.pads or (0, 0, 0, 0)
-    told = f"window {list(op.window)}, stride {list(op.stride)}, pads {list(op.pads)}"
+    message = f"window {list(op.window)}, stride {list(op.stride)}, pads {list(op.pads)}"
     if rest != [k] or strides != [stride] or top != left or any(d != 1 for d in op.dilation):
-        return f"{told}, dilation {list(op.dilation)}: windows, strides and first pads of a pool are square"
+        return f"{message}, dilation {list(op.dilation)}: windows, strides and first pads of a pool are square"
     if isinstance(op, AveragePool) and op.count_pad and any((top, left, *ends)):
-        return f"{told}: a mean is over the data, not over its padding (count_include_pad)"
+        return f"{message}: a mean is over the data, not over its padding (count_include_pad)"
     rows, columns = op.x.shape[2:]
     if k > (most := min(rows, columns) + 2 * top):
         if max(rows, columns) + top > most:
-            return f"{told}: a window of {rows} x {columns} elements is not square"
+            return f"{message}: a window of {rows} x {columns} elements is not square"
         # Behind the map a window holds nothing: a smaller one that covers the map takes the same elements.
         k = most
     if isinstance(op, MaxPool) and k > _POINTED:
-        return f"{told}: a pointer of four bits tells apart the places of a window of {_POINTED} x {_POINTED}"
+        return f"{message}: a pointer of four bits tells apart the places of a window of {_POINTED} x {_POINTED}"
     return Pool(_geometry(op, (k, stride, top)), isinstance(op, MaxPool))
 
 

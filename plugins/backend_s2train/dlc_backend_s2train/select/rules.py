@@ -187,8 +187,8 @@ def _turned(x: Op, perm: tuple[int, ...]) -> list[Run] | str:
     outer, run = [x.shape[p] for p in perm[:moved]], x.shape[moved:]
     size = math.prod(run)
     if size < LEAST or math.prod(outer) > MOST:
-        told = f"{math.prod(outer):,} runs of {size} elements"
-        return f"it moves {told}: copies move at most {MOST}, of at least {LEAST}"
+        message = f"{math.prod(outer):,} runs of {size} elements"
+        return f"it moves {message}: copies move at most {MOST}, of at least {LEAST}"
     steps = [size * math.prod(x.shape[p + 1 : moved]) for p in perm[:moved]]
     places = (sum(i * step for i, step in zip(index, steps, strict=True)) for index in product(*map(range, outer)))
     return [(x, place, run) for place in places]

@@ -58,8 +58,8 @@ def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
         else:
             device |= names
             macs["device_macs"] += macs_of(step)
-    told = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
-    facts: dict[str, int | str] = {"device_ops": len(device - host), "host_ops": len(host), **macs, "host": told}
+    host_kinds = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
+    facts: dict[str, int | str] = {"device_ops": len(device - host), "host_ops": len(host), **macs, "host": host_kinds}
     return {**facts, "coverage": coverage_text(facts)}
 
 
@@ -110,7 +110,7 @@ def check_coverage(graph: Graph, left: Left, least: Mapping[str, float]) -> None
 
 
 def _notes(left: Left) -> Iterator[str]:
-    every = list(left.told().items())
+    every = list(left.by_node().items())
     for node, why in every[:_MOST]:
         yield f"left to the host: node {quote(node)}: {why}"
     if len(every) > _MOST:
@@ -227,8 +227,10 @@ def _selected(work: Selection) -> _Found:
     if not work.problems:
         joined(work, (value for _, value in (*plain, *new.values())))
     if ends.trained and work.hosted and not any(isinstance(op, LabelCrossEntropy) for op in order):
-        told = "the device scales gradients at its own loss: with ops on the host it trains by loss=cross-entropy only"
-        work.refuse(ends.trained[0].weight, told)
+        message = (
+            "the device scales gradients at its own loss: with ops on the host it trains by loss=cross-entropy only"
+        )
+        work.refuse(ends.trained[0].weight, message)
     return _Found(plain, new, len(order), bool(ends.trained))
 
 
@@ -241,7 +243,7 @@ def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
     report.count("ops", found.ops)
     if left.ops:
         report.count("ops of the host", len(left.ops))
-    for node, why in left.told().items():
+    for node, why in left.by_node().items():
         report.missed(node, f"is left to the host: {why}")
 
 
@@ -266,8 +268,8 @@ def _outputs(work: Selection, ends: Ends) -> list[tuple[str, Key]]:
     for name, op, shape in ends.plain:
         constant = memory.known_value(op) is not None
         if constant and not op.dtype.is_float:
-            told = f"output {name} is a constant of {op.dtype.name}: the device gives floats"
-            work.refuse(op, told, "leave it out of the model's outputs")
+            message = f"output {name} is a constant of {op.dtype.name}: the device gives floats"
+            work.refuse(op, message, "leave it out of the model's outputs")
         elif is_row(op):
             found.append((name, _copied(work, op, name, Element.FP32, shape)))
         elif constant or isinstance(source(op), Input) or work.shown.get(key(op), shape) != shape:

@@ -19,10 +19,10 @@ from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.program import Entry, Program
 from dlc_backend_s2train.simulator.machine import Machine
 from dlc_backend_s2train.simulator.operands import Mode
-from dlc_backend_s2train.simulator.training import Trained, entry_of, identity_of
+from dlc_backend_s2train.simulator.training import SimulatedTraining, entry_of, identity_of
 
 
-def load(directory: Path, limit: int) -> ArrayProgram | Trained:
+def load(directory: Path, limit: int) -> ArrayProgram | SimulatedTraining:
     """An installed program: what was built for training learns, anything else is its first entry.
 
     Raises:
@@ -35,7 +35,7 @@ def load(directory: Path, limit: int) -> ArrayProgram | Trained:
     return load_file(source, mode, limit)
 
 
-def load_file(source: Source, mode: Mode, limit: int = LIMIT) -> ArrayProgram | Trained:
+def load_file(source: Source, mode: Mode, limit: int = LIMIT) -> ArrayProgram | SimulatedTraining:
     """As `load`, of a file from anywhere; it may take `limit` bytes of memory.
 
     Raises:
@@ -64,7 +64,7 @@ def _tells_loss(entry: Entry) -> bool:
     return any(name == "loss" for name, _ in entry.outputs)
 
 
-def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature]) -> Trained:
+def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature]) -> SimulatedTraining:
     meta = machine.program.meta
     try:
         ignored = int(meta["ignore"]) if "ignore" in meta else None
@@ -75,7 +75,9 @@ def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature])
     facts |= memory_of(machine.program)
     signatures = entries["step"], entries["evaluate"]
     identity = identity_of(source.view())
-    return Trained(entries["predict"], machine, identity, *signatures, classes, facts, _template(source, meta))
+    return SimulatedTraining(
+        entries["predict"], machine, identity, *signatures, classes, facts, _template(source, meta)
+    )
 
 
 def _template(source: Source, meta: Mapping[str, str]) -> tuple[str, bytes]:

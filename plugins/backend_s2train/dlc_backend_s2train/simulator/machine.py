@@ -191,8 +191,8 @@ class Machine:
             from dlc.base.diagnostics import quote  # only errors need it
 
             problem = "is missing" if name in wanted else "is none of its inputs"
-            told = f"entry {function.name}: array {quote(name)} {problem}"
-            raise _error("bad-array", told, help=f"it takes {', '.join(wanted) or 'nothing'}")
+            message = f"entry {function.name}: array {quote(name)} {problem}"
+            raise _error("bad-array", message, help=f"it takes {', '.join(wanted) or 'nothing'}")
         for name, number in wanted.items():
             self.write(number, np.asarray(inputs[name]))
 
@@ -261,10 +261,10 @@ def tensor_called(program: Program, name: str, entry: str = "") -> int:
         return found[0]
     from dlc.base.diagnostics import error, quote  # only errors need it
 
-    told = f"{len(found)} tensors of {f'entry {quote(entry)}' if entry else 'the program'} are called {quote(name)}"
+    message = f"{len(found)} tensors of {f'entry {quote(entry)}' if entry else 'the program'} are called {quote(name)}"
     help = "name the entry, or give a number" if not entry else "give a number"
     notes = tuple(_told(program, n, users) for n in called[:_LOOKED_AT])
-    raise error("ambiguous-tensor" if found else "unknown-tensor", told, notes=notes, help=help)
+    raise error("ambiguous-tensor" if found else "unknown-tensor", message, notes=notes, help=help)
 
 
 def _users(program: Program) -> dict[int, list[str]]:

@@ -168,15 +168,17 @@ class Shadow:
         if owner != _NOBODY:
             who = "the host" if writer < 0 else title(self._program, writer)
             why = f"{who} wrote it for storage {owner}{self._names(owner)}"
-        told = f'{_reader(self._program, by)} reads "{span.tensor.name}" at byte {place:,} of {span.arena.name.lower()}'
-        raise _error("stale-read", f"{told}, storage {span.tensor.storage}, but {why}", span.tensor)
+        message = (
+            f'{_reader(self._program, by)} reads "{span.tensor.name}" at byte {place:,} of {span.arena.name.lower()}'
+        )
+        raise _error("stale-read", f"{message}, storage {span.tensor.storage}, but {why}", span.tensor)
 
     def _alive(self, span: Span, by: int, verb: str) -> None:
         storage = self._program.storages[span.tensor.storage]
         if by >= 0 and not storage.begin <= by < storage.end:
-            told = f'{_reader(self._program, by)} {verb} "{span.tensor.name}"'
+            message = f'{_reader(self._program, by)} {verb} "{span.tensor.name}"'
             life = f"lives from instruction {storage.begin} to before {storage.end}"
-            raise _error("dead-storage", f"{told}, but its storage {span.tensor.storage} {life}", span.tensor)
+            raise _error("dead-storage", f"{message}, but its storage {span.tensor.storage} {life}", span.tensor)
 
     def _names(self, storage: int) -> str:
         names = [f'"{tensor.name}"' for tensor in self._program.tensors if tensor.storage == storage]

@@ -1,4 +1,4 @@
-"""`Trained`: a training program in the simulator, called with arrays; see `dlc.api.training_program`.
+"""`SimulatedTraining`: a training program in the simulator, called with arrays; see `dlc.api.training_program`.
 
 Its loss scale may change between runs (Micikevicius et al., Mixed Precision Training, ICLR 2018). Gradients that
 overflow show in a register of the machine: then the scale is halved. Where none did for some runs, it is doubled.
@@ -38,7 +38,7 @@ _HEADER: Final = struct.Struct("<4sI32sQ")
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class SimulatedTraining:
     """A program that learns on the simulated device. Weights are fp16 in its memory and float32 here."""
 
     signature: Signature
@@ -259,8 +259,8 @@ class LossScale:
         if self.scale != before:
             why = f"{_steps(self._growth)} without overflow"
             why = "gradients overflowed, updates by them were left out" if overflow else why
-            told = f"the loss scale is {self.scale:,.0f}, it was {before:,.0f}: {why}"
-            self.notes = (Diagnostic("loss-scale", told, "note"),)
+            message = f"the loss scale is {self.scale:,.0f}, it was {before:,.0f}: {why}"
+            self.notes = (Diagnostic("loss-scale", message, "note"),)
         elif overflow and not self._warned:
             self._warned = True
             self.notes = (self._overflowed(),)
@@ -294,11 +294,11 @@ class LossScale:
             )
 
     def _overflowed(self) -> Diagnostic:
-        told = f"gradients overflowed with the loss scale {self.scale:,.0f}: updates by them were left out"
+        message = f"gradients overflowed with the loss scale {self.scale:,.0f}: updates by them were left out"
         help = "try a lower learning rate, or look for values in the data that are huge"
         if not self._growth:
             help = "build with --set s2-select.loss-scale=dynamic, or a smaller one; or try a lower learning rate"
-        return Diagnostic("overflow", f"{told}; this is said once", "warning", help=help)
+        return Diagnostic("overflow", f"{message}; this is said once", "warning", help=help)
 
 
 def _steps(count: int) -> str:

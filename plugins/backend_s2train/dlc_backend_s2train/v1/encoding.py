@@ -148,7 +148,7 @@ WORDS: Final[tuple[type[Word], ...]] = (Forward, Backward, WeightGradient, Weigh
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldConstraint:
     """Where a field holds a value, another holds one of some."""
 
     field: str
@@ -159,14 +159,14 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("stage", Stage.FORWARD, "bn", (0, 1), "only a backward has two norms"),
-    Rule("op", "linear", "stride", (1,), "a linear layer has no stride"),
-    Rule("op", "linear", "padding", ("none",), "a linear layer has no padding"),
-    Rule("op", "linear", "kernel", (1,), "a linear layer has no kernel"),
-    Rule("op", "linear", "maxpool", (False,), "a linear layer has nothing to pool"),
-    Rule("op", "conv", "softmax", (False,), "softmax follows a linear layer"),
-    Rule("softmax", True, "relu", (False,), "logits go into softmax as they are"),
-    Rule("softmax", True, "add", (False,), "logits go into softmax as they are"),
+    FieldConstraint("stage", Stage.FORWARD, "bn", (0, 1), "only a backward has two norms"),
+    FieldConstraint("op", "linear", "stride", (1,), "a linear layer has no stride"),
+    FieldConstraint("op", "linear", "padding", ("none",), "a linear layer has no padding"),
+    FieldConstraint("op", "linear", "kernel", (1,), "a linear layer has no kernel"),
+    FieldConstraint("op", "linear", "maxpool", (False,), "a linear layer has nothing to pool"),
+    FieldConstraint("op", "conv", "softmax", (False,), "softmax follows a linear layer"),
+    FieldConstraint("softmax", True, "relu", (False,), "logits go into softmax as they are"),
+    FieldConstraint("softmax", True, "add", (False,), "logits go into softmax as they are"),
 )
 
 
@@ -264,11 +264,11 @@ def _layout(stage: Stage, present: tuple[str, ...]) -> Layout:
     return Layout(_title(stage), (*HEADER.fields, *numbers, reserved(tail)), "high")
 
 
-def _obeyed(rule: Rule, values: Mapping[str, Any]) -> bool:
+def _obeyed(rule: FieldConstraint, values: Mapping[str, Any]) -> bool:
     return values[rule.field] != rule.value or values[rule.other] in rule.allowed
 
 
-def _broken(rule: Rule, header: Mapping[str, Any], location: Location) -> DlcError:
+def _broken(rule: FieldConstraint, header: Mapping[str, Any], location: Location) -> DlcError:
     at = next(at for place, at in HEADER.places if place.name == rule.other)
     message = f"{_title(header['stage'])}: {rule.other} at bit {at} is {_shown(header[rule.other])}, but {rule.why}"
     return bad_bit(message, at, location, f"with {rule.field} {_shown(rule.value)} it is {_shown(rule.allowed[0])}")

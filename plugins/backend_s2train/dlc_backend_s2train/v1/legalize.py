@@ -254,7 +254,7 @@ def _refusal(program: Program, reason: str, numbers: Sequence[int]) -> Diagnosti
     count = "an instruction" if len(numbers) == 1 else f"{len(numbers)} instructions"
     more = len(numbers) - _NAMED
     notes = [_named(program, number) for number in numbers[:_NAMED]] + ([f"and {more} more"] if more > 0 else [])
-    help = next((told for words, told in _HELPS if words in reason), _OTHER)
+    help = next((advice for words, advice in _HELPS if words in reason), _OTHER)
     node = program.tensors[program.instructions[numbers[0]].operands["dst0"]].name
     message = f"version 1 has no word for {count}: {reason}"
     return Diagnostic("no-word", message, location=Location(node=node), notes=tuple(notes), help=help)

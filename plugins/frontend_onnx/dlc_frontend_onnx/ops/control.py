@@ -41,7 +41,7 @@ def loop(node: Node) -> Sequence[Op | None]:
         results = node.values.subgraph(body, node, (constant(step, i64), constant(True, bool_), *states))
         made = [r for r in results if r is not None]
         if len(made) < len(results):
-            return [None] * node.outputs  # what was refused inside has been told
+            return [None] * node.outputs  # what was refused inside has been reported
         states = made[1 : 1 + len(states)]
         for values, value in zip(scanned, made[1 + len(states) :], strict=True):
             values.append(value)
@@ -81,7 +81,7 @@ def scan(node: Node) -> Sequence[Op | None]:
         results = node.values.subgraph(body, node, (*states, *slices))
         made = [r for r in results if r is not None]
         if len(made) < len(results):
-            return [None] * node.outputs  # what was refused inside has been told
+            return [None] * node.outputs  # what was refused inside has been reported
         states = made[: len(states)]
         for values, value in zip(scanned, made[len(states) :], strict=True):
             values.append(value)

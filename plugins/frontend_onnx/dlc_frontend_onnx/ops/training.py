@@ -105,7 +105,7 @@ def gradient(node: Node) -> Sequence[Op | None]:
     own = [Input(f"{node.name}/{name}", v.type) for name, v in zip(names, values, strict=True)]
     whole = node.values.named(y, dict(zip(names, own, strict=True)))
     if whole is None:
-        return [None] * node.outputs  # what was refused has been told
+        return [None] * node.outputs  # what was refused has been reported
     for name, op in ((y, whole), *zip(xs, own, strict=False)):
         if not op.dtype.is_float:
             raise Unsupported(f"{name} is {op.type}: only floats have gradients", MALFORMED)

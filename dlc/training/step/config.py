@@ -1,4 +1,4 @@
-"""`Recipe`: what a training step does, and the names of what it adds to a model."""
+"""`TrainingConfig`: what a training step does, and the names of what it adds to a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRADIENT: Final = "gradient"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingConfig:
     """What a step does."""
 
     loss: Loss

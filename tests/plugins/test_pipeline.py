@@ -77,10 +77,10 @@ def config(tmp_path: Path) -> Config:
 
 
 def test_a_backend_brings_its_own_pipeline(registry: Registry) -> None:
-    recipe = resolve(registry, default_config(), "paper{width=20}")
-    assert recipe.text == "first{size=1},second{fast=no}"
-    assert str(recipe.backend) == "paper{width=20}"
-    assert recipe.backend_package == "dlc_test_paper"
+    pipeline = resolve(registry, default_config(), "paper{width=20}")
+    assert pipeline.text == "first{size=1},second{fast=no}"
+    assert str(pipeline.backend) == "paper{width=20}"
+    assert pipeline.backend_package == "dlc_test_paper"
 
 
 def test_a_target_of_the_configuration(registry: Registry, config: Config) -> None:
@@ -94,15 +94,15 @@ def test_a_target_of_the_configuration(registry: Registry, config: Config) -> No
 
 
 def test_settings_and_removals_apply_in_every_place(registry: Registry, config: Config) -> None:
-    recipe = resolve(registry, config, "sheet", settings=["first.size=7"], without=["second"])
-    assert recipe.text == "first{size=7},first{size=7}"
-    assert str(recipe).splitlines()[1] == "  1 first{size=7}  size from --set"
+    pipeline = resolve(registry, config, "sheet", settings=["first.size=7"], without=["second"])
+    assert pipeline.text == "first{size=7},first{size=7}"
+    assert str(pipeline).splitlines()[1] == "  1 first{size=7}  size from --set"
 
 
 def test_the_flag_replaces_the_pipeline(registry: Registry, config: Config) -> None:
-    recipe = resolve(registry, config, "sheet", pipeline="second{fast=yes}, both")
-    assert recipe.text == "second{fast=yes},first{size=1},second{fast=no}"
-    assert recipe.origin == "--pipeline"
+    pipeline = resolve(registry, config, "sheet", pipeline="second{fast=yes}, both")
+    assert pipeline.text == "second{fast=yes},first{size=1},second{fast=no}"
+    assert pipeline.origin == "--pipeline"
 
 
 @pytest.mark.parametrize(
