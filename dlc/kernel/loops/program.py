@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from dlc.base.types import DType, i64
@@ -139,6 +140,11 @@ class LoopProgram:
     body: tuple[Stmt, ...]
     aligned: bool = False
 
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Names of the tensors and buffers that are read or written."""
+        return frozenset(reads(self.body) | writes(self.body))
+
 
 def loop(axis: Axis, *body: Stmt) -> For:
     """The whole range of an axis."""
@@ -227,12 +233,12 @@ def reads(body: tuple[Stmt, ...]) -> set[str]:
     """Names of the tensors and buffers that are read."""
     found: set[str] = set()
     stack = [e for s in walk_stmts(body) for e in exprs_of(s)]
-    seen: set[Expr] = set()
+    seen: set[int] = set()  # by identity: copies are few, and equality would compare whole expressions
     while stack:
         e = stack.pop()
-        if e in seen:
+        if id(e) in seen:
             continue
-        seen.add(e)
+        seen.add(id(e))
         if isinstance(e, Load):
             found.add(e.param)
         stack.extend(parts(e))

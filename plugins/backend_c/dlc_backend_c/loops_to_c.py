@@ -26,8 +26,6 @@ from dlc.kernel.loops.program import (
     Store,
     dtype_of,
     parts,
-    reads,
-    writes,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
@@ -253,11 +251,10 @@ def shared_parts(e: Expr) -> list[Expr]:
 
 def workspace_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
     """Offset of every buffer in the workspace that the caller passes, and the bytes of it (64-aligned)."""
-    used = reads(program.body) | writes(program.body)
     places: dict[str, int] = {}
     end = 0
     for b in program.buffers:
-        if b.name in used and not b.stack:
+        if b.name in program.used and not b.stack:
             places[b.name] = end
             end += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
     return places, end
@@ -271,7 +268,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     pointer = "*restrict " if disjoint else "*"
     tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
     tensors |= {b.name: b.dtype for b in program.buffers}
-    used = reads(program.body) | writes(program.body)
+    used = program.used
     writer = Writer(tensors)
     places, workspace = workspace_places(program)
     for b in program.buffers:
