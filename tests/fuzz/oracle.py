@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,19 +60,35 @@ def _parting(model: Model, outputs: Values) -> Opinion:
         return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
     bad = {*differing(graph, model.inputs, got)[0], *outputs}
     got |= outputs
-    values, wanted = {**model.inputs, **model.constants, **got}, evaluate(graph, model.inputs)
+    # Of operands that a movement joins, one may differ by no more than rounding: each in turn is taken for the cause.
+    most = max((len(n.inputs) for n in model.nodes if n.op in MOVEMENTS), default=1)
+    wanted = evaluate(graph, model.inputs)
+    found = [_first(model, got, wanted, _moved(model, bad, got, wanted, k)) for k in range(most)]
+    return next((opinion for opinion in found if opinion.explained), found[0])
+
+
+def _moved(model: Model, bad: Set[str], got: Values, wanted: Values, choice: int) -> set[str]:
+    """Values that differ, and one operand of every movement that gave such a value."""
+    bad = set(bad)
     for node in reversed(model.nodes):
-        if node.op in MOVEMENTS and bad & set(node.outputs):
-            operands = (n for n in node.inputs if n in wanted and n in got)
-            bad |= {n for n in operands if not np.array_equal(got[n], wanted[n], equal_nan=got[n].dtype.kind == "f")}
+        if node.op in MOVEMENTS and bad & set(node.outputs) and not bad & set(node.inputs):
+            known = dict.fromkeys(n for n in node.inputs if n in wanted and n in got)
+            far = [n for n in known if not np.array_equal(got[n], wanted[n], equal_nan=got[n].dtype.kind == "f")]
+            bad |= {far[choice % len(far)]} if far else set()
+    return bad
+
+
+def _first(model: Model, got: Values, wanted: Values, bad: Set[str]) -> Opinion:
+    """Of the first node whose results are bad although its operands are not."""
+    values = {**model.inputs, **model.constants, **got}
     for node in model.nodes:
         if bad & set(node.outputs) and not bad & set(node.inputs):
             rule = next((r for r in RULES if node.op in r.ops and r.applies(node, values, wanted)), None)
             types = ", ".join(str(values[n].dtype) for n in node.inputs if n in values)
             special = " of values that are not finite" if not_finite(node, values, wanted) else ""
-            told = rule.name if rule else f"{node.op} ({types}){special}"
+            reason = rule.name if rule else f"{node.op} ({types}){special}"
             name = next(o for o in node.outputs if o in bad)
-            return Opinion(True, told, rule is not None, _shown(got[name], wanted[name]))
+            return Opinion(True, reason, rule is not None, _shown(got[name], wanted[name]))
     return Opinion(True, "only where no value between is an output", False)
 
 
