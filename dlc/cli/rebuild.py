@@ -120,6 +120,6 @@ def outcome(cache: Cache, directory: Path, written: Mapping[Path, int], summary:
         "cache": {"hits": counts.hits, "misses": counts.misses},
         "milliseconds": round((time.perf_counter() - start) * 1000, 1),
     }
-    told_memory = training_lines(summary.memory, summary.steps) or [memory_line(summary.memory)]
-    lines = [f"{directory}: {len(written)} files, {size(total)}", *told_memory, *map(escape, summary.lines)]
+    memory = training_lines(summary.memory, summary.steps) or [memory_line(summary.memory)]
+    lines = [f"{directory}: {len(written)} files, {size(total)}", *memory, *map(escape, summary.lines)]
     return Outcome("\n".join(line for line in lines if line), data)

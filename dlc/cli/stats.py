@@ -130,7 +130,7 @@ def tells_own(backend: Backend) -> bool:
     return type(backend).stats is not Backend.stats
 
 
-def told_stats(backend: Backend, steps: Sequence[StepRecord[Any]]) -> tuple[str, Mapping[str, Any]]:
+def stats_text(backend: Backend, steps: Sequence[StepRecord[Any]]) -> tuple[str, Mapping[str, Any]]:
     """What a build of these steps tells, as text and as a JSON object: by function where there are several."""
     if own := backend.stats(steps[-1].handle.value) if tells_own(backend) else None:
         return own

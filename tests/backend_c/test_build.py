@@ -222,11 +222,11 @@ def test_bytes_depend_on_contents_only(spec: str, tmp_path: Path) -> None:
 
 def test_the_manifest_describes_every_file(compile_model: Compile, tmp_path: Path) -> None:
     artifact = compile_model(small_net(), "c{cc=/usr/bin/gcc}", tmp_path)
-    told = json.loads(content(artifact, "manifest.json"))
-    assert told["files"].keys() | {"manifest.json"} == {p.name for p in tmp_path.iterdir()}
-    assert all(told["files"][n]["bytes"] == len(content(artifact, n)) for n in told["files"])
-    assert told["memory"]["arena_bytes"] >= told["memory"]["bound"] > 0
-    assert told["target"].startswith("c{cc=gcc cpu=native")
+    output = json.loads(content(artifact, "manifest.json"))
+    assert output["files"].keys() | {"manifest.json"} == {p.name for p in tmp_path.iterdir()}
+    assert all(output["files"][n]["bytes"] == len(content(artifact, n)) for n in output["files"])
+    assert output["memory"]["arena_bytes"] >= output["memory"]["bound"] > 0
+    assert output["target"].startswith("c{cc=gcc cpu=native")
     assert not re.search(r'"/|[ =]/', content(artifact, "manifest.json").decode())
 
 
@@ -286,7 +286,7 @@ esac
 
 
 def test_a_cross_compiler_without_shared_libraries(tmp_path: Path) -> None:
-    """What it cannot link is told as that, with what it can do."""
+    """What it cannot link is reported as that, with what it can do."""
     cc = cross_compiler(tmp_path)
     (problem,) = failure(f'c{{cc="{cc}" cpu=generic lib=shared}}').diagnostics
     assert problem.message == "small-gcc failed with status 1 while linking libmodel.so"

@@ -264,7 +264,7 @@ def test_a_library_for_a_larger_cpu_is_refused(
     assert C.from_spec(Spec.parse(f"c{{cpu={help}}}"))
 
 
-def test_levels_are_told_from_flags() -> None:
+def test_levels_are_reported_from_flags() -> None:
     assert [target.level_of(t.flags) for t in (target.GENERIC, target.X86_64_V3, target.X86_64_V4)] == [*target.LEVELS]
     for level, features in target.LEVELS.items():
         assert target.level_of(target.native(features).flags) == level
@@ -279,9 +279,9 @@ def test_a_library_for_another_machine_is_refused(compile_model: Compile, tmp_pa
     other = 183 if library[18] != 183 else 62
     library[18:20] = other.to_bytes(2, "little")
     (tmp_path / "libmodel.so").write_bytes(library)
-    told = json.loads((tmp_path / "manifest.json").read_text())
-    told["files"]["libmodel.so"]["sha256"] = content_sha256(bytes(library))
-    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    text = json.loads((tmp_path / "manifest.json").read_text())
+    text["files"]["libmodel.so"]["sha256"] = content_sha256(bytes(library))
+    (tmp_path / "manifest.json").write_text(json.dumps(text))
     name = {183: "aarch64", 62: "x86-64"}[other]
     with pytest.raises(DlcError, match=f"the library is built for {name}, this machine runs {here}") as caught:
         C().load(tmp_path)

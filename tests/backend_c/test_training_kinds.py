@@ -118,13 +118,13 @@ def test_a_manifest_that_makes_no_sense_is_refused(built: Path, tmp_path: Path) 
     nonsense: list[object] = [None, "x", [3], {"parameters": {"bytes": 1, "tensors": [{}]}}]
     for key in ("regions", "functions", "accumulate", "facts"):
         for value in nonsense[: 3 if key == "facts" else 4]:
-            told = json.loads(text)
-            told["training"][key] = value
-            (place / "manifest.json").write_text(json.dumps(told))
+            message = json.loads(text)
+            message["training"][key] = value
+            (place / "manifest.json").write_text(json.dumps(message))
             with pytest.raises(DlcError, match=r"cannot-load.*manifest.json makes no sense"):
                 load(place)
-    told = json.loads(text)
-    told["training"]["regions"]["parameters"]["tensors"][0]["offset"] = 1 << 40
-    (place / "manifest.json").write_text(json.dumps(told))
+    message = json.loads(text)
+    message["training"]["regions"]["parameters"]["tensors"][0]["offset"] = 1 << 40
+    (place / "manifest.json").write_text(json.dumps(message))
     with pytest.raises(DlcError, match="cannot-load"):
         load(place)

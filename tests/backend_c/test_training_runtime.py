@@ -185,7 +185,7 @@ def test_bytes_of_any_kind_are_a_checkpoint(make: Make) -> None:
         assert program.checkpoint() == whole
 
 
-def test_a_label_that_is_none_is_told_and_moves_nothing(make: Make) -> None:
+def test_a_label_that_is_none_is_reported_and_moves_nothing(make: Make) -> None:
     for options in (ADAM, f"{ADAM} updates=immediate"):
         program = make(options)
         before, wrong = memory(program), Y.copy()

@@ -174,13 +174,13 @@ def test_a_prefix_that_sounds_like_a_function_hides_nothing(bench: Bench, tmp_pa
 def test_the_manifest_holds_what_a_runtime_needs() -> None:
     artifact = emitted(named(w="w */"), "optimizer=sgd{momentum=0.9} accumulate=3", title=".onnx")
     assert content(artifact, "net_template.onnx") == b"template"
-    told: dict[str, Any] = json.loads(content(artifact, "manifest.json"))
-    assert [p["name"] for p in told["signature"]["inputs"]] == ["x"]
-    assert [p["name"] for p in told["signature"]["outputs"]] == ["out"]
-    training = told["training"]
+    message: dict[str, Any] = json.loads(content(artifact, "manifest.json"))
+    assert [p["name"] for p in message["signature"]["inputs"]] == ["x"]
+    assert [p["name"] for p in message["signature"]["outputs"]] == ["out"]
+    training = message["training"]
     assert training["classes"] == {"count": 3, "ignore": None} and training["label"] == "y"
     assert training["accumulate"] == 3 and training["template"] == "net_template.onnx"
     tensors = training["regions"]["parameters"]["tensors"]
     assert [(t["name"], t["shape"], t["trained"]) for t in tensors] == [("w */", [2, 3], True), ("b", [3], True)]
-    assert told["memory"]["parameters_bytes"] == training["regions"]["parameters"]["bytes"] == 128
-    assert told["memory"]["checkpoint_bytes"] == 64 + sum(r["bytes"] for r in training["regions"].values())
+    assert message["memory"]["parameters_bytes"] == training["regions"]["parameters"]["bytes"] == 128
+    assert message["memory"]["checkpoint_bytes"] == 64 + sum(r["bytes"] for r in training["regions"].values())

@@ -88,9 +88,9 @@ def test_tables_say_where_numbers_stand() -> None:
 def test_files_are_described_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "m.s2t"
     path.write_bytes(write(conv_step()))
-    told = describe(Source(path))
-    assert told.text == show(conv_step(), str(path)) and told.data["bytes"] == path.stat().st_size
-    assert told.text.startswith(told.summary + "\n\n")
+    output = describe(Source(path))
+    assert output.text == show(conv_step(), str(path)) and output.data["bytes"] == path.stat().st_size
+    assert output.text.startswith(output.summary + "\n\n")
     assert check(Source(path)).program == conv_step()
     storages = list(conv_step().storages)
     storages[11] = replace(storages[11], end=6)

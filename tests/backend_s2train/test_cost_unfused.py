@@ -1,4 +1,4 @@
-"""What fusion saves, told from the fused program: the figures of the program that was compiled without it."""
+"""What fusion saves, computed from the fused program: the figures of the program that was compiled without it."""
 
 from __future__ import annotations
 

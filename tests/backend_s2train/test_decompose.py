@@ -98,7 +98,7 @@ def test_programs_stay_within_the_bound_of_fp16(g: Geometry, mode: Mode) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "text"),
     [
         ("5x5", "5 x 5: 4 products, 1.44 times the MACs"),
         (
@@ -113,18 +113,18 @@ def test_programs_stay_within_the_bound_of_fp16(g: Geometry, mode: Mode) -> None
         ("1x7", "1 x 7: 3 products, 2.71 times the MACs (3.86 with single taps in kernels of 3 x 3)"),
     ],
 )
-def test_the_overhead_is_told(name: str, told: str) -> None:
+def test_the_overhead_is_reported(name: str, text: str) -> None:
     """Published for kernels filled up with zeros: 1.44, 1.65, 1.19."""
     g, report = SHAPES[name], Report()
     decomposed(g, operands(g), report)
     stages = ("forward", "backward", "weight_gradient")
-    assert sorted(report.notes) == sorted(f"conv {stage} {told}" for stage in stages)
+    assert sorted(report.notes) == sorted(f"conv {stage} {text}" for stage in stages)
     assert report.counts["products decomposed"] == 3
     assert report.counts["products made"] == 3 * len(blocks(g))
     assert report.counts["MACs before"] == 3 * g.n * g.co * g.ho * g.wo * g.ci * g.kh * g.kw
 
 
-def test_groups_are_told() -> None:
+def test_groups_are_reported() -> None:
     g, report = rectangular((3, 3), groups=2), Report()
     graph = three(g, operands(g)["w"])
     assert S2Decompose().run(graph, report) is graph

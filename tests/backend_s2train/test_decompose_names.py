@@ -72,8 +72,8 @@ def test_weights_come_back_whole(g: Geometry) -> None:
 @given(st.text(), geometries())
 def test_names_tell_the_block(name: str, g: Geometry) -> None:
     for block in blocks(g):
-        told = block_name(name, block)
-        assert (blocks_of(told) == (name, block)) if name else not told
+        message = block_name(name, block)
+        assert (blocks_of(message) == (name, block)) if name else not message
 
 
 WHOLE = ("w", "", "w[0]", "w[0:3:1]", "w[0:3:1,0:3]", "w[3:3:1,0:3:1]", "w[0:3:0,0:3:1]", "w[00:3:1,0:3:1]")
@@ -124,7 +124,7 @@ def _huge(parts: dict[str, Array]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (_without, '"w": its blocks have 19 taps, a kernel of 5 x 5 25'),
         (_twice, '"w": its blocks overlap at row 0, column 2'),
@@ -135,14 +135,14 @@ def _huge(parts: dict[str, Array]) -> None:
         (_huge, '"w": its blocks have 27 taps, a kernel of 999999999 x 6 5999999994'),
     ],
 )
-def test_blocks_that_do_not_fit_are_refused(damage: Callable[[dict[str, Array]], None], told: str) -> None:
+def test_blocks_that_do_not_fit_are_refused(damage: Callable[[dict[str, Array]], None], message: str) -> None:
     parts = cut(square(5))
     damage(parts)
     with pytest.raises(DlcError) as refused:
         assembled(parts)
     (only,) = refused.value.diagnostics
     assert only.code == "bad-blocks"
-    assert only.message == told
+    assert only.message == message
 
 
 def test_large_strides_use_samples_of_equal_phase() -> None:
@@ -155,7 +155,7 @@ def test_large_strides_use_samples_of_equal_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("g", "told"),
+    ("g", "message"),
     [
         (square(5), "its kernel is 5 x 5, the array's 3 x 3"),
         (square(3, dilation=2), "stride 1 x 1 over dilation 2 x 2 is no stride of 1 or 2, equal for both"),
@@ -163,8 +163,8 @@ def test_large_strides_use_samples_of_equal_phase() -> None:
         (square(3, 3), "stride 3 x 3 over dilation 1 x 1 is no stride of 1 or 2, equal for both"),
     ],
 )
-def test_why_the_array_has_no_such_product(g: Geometry, told: str) -> None:
+def test_why_the_array_has_no_such_product(g: Geometry, message: str) -> None:
     reason = illegal(g)
     assert reason is not None
-    assert reason.text == told
+    assert reason.text == message
     assert reason.help

@@ -53,8 +53,8 @@ def counted(program: Program) -> dict[str, int]:
     found: dict[str, int] = {}
     for instruction in program.instructions:
         name = program.tensors[instruction.operands.get("dst0", 0)].name
-        if instruction.updates and (told := blocks_of(name)):
-            found[told[0]] = found.get(told[0], 0) + 1
+        if instruction.updates and (text := blocks_of(name)):
+            found[text[0]] = found.get(text[0], 0) + 1
     return found
 
 
@@ -67,8 +67,8 @@ def test_one_step_agrees_with_pytorch(name: str) -> None:
     found = compare(program, network)
     assert abs(found.loss[0] - found.loss[1]) <= found.loss_bound
     assert found.gradients.keys() == dict(network.module().named_parameters()).keys()
-    for told in (found.gradients, found.weights):
-        assert {name: error for name, error in told.items() if error[0] > error[1]} == {}
+    for text in (found.gradients, found.weights):
+        assert {name: error for name, error in text.items() if error[0] > error[1]} == {}
     assert all(taken.size <= limit for taken, limit in found.decisions)
     # The step is seen in the weights, not lost in their rounding.
     assert max(moved / found.weights[n][1] for n, moved in found.moved.items()) > 10
@@ -98,8 +98,8 @@ def test_blocks_hold_the_weights_of_the_model() -> None:
     weights = {name: value.detach().numpy().astype(np.float16) for name, value in network.module().named_parameters()}
     found = 0
     for tensor in program.tensors:
-        if tensor.storage in program.weights and (told := blocks_of(tensor.name)) and told[0] in weights:
-            part = weights[told[0]][:, :, told[1].rows.slice, told[1].columns.slice]
+        if tensor.storage in program.weights and (text := blocks_of(tensor.name)) and text[0] in weights:
+            part = weights[text[0]][:, :, text[1].rows.slice, text[1].columns.slice]
             assert program.weights[tensor.storage] == part.tobytes()
             found += 1
     assert found == sum(BLOCKS["strange"].values())

@@ -28,18 +28,18 @@ def test_the_unit_behind_the_array_works_on_the_whole_sum(dropout: bool) -> None
     given = {i.name: integers(k, *i.shape, dtype=np.float32) for k, i in enumerate(graph.inputs)}
     made, found, wanted = both(graph, given)
     same(found, wanted)
-    told = [(op.opcode, op.splitting, op.flags) for op in made.ops if isinstance(op, S2Instruction)]
+    text = [(op.opcode, op.splitting, op.flags) for op in made.ops if isinstance(op, S2Instruction)]
     first, middle = ("accumulate_out", "first"), ("accumulate_in", "accumulate_out")
     (whole,) = (op for op in graph.ops if isinstance(op, S2Instruction))
     if dropout:
         # The bits of dropout go to `aux`, where the partial sum would come from.
-        assert told == [
+        assert text == [
             ("conv", first, ()),
             *[("conv", middle, ())] * 3,
             ("eltwise", ("first", "last"), whole.flags),
         ]
     else:
-        assert told == [
+        assert text == [
             ("conv", first, ()),
             *[("conv", middle, ())] * 2,
             ("conv", ("accumulate_in", "last"), whole.flags),
@@ -93,6 +93,6 @@ def test_partial_sums_of_others_go_on() -> None:
     assert partial is not None
     made, found, wanted = both(Graph((x,), (partial,), ("y",)), {"x": integers(9, *x.shape, dtype=np.float32)})
     same(found, wanted)
-    told = [op.splitting for op in made.ops if isinstance(op, S2Instruction)]
+    text = [op.splitting for op in made.ops if isinstance(op, S2Instruction)]
     first, middle, last = ("accumulate_out", "first"), ("accumulate_in", "accumulate_out"), ("accumulate_in", "last")
-    assert told == [first, *[middle] * 10, last]
+    assert text == [first, *[middle] * 10, last]

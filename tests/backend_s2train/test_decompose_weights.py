@@ -88,7 +88,7 @@ def test_weights_are_trained_in_blocks(g: Geometry, master: bool, fused: bool) -
     made, found, wanted = both(graph, given)
     same(found, wanted)
     names = [blocks_of(i.name) for i in made.inputs[2:]]
-    assert {told[0] for told in names if told} == {i.name for i in graph.inputs[2:]}
+    assert {text[0] for text in names if text} == {i.name for i in graph.inputs[2:]}
     assert None not in names
     assert all(made.names[i] == made.inputs[j].name for i, j in made.aliases)
     assert len(made.aliases) == len(made.inputs) - 2

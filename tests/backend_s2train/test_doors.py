@@ -121,8 +121,8 @@ def test_activations_over_weights_become_no_machine(door: str, there: Path, caps
     del there
     for name in ("learns", "predicts"):
         changed(name, laid_over_weights)
-    code, told = refused(door, capsys)
-    assert (code, "error[overlap]: storage " in told) == (ExitCode.MODEL, True), told
+    code, text = refused(door, capsys)
+    assert (code, "error[overlap]: storage " in text) == (ExitCode.MODEL, True), text
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -131,8 +131,8 @@ def test_every_door_asks_the_verifier(
 ) -> None:
     del there
     monkeypatch.setattr("dlc_backend_s2train.checks.verify", against)
-    code, told = refused(door, capsys)
-    assert (code, "error[not-this-one]: the verifier does not like it" in told) == (ExitCode.MODEL, True), told
+    code, text = refused(door, capsys)
+    assert (code, "error[not-this-one]: the verifier does not like it" in text) == (ExitCode.MODEL, True), text
 
 
 @pytest.mark.parametrize("subject", [("run", "net.onnx", "-t", "s2train"), ("verify", "net.onnx", "-t", "s2train")])
@@ -185,10 +185,10 @@ def test_no_door_takes_memory_without_end(door: str, there: Path, capsys: pytest
     del there
     for name in ("learns", "predicts"):
         changed(name, lambda program: large(program, 1 << 47))
-    code, told = refused(door, capsys)
+    code, text = refused(door, capsys)
     assert code == ExitCode.LIMIT
-    assert "the program needs 140,737,488,355,328 bytes of memory, the limit is 8,589,934,592" in told
-    assert "help  --max-memory 134217728MiB allows it" in told
+    assert "the program needs 140,737,488,355,328 bytes of memory, the limit is 8,589,934,592" in text
+    assert "help  --max-memory 134217728MiB allows it" in text
 
 
 LIMITED = [
@@ -228,8 +228,8 @@ def test_a_manifest_does_not_raise_the_limit(there: Path, capsys: pytest.Capture
     del there
     changed("predicts", lambda program: large(program, 1 << 40))
     path = Path("predicts/manifest.json")
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "target": "s2train{memory-limit=2TiB}"}))
+    text = json.loads(path.read_text())
+    path.write_text(json.dumps({**text, "target": "s2train{memory-limit=2TiB}"}))
     assert run(["run", "predicts", "-q"]) != 0
     assert "no option memory-limit" in capsys.readouterr().err
 

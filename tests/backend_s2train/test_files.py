@@ -1,4 +1,4 @@
-"""A built program as a whole: what is told of its cost, its pages, and files that could not run as they say."""
+"""A built program as a whole: the facts on its cost, its pages, and files that could not run as they say."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def test_the_build_tells_them(built: Path, capsys: pytest.CaptureFixture[str]) -
     lines = said[0].splitlines()
     assert lines[1].startswith("peak memory of a training step ")
     assert "arena " in lines[1] and "(lower bound " in lines[1] and lines[1].endswith(", overhead 0.00 %)")
-    told = dict(line.split(": ", 1) for line in lines if ": " in line)
-    assert " over the link " in told["step"]
-    assert "parallel" in told["cycles"] and "serial" in told["cycles"] and "array steps" in told["cycles"]
-    assert " without fusion (features and all gradients " in told["traffic of operands"]
+    message = dict(line.split(": ", 1) for line in lines if ": " in line)
+    assert " over the link " in message["step"]
+    assert "parallel" in message["cycles"] and "serial" in message["cycles"] and "array steps" in message["cycles"]
+    assert " without fusion (features and all gradients " in message["traffic of operands"]
 
 
 def test_a_repeated_build_imports_no_arrays(built: Path) -> None:

@@ -101,7 +101,7 @@ def test_every_bit_of_the_header() -> None:
 
 
 # ---- each of them by name ----
-def told(program: Program) -> str:
+def text(program: Program) -> str:
     return "\n".join(problem.message for problem in verify(program))
 
 
@@ -172,13 +172,13 @@ SAID: dict[str, tuple[Program, str]] = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_says_too_much_is_refused(name: str) -> None:
     program, message = SAID[name]
-    assert message in told(program)
+    assert message in text(program)
 
 
 def test_pads_that_a_stride_leaves_over_are_right() -> None:
     """Rounded down, as models say it: the last row is read by no window."""
-    assert told(convolved(PLAIN)) == ""
-    assert told(convolved(Geometry(1, 1, 1, 6, 6, 3, 3, 3, 3, stride=(2, 2), pads=(1, 1, 1, 1)))) == ""
+    assert text(convolved(PLAIN)) == ""
+    assert text(convolved(Geometry(1, 1, 1, 6, 6, 3, 3, 3, 3, stride=(2, 2), pads=(1, 1, 1, 1)))) == ""
 
 
 def test_hyper_parameters_that_nothing_reads() -> None:
@@ -188,4 +188,4 @@ def test_hyper_parameters_that_nothing_reads() -> None:
         assert number is not None
         hypers = list(program.hypers)
         hypers[number] = replace(hypers[number], **{name: value})
-        assert f"its {name} is {value}, which it does not read" in told(replace(program, hypers=tuple(hypers)))
+        assert f"its {name} is {value}, which it does not read" in text(replace(program, hypers=tuple(hypers)))

@@ -160,7 +160,7 @@ def test_the_option_is_read_from_text() -> None:
     assert S2Select.from_spec(Spec.parse("s2-select{update=apart}", "test")).update == "apart"
 
 
-def test_a_weight_that_moved_too_early_is_told() -> None:
+def test_a_weight_that_moved_too_early_is_reported() -> None:
     """The last layer's update and the gradient of its data, which reads the weight, change places."""
     made = step_of(S2_NETWORKS["blocks"], SGD)
     steps = list(made.instructions)

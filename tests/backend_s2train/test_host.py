@@ -161,12 +161,12 @@ def test_less_offload_than_asked_for(asked: str, train: tuple[str, ...], buildin
     """Exit code 4, with the shares, and every node that the host computes with the reason."""
     code, found = building("--min-offload", asked, *train)
     assert code == 4
-    (told,) = found["diagnostics"]
-    assert told["code"] == "offload-limit"
-    assert "% of the ops is asked for" in told["message"] and "ops (" in told["message"]
-    assert "macs" not in told["message"].lower().partition("at least")[2]
-    assert {"LRN_1", "Sigmoid_3"} <= {note.split('"')[1] for note in told["notes"]}
-    assert any(note.startswith('left to the host: node "Sigmoid_3": sigmoid') for note in told["notes"])
+    (report,) = found["diagnostics"]
+    assert report["code"] == "offload-limit"
+    assert "% of the ops is asked for" in report["message"] and "ops (" in report["message"]
+    assert "macs" not in report["message"].lower().partition("at least")[2]
+    assert {"LRN_1", "Sigmoid_3"} <= {note.split('"')[1] for note in report["notes"]}
+    assert any(note.startswith('left to the host: node "Sigmoid_3": sigmoid') for note in report["notes"])
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,8 @@ def test_mosaics_that_do_not_fit_are_refused(how: str) -> None:
     made = program(small())
     first = made.instructions[0].geometry
     changed = tuple(change(g) if k == first else g for k, g in enumerate(made.geometries))
-    told = [p.message for p in verify(replace(made, geometries=changed)) if "instruction 0 " in p.message]
-    assert told and all(message in each for each in told)
+    text = [p.message for p in verify(replace(made, geometries=changed)) if "instruction 0 " in p.message]
+    assert text and all(message in each for each in text)
 
 
 def test_only_convolutions_over_images_that_are_not_pooled_have_them() -> None:
@@ -141,8 +141,8 @@ def test_only_convolutions_over_images_that_are_not_pooled_have_them() -> None:
         if number is not None and made.geometries[number].mosaic != (1, 1):
             assert (opcode, images, pooled) == (Opcode.CONV, True, False)
     everywhere = replace(made, geometries=tuple(replace(g, mosaic=(2, 1)) for g in made.geometries))
-    told = {re.sub(r"^.*?images as", "", p.message) for p in verify(everywhere) if "images as" in p.message}
-    assert told == {
+    text = {re.sub(r"^.*?images as", "", p.message) for p in verify(everywhere) if "images as" in p.message}
+    assert text == {
         " 2 x 1, but only convolutions take several as one",
         " 2 x 1, but windows of its pool would lie across two of them",
         " 2 x 1, but the gradient of a bias has no images",

@@ -111,7 +111,7 @@ def test_a_loss_stands_alone_where_its_scores_are_wanted() -> None:
     assert (fused, alone) == (["linear"], ["loss"])
 
 
-def test_values_with_several_readers_are_told_of() -> None:
+def test_values_with_several_readers_are_reported_of() -> None:
     report = Report()
     select(shared(), report)
     assert set(report.misses) == {("conv1", "has 2 readers, so it goes to memory")}
@@ -164,27 +164,27 @@ def test_other_optimizers_are_refused(optimizer: str) -> None:
     assert all("is no SGD step" in message for message in found)
 
 
-def test_everything_without_an_instruction_is_told_at_once() -> None:
+def test_everything_without_an_instruction_is_reported_at_once() -> None:
     m = Model()
     x = m.x(1, 2, 6, 6)
     a = m.note(Tanh(m.conv(x, 2)), "tanh")
     b = m.note(MaxPool(a, window=(3, 2), stride=(1, 1)), "odd")
     c = m.note(Sigmoid(b), "sigmoid")
-    told = problems(m.graph(c))
-    assert [t.partition(":")[0] for t in told] == ["tanh1", "odd1", "sigmoid1"]
-    assert "window [3, 2]" in told[1]
+    text = problems(m.graph(c))
+    assert [t.partition(":")[0] for t in text] == ["tanh1", "odd1", "sigmoid1"]
+    assert "window [3, 2]" in text[1]
 
 
 def test_computed_weights_are_refused() -> None:
     m = Model()
     w = Mul(m.weight("w", 3, 6), m.x(3, 6, name="scale"))
-    told = problems(m.graph(m.note(Gemm(m.x(4, 6), w, trans_b=True), "linear")))
-    assert len(told) == 1 and re.search("must be stored|has no instruction", told[0])
+    text = problems(m.graph(m.note(Gemm(m.x(4, 6), w, trans_b=True), "linear")))
+    assert len(text) == 1 and re.search("must be stored|has no instruction", text[0])
 
 
 def test_parameters_of_norms_are_not_trained_with_stored_statistics() -> None:
-    told = problems(training(residual(), SGD, "stored-norms=yes"))
-    assert told and all("norm" in t for t in told)
+    text = problems(training(residual(), SGD, "stored-norms=yes"))
+    assert text and all("norm" in t for t in text)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_parameters_of_norms_are_not_trained_with_stored_statistics() -> None:
     ],
 )
 def test_losses_that_are_no_plain_mean_of_cross_entropy_are_refused(loss: str, why: str) -> None:
-    told = problems(training(classifier(), SGD, "", loss))
-    assert any(why in t for t in told), told
+    text = problems(training(classifier(), SGD, "", loss))
+    assert any(why in t for t in text), text
 
 
 def test_a_sum_of_losses_is_refused_where_the_device_gives_their_mean() -> None:

@@ -125,8 +125,8 @@ def test_what_no_instruction_pools_is_refused(name: str) -> None:
     graph = m.graph(m.note(op(m.x(2, 3, 6, 6)), "pool"))
     with pytest.raises(DlcError) as caught:
         select(graph)
-    (told,) = caught.value.diagnostics
-    assert why in told.message and told.location and told.location.node == "pool1"
+    (text,) = caught.value.diagnostics
+    assert why in text.message and text.location and text.location.node == "pool1"
 
 
 def test_pools_of_sequences_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The verifier: programs made by hand are right, and each way to make one wrong is told with its numbers."""
+"""The verifier: programs made by hand are right, and each way to make one wrong is reported with its numbers."""
 
 from __future__ import annotations
 
@@ -222,12 +222,12 @@ def test_programs_made_by_hand_are_right(make: Callable[[], Program]) -> None:
 
 
 @pytest.mark.parametrize(("make", "change", "code", "message"), CASES.values(), ids=CASES)
-def test_what_is_wrong_is_told(make: Callable[[], Program], change: Change, code: str, message: str) -> None:
+def test_what_is_wrong_is_reported(make: Callable[[], Program], change: Change, code: str, message: str) -> None:
     problems = verify(change(make()))
     assert [p for p in problems if p.code == code and message in p.message], [str(p.message) for p in problems]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     program = linear_step()
     for change in (storage("h", end=2), instruction(1, wait=3), tensor("dw1", element=Element.PTR4)):
         program = change(program)
@@ -355,8 +355,8 @@ def test_overlaps_are_those_of_the_definition(found: list[tuple[int, int, int, i
         if bytes_ and steps:
             want.add((n, m))
     problems = verify(replace(hand.program(), storages=storages))
-    told = {tuple(sorted(int(word.split()[0]) for word in p.message.split("storage ")[1:3])) for p in problems}
-    assert told == want and len(problems) == len(want)
+    text = {tuple(sorted(int(word.split()[0]) for word in p.message.split("storage ")[1:3])) for p in problems}
+    assert text == want and len(problems) == len(want)
 
 
 piece = st.tuples(st.integers(0, 7), st.integers(1, 5)).map(lambda p: (p[0], min(p[1], 8 - p[0])))

@@ -178,7 +178,7 @@ def test_a_program_made_by_hand() -> None:
 
 
 def test_all_reasons_at_once() -> None:
-    """What version 1 cannot say is told by reason, with the instructions and what helps."""
+    """What version 1 cannot say is reported by reason, with the instructions and what helps."""
     program = forward_conv()
     first, last = program.instructions
     geometries = (*program.geometries, replace(program.geometries[0], groups=3, dilation=(2, 2)))
@@ -202,15 +202,15 @@ def test_all_reasons_at_once() -> None:
 
 
 def test_a_build_for_version_1_selects_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Inference too: words of relu always name a mask. With another pipeline it is told what is missing."""
+    """Inference too: words of relu always name a mask. With another pipeline what is missing is reported."""
     network, source = S2_NETWORKS["blocks"], tmp_path / "blocks.onnx"
     source.write_bytes(network.onnx(network.module()))
     line = ["build", str(source), "--target", "s2train{isa=v1}", "-q", "--cache", "off", "-o", str(tmp_path)]
     assert run([*line, "--train", "loss=cross-entropy"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     content = (tmp_path / "blocks.s2t").read_bytes()
     program = read(memoryview(content), "blocks.s2t")
-    assert f"\nversion 1: {len(program.legacy)} words, " in told
+    assert f"\nversion 1: {len(program.legacy)} words, " in output
     assert len(program.legacy) == len(program.instructions) - 4  # a stage, a loss and a bias's gradient and update
     assert [e.name for e in program.entries] == ["predict", "evaluate", "step"]
     assert all(Flag.MASK_WRITE in i.flags for i in program.instructions if Flag.RELU in i.flags)

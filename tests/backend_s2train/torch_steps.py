@@ -132,7 +132,7 @@ class Device:
     """Tensor → bits of a relu, in the order of the program."""
     pointers: dict[int, Array] = field(default_factory=dict[int, Array])
     gradients: dict[str, Array] = field(default_factory=dict[str, Array])
-    """Weight → its gradient, without the loss scale. One that nothing stored is told by how the velocity changed;
+    """Weight → its gradient, without the loss scale. One that nothing stored is derived from how the velocity changed;
     without a velocity it is not there."""
     updated: dict[str, int] = field(default_factory=dict[str, int])
     """Weight, or block of one → the instruction that updates it."""

@@ -227,10 +227,10 @@ def test_what_exceeds_the_limit_is_refused_with_the_numbers(opened: Open) -> Non
     assert cache.lookup(Key.of(step="pack{x=1}")) is None
     assert not any(store.has(digest) for _, digest in record.outputs)
     cache.save(Key.of(step="small"), {"c": b"s"}, {})
-    (told,) = cache.warnings
+    (report,) = cache.warnings
     cache.close()
-    assert told.code == "cache-limit" and told.severity == "warning"
-    text = "\n".join((told.message, *told.notes, told.help))
+    assert report.code == "cache-limit" and report.severity == "warning"
+    text = "\n".join((report.message, *report.notes, report.help))
     assert all(part in text for part in ("100,000", "80,", "pack", "cache.size", "MiB"))
     with opened("rw") as cache:
         assert all(cache.lookup(Key.of(step=step)) for step in ("old", "fits", "small"))

@@ -278,7 +278,7 @@ def test_links_inside_are_refused(tmp_path: Path, part: str) -> None:
     assert [each.name for each in elsewhere.iterdir()] == ["letter"]
 
 
-def test_a_missing_directory_in_read_only_mode_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_in_read_only_mode_is_reported(tmp_path: Path) -> None:
     with open_cache(tmp_path / "absent", "ro") as cache:
         assert cache.lookup(KEY) is None
         assert codes(cache) == ["cache-unusable"]

@@ -147,10 +147,10 @@ def test_why_a_build_would_miss(dlc: Dlc) -> None:
 
     build(dlc, "-o", "out")
     assert {state for _, state in states(TRAIN[1])} == {"hit"}
-    told = states("loss=cross-entropy,optimizer=adam{lr=2e-3}")
-    assert [step for step, state in told if state == "miss"] == ["update: autodiff"]
-    assert [step for step, state in told if state == "unknown"][-3:] == ["update: plan-memory", "emit c", "build c"]
-    assert ("predict: plan-memory", "hit") in told
+    text = states("loss=cross-entropy,optimizer=adam{lr=2e-3}")
+    assert [step for step, state in text if state == "miss"] == ["update: autodiff"]
+    assert [step for step, state in text if state == "unknown"][-3:] == ["update: plan-memory", "emit c", "build c"]
+    assert ("predict: plan-memory", "hit") in text
 
 
 class Plain(Backend):

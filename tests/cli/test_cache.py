@@ -38,7 +38,7 @@ def test_stats_count_builds(dlc: Dlc) -> None:
     assert second["total"]["ms_saved"] > 0
 
 
-def told(dlc: Dlc, *arguments: str) -> dict[str, list[str]]:
+def message(dlc: Dlc, *arguments: str) -> dict[str, list[str]]:
     """State → names of the steps in it, as `cache why` has them."""
     found: dict[str, list[str]] = {}
     for finding in dlc("cache", "why", "small.onnx", "--json", *arguments).document["findings"]:
@@ -47,17 +47,17 @@ def told(dlc: Dlc, *arguments: str) -> dict[str, list[str]]:
 
 
 def test_why_before_and_after_a_build(dlc: Dlc) -> None:
-    before = told(dlc)
+    before = message(dlc)
     assert before["miss"] == ["onnx"]
     assert "lower" in before["unknown"]
     dlc("build", "small.onnx", "-q")
-    assert set(told(dlc)) == {"hit"}
+    assert set(message(dlc)) == {"hit"}
 
 
 def test_why_names_the_option_that_changed(dlc: Dlc) -> None:
     dlc("build", "small.onnx", "-q")
     changed = ["--set", "fuse.max-nests=5"]
-    found = told(dlc, *changed)
+    found = message(dlc, *changed)
     assert found["miss"] == ["fuse"]
     assert "lower" in found["hit"]
     text = dlc("cache", "why", "small.onnx", *changed).out

@@ -102,7 +102,7 @@ def test_errors(dlc: Dlc, golden: Golden) -> None:
     golden("grad/built.txt", dlc("run", "out", "--grad", "B").transcript())
 
 
-def test_a_scatter_is_told(dlc: Dlc, golden: Golden) -> None:
+def test_a_scatter_is_reported(dlc: Dlc, golden: Golden) -> None:
     ran = dlc("build", "lookup.kernel", "--grad", "X", "-o", "out", "--explain", "gradient", "--stats")
     golden("grad/scatter.txt", f"{ran.out.partition('out: ')[0]}")
     assert "scattered derivatives: 1" in ran.err

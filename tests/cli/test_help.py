@@ -38,7 +38,7 @@ def test_first_screen(dlc: Dlc, golden: Golden) -> None:
 
 @pytest.mark.parametrize("words", [words for words in ALL if subcommands(ALL[words])])
 def test_a_group_alone_shows_its_help(dlc: Dlc, words: str) -> None:
-    """0.1 told it as an error, in one line with escapes."""
+    """0.1 reported it as an error, in one line with escapes."""
     alone = dlc(*words.split())
     assert (alone.code, alone.err) == (0, "")
     assert alone.out == dlc(*words.split(), "--help").out
@@ -67,7 +67,7 @@ def test_help_of_a_command(dlc: Dlc, golden: Golden, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ALL)
-def test_every_flag_is_told(words: str) -> None:
+def test_every_flag_is_reported(words: str) -> None:
     command = ALL[words]
     assert command.help
     for flag in flags_of(command):

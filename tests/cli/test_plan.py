@@ -99,7 +99,7 @@ def test_an_input_that_is_kept_is_drawn() -> None:
     [("digits.onnx",), ("net.onnx", *S2TRAIN), ("net.onnx", *S2TRAIN, *TRAIN)],
     ids=["c", "s2train", "s2train training"],
 )
-def test_what_is_told_is_what_a_build_does(dlc: Dlc, line: tuple[str, ...]) -> None:
+def test_what_is_reported_is_what_a_build_does(dlc: Dlc, line: tuple[str, ...]) -> None:
     planned = dlc("plan", *line, "--json").document
     built = dlc("build", *line, "-o", "out", "--json").document
     function = planned["functions"][0]
@@ -227,11 +227,11 @@ def test_the_published_count_of_a_step(dlc: Dlc) -> None:
 
 
 def test_a_build_tells_the_published_count(dlc: Dlc) -> None:
-    plain, told = (
+    plain, text = (
         dlc("build", "net.onnx", "--target", target, *TRAIN, "-o", out, "-q").out
         for target, out in (("s2train", "a"), ("s2train{lifetimes=published}", "b"))
     )
     assert "published count" not in plain
-    assert "\nstep in the published count: peak " in told
+    assert "\nstep in the published count: peak " in text
     one, other = (read(memoryview(Path(out, "net.s2t").read_bytes()), out) for out in "ab")
     assert replace(one, meta={}) == replace(other, meta={})

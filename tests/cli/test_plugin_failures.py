@@ -1,4 +1,4 @@
-"""Code of a third party that breaks is told as its failure: plugin, version, step, node, exception, exit code 6."""
+"""Code of a third party that breaks is reported as its failure: plugin, version, step, node, exception, exit code 6."""
 
 import re
 from pathlib import Path
@@ -119,20 +119,20 @@ def test_a_command_of_a_plugin_may_exit_as_it_likes(dlc: Dlc, install: Install) 
 
 def test_the_message_of_a_step(dlc: Dlc, golden: Golden, install: Install, tmp_path: Path) -> None:
     install("chip", failing("rewrite", "raise"))
-    golden("plugins/failed_step.txt", told(dlc(*BUILD).err, tmp_path))
+    golden("plugins/failed_step.txt", errors_text(dlc(*BUILD).err, tmp_path))
 
 
 def test_the_message_of_a_loader(dlc: Dlc, golden: Golden, install: Install, tmp_path: Path) -> None:
     install("chip", failing("load", "raise"))
-    golden("plugins/failed_load.txt", told(dlc(*RUN).err, tmp_path))
+    golden("plugins/failed_load.txt", errors_text(dlc(*RUN).err, tmp_path))
 
 
-def told(text: str, directory: Path) -> str:
+def errors_text(text: str, directory: Path) -> str:
     text = re.sub(r"dlc-crash-[0-9a-f]{12}", "dlc-crash-<digest>", text.replace(str(directory), "DIR"))
     return re.sub(r"at \S*?(\w+\.py):\d+", r"at \1:N", text)
 
 
-def test_an_observer_that_ends_the_process_is_told_and_left_out(dlc: Dlc, install: Install) -> None:
+def test_an_observer_that_ends_the_process_is_reported_and_left_out(dlc: Dlc, install: Install) -> None:
     install("chip", failing("observer", "exit"))
     ran = dlc(*BUILD)
     assert ran.code == ExitCode.OK

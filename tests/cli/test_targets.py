@@ -72,7 +72,7 @@ def test_the_digits_are_built_trained_run_and_verified(dlc: Dlc) -> None:
 
 # ---- what a target makes ----
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_trains_where_it_is_told_to(dlc: Dlc, target: str) -> None:
+def test_a_target_trains_where_it_is_reported_to(dlc: Dlc, target: str) -> None:
     line = ("build", "net.onnx", "--target", target, "--stop-after", "plan-memory", "--json")
     inference = dlc(*line).document
     assert not any(step["step"].startswith("autodiff") for step in inference["steps"])
@@ -148,10 +148,10 @@ def test_stats_of_instructions(dlc: Dlc) -> None:
     assert len(rows) == ran["memory"]["instructions"] > 0
     assert sum(row["macs"] for row in rows) == ran["memory"]["macs"] > 0
     assert sum(row["cycles"] for row in rows) == ran["memory"]["cycles_parallel"] > 0
-    told = dlc("build", "net.onnx", "--target", "s2train", *TRAIN, "-o", "out", "--stats", "-q").out
-    assert told.startswith("predict:\n#  instruction ")
-    assert told.count("\ntotal: instructions: ") == 3
-    assert "kernel" not in told
+    text = dlc("build", "net.onnx", "--target", "s2train", *TRAIN, "-o", "out", "--stats", "-q").out
+    assert text.startswith("predict:\n#  instruction ")
+    assert text.count("\ntotal: instructions: ") == 3
+    assert "kernel" not in text
 
 
 def test_stats_of_instructions_that_are_not_there_yet(dlc: Dlc) -> None:

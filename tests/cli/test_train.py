@@ -137,10 +137,10 @@ def test_a_run_that_begins_anew_keeps_the_checkpoint_of_the_earlier_one(dlc: Dlc
     before = Path("out/checkpoint.ckpt").read_bytes()
     assert dlc("train", "out", "--data", "absent.npz", "--fresh").code == ExitCode.USAGE
     assert [p.name for p in Path("out").iterdir()] == ["checkpoint.ckpt"]
-    told = "note[kept]: the checkpoint of an earlier run is kept as out/checkpoint.{}.ckpt, once"
+    message = "note[kept]: the checkpoint of an earlier run is kept as out/checkpoint.{}.ckpt, once"
     for k in (1, 2):
         ran = dlc(*line, "--fresh", "--seed", k)
-        assert ran.code == 0 and told.format(k) in ran.err
+        assert ran.code == 0 and message.format(k) in ran.err
     assert Path("out/checkpoint.1.ckpt").read_bytes() == before
     kept = {p.name: p.read_bytes() for p in Path("out").iterdir()}
     assert len(kept) == len(set(kept.values())) == 3

@@ -1,4 +1,4 @@
-"""What every step leaves is verified by its level: a step that breaks a kernel is told, whoever wrote it."""
+"""What every step leaves is verified by its level: a step that breaks a kernel is reported, whoever wrote it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from dlc.passes.layout import Layout
 from dlc.passes.lower import Lower
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import small
-from tests.cli.test_plugin_failures import told
+from tests.cli.test_plugin_failures import errors_text
 from tests.conftest import Golden
 
 PLUGIN = (Path(__file__).parents[1] / "data" / "plugins" / "miscompiling.txt").read_text()
@@ -59,7 +59,7 @@ def test_the_message_tells_node_nest_subscript_and_range(
     Path("model.onnx").write_bytes(small().SerializeToString())
     golden(
         "verifier/third_party.txt",
-        told(dlc("build", "model.onnx", *BUILD[2:], "lower,outside,order,plan-memory").err, tmp_path),
+        errors_text(dlc("build", "model.onnx", *BUILD[2:], "lower,outside,order,plan-memory").err, tmp_path),
     )
 
 

@@ -97,6 +97,6 @@ def test_a_case_is_built_run_and_verified_by_the_command_line(tmp_path: Path) ->
 
 
 def test_listings_tell_functions_and_reductions(tmp_path: Path) -> None:
-    told = command("list kernel", tmp_path)
+    message = command("list kernel", tmp_path)
     for text in ("erf  ", "max[k]  ", "select  "):
-        assert text in told
+        assert text in message

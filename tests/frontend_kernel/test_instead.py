@@ -49,21 +49,21 @@ def value(text: str, **feeds: Array) -> Array:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS | REDUCTIONS)
-def test_what_is_told_means_what_was_meant(name: str) -> None:
+def test_what_is_reported_means_what_was_meant(name: str) -> None:
     index = "k" if name in REDUCTIONS else "i"
-    told = (FUNCTIONS | REDUCTIONS)[name].partition(", where")[0]
-    told = re.sub(r"\b(low|high|condition|a|b|n)\b", lambda m: NAMES[m[0]], told)
-    told = re.sub(r"\bx\b(?!\[)", "@", told).replace("@", f"x[{index}]")
+    message = (FUNCTIONS | REDUCTIONS)[name].partition(", where")[0]
+    message = re.sub(r"\b(low|high|condition|a|b|n)\b", lambda m: NAMES[m[0]], message)
+    message = re.sub(r"\bx\b(?!\[)", "@", message).replace("@", f"x[{index}]")
     left = "A<8>[i]" if index == "i" else "A<1>[0]"
-    found = value(f"Z<8>[i] = x<8>[i]; {left} = Z[0] * 0 + {told};", x=X)
+    found = value(f"Z<8>[i] = x<8>[i]; {left} = Z[0] * 0 + {message};", x=X)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(found, np.broadcast_to(np.float32(WANTED[name]), found.shape), 1e-5, 1e-6)
 
 
 def test_the_running_sum_is_one() -> None:
-    told = "sum[k](select(k <= j, X[k], 0))"
-    assert told in recurrence.HELP
-    np.testing.assert_allclose(value(f"Y<8>[j] = {told.replace('X[', 'X<8>[')};", X=X), np.cumsum(X), 1e-6)
+    message = "sum[k](select(k <= j, X[k], 0))"
+    assert message in recurrence.HELP
+    np.testing.assert_allclose(value(f"Y<8>[j] = {message.replace('X[', 'X<8>[')};", X=X), np.cumsum(X), 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What kernel text means, told by formulas in NumPy: terms, extensions, types, statements."""
+"""What kernel text means, checked by formulas in NumPy: terms, extensions, types, statements."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_loops_that_are_not_known_are_refused() -> None:
     assert "no iteration at all" in refused(loop(FOREVER, 0))
 
 
-def test_what_is_refused_in_a_body_is_told_once() -> None:
+def test_what_is_refused_in_a_body_is_reported_once() -> None:
     model = loop(FOREVER)
     model.graph.node[0].attribute[0].g.node[0].op_type = "Nothing"
     assert "Nothing, 1 node" in refused(model)
@@ -79,10 +79,10 @@ def test_what_is_refused_in_a_body_is_told_once() -> None:
 
 def test_loops_within_loops_are_bounded_in_all() -> None:
     model = loop(FOREVER, 1000)
-    told = refused(model, max_nodes=100)
-    assert "with its iterations, branches and derivatives the model has 10" in told
-    assert "nodes; the limit is 100" in told
-    assert "--set onnx.max-nodes=" in told
+    text = refused(model, max_nodes=100)
+    assert "with its iterations, branches and derivatives the model has 10" in text
+    assert "nodes; the limit is 100" in text
+    assert "--set onnx.max-nodes=" in text
 
 
 def test_a_limit_on_steps_can_be_raised() -> None:

@@ -1,4 +1,4 @@
-"""Files that are no models, or are made to do harm: told what is wrong with them, quickly and in little memory."""
+"""Files that are not models, or do harm: their faults are reported quickly and in little memory."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_names_of_symbols_and_inputs_may_hold_colons_and_equals_signs() -> None:
     assert shapes_of(model, input=("serving_default:0:5x6",)) == [(5, 6)]
 
 
-def test_all_dimensions_without_a_size_are_told_at_once() -> None:
+def test_all_dimensions_without_a_size_are_reported_at_once() -> None:
     model = open_model(["batch", 3, "seq"], ["batch"], [None, 2], None)
     (found,) = refused(model).diagnostics
     assert found.code == "unbound-dimension"
@@ -68,7 +68,7 @@ def test_all_dimensions_without_a_size_are_told_at_once() -> None:
     assert found.help == "give sizes, for example --dim batch=1 --dim seq=1 --input x2:1x… --input x3:1x…"
 
 
-def test_names_that_the_model_does_not_have_are_told_with_those_it_has() -> None:
+def test_names_that_the_model_does_not_have_are_reported_with_those_it_has() -> None:
     found = refused(open_model(["batch"]), ("btach:1",), ("x9:1",)).diagnostics
     assert [(d.message, d.help) for d in found] == [
         ("the model has no dimension btach", "did you mean batch?"),
@@ -206,11 +206,11 @@ def test_ops_go_by_the_names_of_their_nodes() -> None:
     ]
     x = np.ones((2, 2), np.float32)
     graph = parse(model_of(nodes, {"x": x}, ["y"], {"w": x}))
-    told = {type(op).__name__: graph.origins.get(op.digest) for op in graph.ops if not isinstance(op, Input)}
-    assert told["Gemm"] == ("fc/MatMul:0",)
-    assert told["Relu"] == ("Relu_1",)
-    assert told["Where"] == ("many ops",)
-    assert told["Constant"] is None
+    report = {type(op).__name__: graph.origins.get(op.digest) for op in graph.ops if not isinstance(op, Input)}
+    assert report["Gemm"] == ("fc/MatMul:0",)
+    assert report["Relu"] == ("Relu_1",)
+    assert report["Where"] == ("many ops",)
+    assert report["Constant"] is None
 
 
 def test_equal_nodes_become_one_op_with_both_names() -> None:

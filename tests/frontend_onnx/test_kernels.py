@@ -162,29 +162,29 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_does_not_fit_is_told_with_the_node(name: str) -> None:
+def test_what_does_not_fit_is_reported_with_the_node(name: str) -> None:
     node, message = WRONG[name]
     outputs = ["y", "z"] if name == "more outputs" else ["y"]
     with pytest.raises(DlcError) as refused:
         parse(model_of([node], {"b": B}, outputs))
-    (told,) = refused.value.diagnostics
-    assert message in told.message
-    assert told.location is not None
-    assert told.location.node == "k"
+    (output,) = refused.value.diagnostics
+    assert message in output.message
+    assert output.location is not None
+    assert output.location.node == "k"
 
 
 def test_a_place_in_the_text_is_kept() -> None:
     with pytest.raises(DlcError) as refused:
         parse(model_of([kernel("A<3>[i] =\n  B<3>[i] + ;", ["b"], ["y"], "blur/2")], {"b": B}, ["y"]))
-    (told,) = refused.value.diagnostics
-    assert told.location is not None
-    assert (told.location.line, told.location.node) == (2, "blur/2")
-    assert told.location.column > 0
-    assert told.source_line.strip() == "B<3>[i] + ;"
-    assert "test.onnx: kernel:2:" in str(told.location)
+    (output,) = refused.value.diagnostics
+    assert output.location is not None
+    assert (output.location.line, output.location.node) == (2, "blur/2")
+    assert output.location.column > 0
+    assert output.source_line.strip() == "B<3>[i] + ;"
+    assert "test.onnx: kernel:2:" in str(output.location)
 
 
-def test_every_faulty_node_is_told() -> None:
+def test_every_faulty_node_is_reported() -> None:
     nodes = [kernel("A<3>[i] = ;", ["b"], ["y"], "first"), kernel("= B<3>[i];", ["b"], ["z"], "second")]
     with pytest.raises(DlcError) as refused:
         parse(model_of(nodes, {"b": B}, ["y", "z"]))
@@ -198,10 +198,10 @@ def test_without_the_plugin_it_says_what_to_install(direct: bool) -> None:
     frontend = Onnx() if direct else onnx_frontend(disable=("kernel",))
     with pytest.raises(DlcError) as refused:
         parse(model_of([kernel(BLUR, ["b"], ["y"])], {"b": B}, ["y"]), frontend)
-    (told,) = refused.value.diagnostics
-    assert told.location is not None
-    assert told.location.node == "k"
-    assert direct is (told.help == "pip install dlc-frontend-kernel")
+    (output,) = refused.value.diagnostics
+    assert output.location is not None
+    assert output.location.node == "k"
+    assert direct is (output.help == "pip install dlc-frontend-kernel")
 
 
 HOSTILE = (

@@ -43,7 +43,7 @@ def many() -> onnx.ModelProto:
     return model
 
 
-def test_all_unsupported_parts_are_told_at_once(golden: Callable[[str, str], None]) -> None:
+def test_all_unsupported_parts_are_reported_at_once(golden: Callable[[str, str], None]) -> None:
     with pytest.raises(DlcError) as caught:
         parse(many())
     golden("unsupported.txt", str(caught.value))

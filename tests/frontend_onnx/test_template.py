@@ -269,7 +269,7 @@ def test_inputs_that_are_weights_get_a_value_and_stay_inputs() -> None:
     np.testing.assert_allclose(runtime(back, ["y"], {"x": x})[0], x @ w, rtol=1e-5)
 
 
-def told(*args: Any) -> str:
+def text(*args: Any) -> str:
     with pytest.raises(DlcError) as caught:
         filled(*args)
     return str(caught.value)
@@ -279,17 +279,17 @@ def test_values_that_do_not_fit_are_refused() -> None:
     template = Onnx().template(source_of(twins()), ("s1", "s2"))
     good = {name: np.ones(4, np.float32) for name in ("s1", "s2")}
     assert filled("onnx", template, good) == filled(".onnx", template, good)
-    assert 'parameters without a value: "s2"' in told(".onnx", template, {"s1": good["s1"]})
-    assert 'no parameter "s3"' in told(".onnx", template, {**good, "s3": good["s1"]})
-    assert "is f64[4], the parameter f32[4]" in told(".onnx", template, {**good, "s2": np.ones(4)})
-    assert "is f32[5], the parameter f32[4]" in told(".onnx", template, {**good, "s2": np.ones(5, np.float32)})
-    assert "is complex64[4], the parameter" in told(".onnx", template, {**good, "s2": np.ones(4, np.complex64)})
-    assert "not one of an ONNX model" in told("onnx", template[:-9], good)
+    assert 'parameters without a value: "s2"' in text(".onnx", template, {"s1": good["s1"]})
+    assert 'no parameter "s3"' in text(".onnx", template, {**good, "s3": good["s1"]})
+    assert "is f64[4], the parameter f32[4]" in text(".onnx", template, {**good, "s2": np.ones(4)})
+    assert "is f32[5], the parameter f32[4]" in text(".onnx", template, {**good, "s2": np.ones(5, np.float32)})
+    assert "is complex64[4], the parameter" in text(".onnx", template, {**good, "s2": np.ones(4, np.complex64)})
+    assert "not one of an ONNX model" in text("onnx", template[:-9], good)
 
 
 def test_other_formats_say_that_they_are_only_read() -> None:
-    assert "the frontend dlc only reads its format" in told(".dlc", b"graph() { }", {})
-    assert "no installed frontend reads this file" in told(".nothing", b"", {})
+    assert "the frontend dlc only reads its format" in text(".dlc", b"graph() { }", {})
+    assert "no installed frontend reads this file" in text(".nothing", b"", {})
 
 
 def test_more_than_one_file_holds_is_refused_before_it_is_read(tmp_path: Path) -> None:

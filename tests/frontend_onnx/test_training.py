@@ -171,9 +171,9 @@ def test_derivatives_end_at_an_order() -> None:
     (fourth,) = run(nodes, feeds, ["y4"])
     np.testing.assert_allclose(fourth, np.sin(feeds["x"]), rtol=1e-6)
     for last in (5, 12):
-        told = refused(nodes, feeds, [f"y{last}"])
-        assert "a derivative of an order above 4" in told
-        assert told.count("error[") == 1
+        text = refused(nodes, feeds, [f"y{last}"])
+        assert "a derivative of an order above 4" in text
+        assert text.count("error[") == 1
 
 
 def test_equal_constants_are_different_variables() -> None:
@@ -220,28 +220,28 @@ def refused(nodes: list[onnx.NodeProto], feeds: dict[str, Any], outputs: list[st
     return str(caught.value)
 
 
-def test_what_is_malformed_is_told() -> None:
+def test_what_is_malformed_is_reported() -> None:
     x = {"x": f(2), "n": np.array([1, 2])}
     exp = helper.make_node("Exp", ["x"], ["y"])
-    told = refused([exp, node("Gradient", ["x"], ["d"], xs=["x"], zs=["n"], y="y")], x, ["d"])
-    assert "1 operands for 1 names in xs and 1 in zs" in told
-    told = refused([exp, node("Gradient", ["x"], ["d"], xs=["x"], y="z")], x, ["d"])
-    assert "it names z, which nothing before it computes" in told
-    told = refused([exp, node("Gradient", ["n"], ["d"], xs=["n"], y="y")], x, ["d"])
-    assert "n is i64[2]: only floats have gradients" in told
-    told = refused([node("Adagrad", ["x", "n", "x", "x"], ["d", "h"])], x, ["d", "h"])
-    assert "4 operands for an optimizer with states per weight: 1" in told
+    text = refused([exp, node("Gradient", ["x"], ["d"], xs=["x"], zs=["n"], y="y")], x, ["d"])
+    assert "1 operands for 1 names in xs and 1 in zs" in text
+    text = refused([exp, node("Gradient", ["x"], ["d"], xs=["x"], y="z")], x, ["d"])
+    assert "it names z, which nothing before it computes" in text
+    text = refused([exp, node("Gradient", ["n"], ["d"], xs=["n"], y="y")], x, ["d"])
+    assert "n is i64[2]: only floats have gradients" in text
+    text = refused([node("Adagrad", ["x", "n", "x", "x"], ["d", "h"])], x, ["d", "h"])
+    assert "4 operands for an optimizer with states per weight: 1" in text
     attributes = {"alpha": 0.9, "beta": 0.9, "mode": "fast", "norm_coefficient": 0.0}
-    told = refused([node("Momentum", ["x", "n", "x", "x", "x"], ["d", "h"], **attributes)], x, ["d", "h"])
-    assert "mode fast is neither standard nor nesterov" in told
+    text = refused([node("Momentum", ["x", "n", "x", "x", "x"], ["d", "h"], **attributes)], x, ["d", "h"])
+    assert "mode fast is neither standard nor nesterov" in text
 
 
-def test_what_is_differentiated_and_refused_is_told_once() -> None:
+def test_what_is_differentiated_and_refused_is_reported_once() -> None:
     nodes = [
         helper.make_node("Unique", ["x"], ["u"], name="unique"),
         helper.make_node("Exp", ["u"], ["y"]),
         node("Gradient", ["x"], ["d"], xs=["x"], y="y"),
     ]
-    told = refused(nodes, {"x": f(2)}, ["d"])
-    assert told.count("error[") == 1
-    assert "Unique, 1 node" in told
+    text = refused(nodes, {"x": f(2)}, ["d"])
+    assert text.count("error[") == 1
+    assert "Unique, 1 node" in text

@@ -201,7 +201,7 @@ def test_the_update_is_what_onnx_itself_computes(optimizer: str) -> None:
         np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
-def told(text: str, **settings: Any) -> str:
+def report(text: str, **settings: Any) -> str:
     with pytest.raises(DlcError) as caught:
         exported(perceptron(**settings), text)
     return str(caught.value)
@@ -226,12 +226,12 @@ def told(text: str, **settings: Any) -> str:
     ],
 )
 def test_what_the_operators_cannot_express_is_refused(text: str, message: str) -> None:
-    assert message in told(text)
+    assert message in report(text)
 
 
 def test_old_operator_sets_and_half_precision_are_refused() -> None:
-    assert "cross-entropy in operator set 9, which has no losses" in told("label=labels", opset=9)
-    assert 'optimizers of ONNX take f32 and f64, but "w1" is f16[16,12]' in told("label=labels", dtype=np.float16)
+    assert "cross-entropy in operator set 9, which has no losses" in report("label=labels", opset=9)
+    assert 'optimizers of ONNX take f32 and f64, but "w1" is f16[16,12]' in report("label=labels", dtype=np.float16)
     _, model = fresh()
     model.opset_import[0].version = 13
     for node in model.graph.node:
@@ -254,6 +254,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["export", *arguments, "-o", str(tmp_path / "none" / "step.onnx")]) == 2
     assert run(["export", str(tmp_path / "no.onnx"), *arguments[1:], "-o", "step.onnx"]) == 2
     assert run(["export", arguments[0], "--train", "optimizer=adan", "-o", "step.onnx"]) == 2
-    told = capsys.readouterr().err
-    assert "no.onnx is no file" in told
-    assert "there is no optimizer" in told
+    report = capsys.readouterr().err
+    assert "no.onnx is no file" in report
+    assert "there is no optimizer" in report

@@ -56,7 +56,7 @@ def test_equal_seeds_drop_the_same_and_names_tell_apart_nodes_without_one() -> N
     assert all(np.array_equal(got[n], again) for n, again in run(*nodes, yes=YES).items())
 
 
-def told(*nodes: Any, feeds: dict[str, Array] | None = None, **constants: Array) -> str:
+def text(*nodes: Any, feeds: dict[str, Array] | None = None, **constants: Array) -> str:
     with pytest.raises(DlcError) as caught:
         run(*nodes, feeds=feeds, **constants)
     return str(caught.value)
@@ -65,12 +65,12 @@ def told(*nodes: Any, feeds: dict[str, Array] | None = None, **constants: Array)
 def test_what_is_not_known_or_out_of_range_is_refused() -> None:
     node = helper.make_node("Dropout", ["x", "ratio", "mode"], ["y"])
     half_of = np.array(0.5, np.float32)
-    assert "the training mode is computed" in told(node, feeds={"x": X, "mode": YES}, ratio=half_of)
-    assert "the ratio is computed" in told(node, feeds={"x": X, "ratio": half_of}, mode=YES)
-    assert "a ratio of 1" in told(node, ratio=np.array(1, np.float32), mode=YES)
-    assert "random numbers of type i32" in told(helper.make_node("RandomNormal", [], ["y"], shape=[2], dtype=6))
-    assert "attribute shape is missing" in told(helper.make_node("RandomUniform", [], ["y"]))
-    assert "negative dimension" in told(helper.make_node("RandomUniform", [], ["y"], shape=[2, -1]))
+    assert "the training mode is computed" in text(node, feeds={"x": X, "mode": YES}, ratio=half_of)
+    assert "the ratio is computed" in text(node, feeds={"x": X, "ratio": half_of}, mode=YES)
+    assert "a ratio of 1" in text(node, ratio=np.array(1, np.float32), mode=YES)
+    assert "random numbers of type i32" in text(helper.make_node("RandomNormal", [], ["y"], shape=[2], dtype=6))
+    assert "attribute shape is missing" in text(helper.make_node("RandomUniform", [], ["y"]))
+    assert "negative dimension" in text(helper.make_node("RandomUniform", [], ["y"], shape=[2, -1]))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

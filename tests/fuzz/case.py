@@ -72,14 +72,22 @@ class Case:
         return {**how, "tools": asdict(self.tools), **to_json(self.model)}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Case:
+    def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The inverse of `to_json`; other keys are ignored."""
-        how = told["tools"]
+        how = data["tools"]
         tools = Tools(
             str(how["cc"]), str(how["cpu"]), bool(how["strict"]), tuple(how["flags"]), tuple(how.get("machine", ()))
         )
-        without, settings = tuple(told["without"]), tuple(told["settings"])
-        return cls(from_json(told), int(told["seed"]), told["kind"], without, settings, str(told["train"]), tools)
+        without, settings = tuple(data["without"]), tuple(data["settings"])
+        return cls(
+            from_json(data),
+            int(data["seed"]),
+            data["kind"],
+            without,
+            settings,
+            str(data["train"]),
+            tools,
+        )
 
 
 def drawn(seed: int, tools: Tools) -> Case:

@@ -26,12 +26,12 @@ def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
     with TemporaryDirectory(prefix="fuzz-") as folder:
         place = Path(folder)
         (place / "model.onnx").write_bytes(program.case.model.bytes)
-        told = io.StringIO()
+        output = io.StringIO()
         command = ["build", str(place / "model.onnx"), "-o", str(place / "out"), "--cache-dir", str(place / "cache")]
-        with redirect_stdout(told), redirect_stderr(io.StringIO()):
+        with redirect_stdout(output), redirect_stderr(io.StringIO()):
             code = run([*command, "--json", *flags_of(program.case)])
         if code != ExitCode.OK:
-            said = json.loads(told.getvalue())["diagnostics"]
+            said = json.loads(output.getvalue())["diagnostics"]
             return f"dlc build ends with {code}: {said[0]['message'] if said else ''}"
         try:
             got = _outputs(program, load(place / "out"))

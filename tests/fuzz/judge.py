@@ -77,12 +77,15 @@ def _built(case: Case, prefix: str) -> Program | Verdict:
     try:
         return program_of(case, prefix)
     except DlcError as refusal:
-        told = refusal.diagnostics[0]
+        found = refusal.diagnostics[0]
         if refusal.exit_code in FAULTS:
             return Verdict(
-                case.seed, "fault", f"exit {int(refusal.exit_code)}: {_general(told.message)}", str(told.message)
+                case.seed,
+                "fault",
+                f"exit {int(refusal.exit_code)}: {_general(found.message)}",
+                str(found.message),
             )
-        return Verdict(case.seed, "refused", f"exit {int(refusal.exit_code)}: {_general(told.message)}", told.message)
+        return Verdict(case.seed, "refused", f"exit {int(refusal.exit_code)}: {_general(found.message)}", found.message)
     except Exception as bug:  # noqa: BLE001 - what the command line calls a bug
         cause = bug.__cause__ or bug
         return Verdict(case.seed, "fault", f"exit 70: {_place(cause)}", "".join(traceback.format_exception(cause)[-4:]))
@@ -119,7 +122,7 @@ def compared(program: Program, ran: Ran, *, oracle: bool = True) -> Verdict:
     if bad and _through_products(program):
         bad, explained = [], PRODUCTS
     if bad:
-        detail = "; ".join(_told(name, ran, found[name]) for name in bad[:3])
+        detail = "; ".join(_described(name, ran, found[name]) for name in bad[:3])
         return Verdict(case.seed, "fault", f"C differs from the reference ({case.kind})", detail)
     if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program, found)):
         return Verdict(case.seed, "fault", f"by the command: {_general(problem)[:60]}", problem)
@@ -153,7 +156,7 @@ def _through_padding(program: Program, ran: Ran, found: Mapping[str, Spread], ba
     return convolves and special and nan
 
 
-def _told(name: str, ran: Ran, want: Spread) -> str:
+def _described(name: str, ran: Ran, want: Spread) -> str:
     assert ran.outputs is not None
     got = ran.outputs[name]
     bad = wrong(got, want)

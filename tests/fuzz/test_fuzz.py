@@ -28,11 +28,11 @@ SAMPLE = 40
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda p: p.stem)
 def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
-    told = json.loads(path.read_text())
-    assert told["cause"], "say what was wrong"
-    case = Case.from_json(told)
-    (verdict,) = judged([case], case.tools, oracle=told.get("oracle", True))
-    assert verdict.what == told.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
+    text = json.loads(path.read_text())
+    assert text["cause"], "say what was wrong"
+    case = Case.from_json(text)
+    (verdict,) = judged([case], case.tools, oracle=text.get("oracle", True))
+    assert verdict.what == text.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -92,7 +92,7 @@ def test_a_fault_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not small.without and not small.settings
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_what_is_wrong_is_reported() -> None:
     """A program that gives something else than the reference, made by changing what is expected of it."""
     case = Case(Model((Node("Relu", ("x",), ("y",)),), {"x": np.ones(3, np.float32)}, {}, ("y",), 17), tools=TOOLS[0])
     program = program_of(case, "g0")

@@ -104,6 +104,6 @@ def test_what_does_not_fit_is_refused() -> None:
         jvp((Cast(X, i64),), (X,), (X,))
 
 
-def test_an_op_without_a_derivative_is_told() -> None:
+def test_an_op_without_a_derivative_is_reported() -> None:
     with pytest.raises(DlcError, match="opaque, 1 node"):
         jvp((Opaque(X),), (X,), (X,))

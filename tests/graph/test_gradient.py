@@ -246,24 +246,24 @@ class Wrong(Op):
 
 
 @pytest.mark.parametrize(("count", "reason"), [(1, "which is f64[3,4]"), (2, "2 cotangents for 1 operands")])
-def test_a_gradient_that_does_not_fit_is_told(count: int, reason: str) -> None:
+def test_a_gradient_that_does_not_fit_is_reported(count: int, reason: str) -> None:
     with pytest.raises(DlcError, match="wrong, 1 node: its vjp gives") as refused:
         gradients((Wrong(X, count),), (Splat(1.0, X.type),), (X,))
     assert reason in str(refused.value)
 
 
-def test_everything_without_a_gradient_is_told_at_once() -> None:
+def test_everything_without_a_gradient_is_reported_at_once() -> None:
     first, second, third = Opaque(X), Opaque(Exp(X)), Wrong(X, 2)
     y = Add(Add(first, second), third)
     origins = {first.digest: ("a",), second.digest: ("b",), third.digest: ("c",)}
     with pytest.raises(DlcError) as refused:
         sweep((y,), (Splat(1.0, y.type),), (X,), origins)
     assert {d.code for d in refused.value.diagnostics} == {"no-gradient"}
-    told = {d.message.partition(":")[0]: d for d in refused.value.diagnostics}
-    assert set(told) == {"opaque, 2 nodes", "wrong, 1 node"}
-    assert sorted(told["opaque, 2 nodes"].notes[0].removeprefix("nodes: ").split(", ")) == ["a", "b"]
-    assert told["wrong, 1 node"].location is not None
-    assert told["wrong, 1 node"].location.node == "c"
+    output = {d.message.partition(":")[0]: d for d in refused.value.diagnostics}
+    assert set(output) == {"opaque, 2 nodes", "wrong, 1 node"}
+    assert sorted(output["opaque, 2 nodes"].notes[0].removeprefix("nodes: ").split(", ")) == ["a", "b"]
+    assert output["wrong, 1 node"].location is not None
+    assert output["wrong, 1 node"].location.node == "c"
 
 
 def test_an_op_without_a_gradient_beside_the_way_does_not_matter() -> None:

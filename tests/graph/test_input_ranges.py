@@ -175,7 +175,7 @@ def test_values_are_allowed_exactly_where_every_index_is_in_range(
     random = np.random.default_rng(seed)
     base = allowed.draw(random, IDS.of) if allowed else random.integers(-30, 30, IDS.shape)
     if allowed is not None and not in_range(index, base, rows):
-        # Of an element that is always out of range nothing is told; no other value of it is right either.
+        # Of an element that is always out of range nothing is claimed; no other value of it is right either.
         assert not any(in_range(index, np.full_like(base, value), rows) for value in range(-40, 40))
         return
     for place in np.ndindex(IDS.shape):

@@ -85,7 +85,7 @@ def test_digests_do_not_depend_on_the_process() -> None:
         "from dlc.base.types import Type, f32\nx = Input('x', Type(f32, (2,)))\n"
         "g = make_graph([x], {'y': Add(x, Splat(1.0, Type(f32, ())))})\nprint(g.digest, [o.digest for o in g.ops])"
     )
-    told = {
+    message = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -94,10 +94,10 @@ def test_digests_do_not_depend_on_the_process() -> None:
         ).stdout
         for seed in ("0", "1", "77")
     }
-    assert len(told) == 1
+    assert len(message) == 1
 
 
-def test_kernels_are_told_apart_by_what_they_compute_not_by_names() -> None:
+def test_kernels_are_reported_apart_by_what_they_compute_not_by_names() -> None:
     a = parse_kernel("kernel(x: f32[2,3]) -> (y: f32[2,3]) { a<2 b<3: y[a,b] = x[a,b]+1.0 }")
     b = parse_kernel("kernel(f32[2,3]) -> (f32[2,3]) { r0[i,j] = p0[i,j]+1.0 }")
     assert Call(a, (X,)) == Call(b, (X,))

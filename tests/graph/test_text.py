@@ -1,4 +1,4 @@
-"""Graph text: what is printed parses back to the same graph, and every mistake is told with its place and a remedy."""
+"""Graph text: printed graphs parse back to the same graph, and mistakes are reported with their place and a remedy."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ MISTAKES: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_every_mistake_is_told_with_its_place_and_a_remedy(name: str, golden: Golden) -> None:
+def test_every_mistake_is_reported_with_its_place_and_a_remedy(name: str, golden: Golden) -> None:
     with pytest.raises(DlcError) as refused:
         parse_graph(MISTAKES[name], OPS, source="model.dlc")
     golden(f"{name}.txt", str(refused.value))

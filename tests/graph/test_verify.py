@@ -128,7 +128,7 @@ def test_what_guards_may_prevent_is_not_judged() -> None:
         assert kernel_problems(Kernel((P,), (R,), (), (good,))) == ()
 
 
-def test_a_kernel_that_many_calls_share_is_told_at_each() -> None:
+def test_a_kernel_that_many_calls_share_is_reported_at_each() -> None:
     kernel = Kernel((P,), (R,), (), (nest(body=P[M + 1]),))
     first = Call(kernel, (X,))
     second = Call(kernel, (first,))

@@ -49,7 +49,7 @@ class Triple:
             found = run_loops(program, args)
         except LoopFault as fault:
             return f"fault: {fault}"
-        except Exception as bug:  # noqa: BLE001  # whatever goes wrong is told with its kernel
+        except Exception as bug:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
             return f"{type(bug).__name__}: {bug}"
         for k, (got, want) in enumerate(zip(found, run_kernel(self.kernel, args), strict=True)):
             if not close(got, want) and not _equal_in_double(program, self.kernel, args, k):

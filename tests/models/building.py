@@ -61,11 +61,11 @@ class Bench:
 
     def build(self, source: Path, directory: Path, *flags: str, target: str = "c") -> Built:
         """`dlc build SOURCE --target TARGET -o DIRECTORY …`, which must succeed."""
-        told = io.StringIO()
-        with redirect_stdout(told):
+        text = io.StringIO()
+        with redirect_stdout(text):
             where = ["-o", str(directory), "--cache-dir", str(self.cache)]
             code = run(["build", str(source), "--target", target, *where, "--json", *flags])
-        document = json.loads(told.getvalue())
+        document = json.loads(text.getvalue())
         assert code == 0, document["diagnostics"]
         return Built(source, directory, document)
 

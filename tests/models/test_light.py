@@ -69,7 +69,7 @@ def test_the_output_is_what_the_onnx_package_expects(name: str, built: Built) ->
     np.testing.assert_allclose(got, expected(name), rtol=1e-3, atol=1e-7)
 
 
-def test_the_arena_is_as_small_as_the_bound_or_the_gap_is_told(built: Built) -> None:
+def test_the_arena_is_as_small_as_the_bound_or_the_gap_is_reported(built: Built) -> None:
     memory = built.memory
     assert memory["arena"] >= memory["bound"] > 0
     gap = 100 * (memory["arena"] - memory["bound"]) / memory["bound"]

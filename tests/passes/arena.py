@@ -148,7 +148,7 @@ class Life:
 
 
 def lives_of(plan: Plan) -> list[Life]:
-    """Who uses which bytes when, told from the steps alone.
+    """Who uses which bytes when, derived from the steps alone.
 
     A value lives from the step that writes it through the last that reads it or a view of it. Where a result takes the
     very place of an argument that is read for the last time, and the kernel does work so, the argument ends there. What

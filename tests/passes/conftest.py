@@ -8,7 +8,7 @@
     # not fused …
 
 Several such pairs stand in one file, divided by lines of `====`. SHOW names what is printed besides the result:
-`origins` of ops, and what the last pass told its report: `missed`, `counts`, `notes`. A RUN line that must fail has the
+`origins` of ops, and what the last pass reported: `missed`, `counts`, `notes`. A RUN line that must fail has the
 rendered errors behind it. `pytest --update` rewrites what is expected.
 """
 
@@ -81,7 +81,7 @@ def transformed(given: str, source: str) -> str:
         state, report = run(head["RUN"], body, source)
     except DlcError as refused:
         return "\n".join(render(d) for d in refused.diagnostics)
-    return "\n".join([print_state(state, origins="origins" in shown).rstrip("\n"), *told(report, shown)])
+    return "\n".join([print_state(state, origins="origins" in shown).rstrip("\n"), *message(report, shown)])
 
 
 def run(pipeline: str, body: str, source: str) -> tuple[object, Report]:
@@ -101,7 +101,7 @@ def run(pipeline: str, body: str, source: str) -> tuple[object, Report]:
     return state, report
 
 
-def told(report: Report, shown: set[str]) -> list[str]:
+def message(report: Report, shown: set[str]) -> list[str]:
     """What a pass reported, as comment lines."""
     out: list[str] = []
     if "counts" in shown:

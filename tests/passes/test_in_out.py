@@ -63,7 +63,7 @@ def test_in_and_out_tensors_are_read_before_they_are_written(graph: Graph, fused
 
 def test_a_tensor_is_at_most_one_output() -> None:
     a, b = Input("A", TYPE), Input("B", TYPE)
-    told = verify(Graph((a, b), (Neg(a), Neg(b)), ("x", "y"), ((0, 0), (1, 0))))
-    assert [d.message for d in told] == ["input 0 is aliased more than once"]
-    told = verify(Graph((a, b), (Neg(a),), ("x",), ((0, 0), (0, 1))))
-    assert [d.message for d in told] == ["output 0 is aliased more than once"]
+    text = verify(Graph((a, b), (Neg(a), Neg(b)), ("x", "y"), ((0, 0), (1, 0))))
+    assert [d.message for d in text] == ["input 0 is aliased more than once"]
+    text = verify(Graph((a, b), (Neg(a),), ("x",), ((0, 0), (0, 1))))
+    assert [d.message for d in text] == ["output 0 is aliased more than once"]

@@ -119,7 +119,7 @@ def test_the_users_interruption_is_no_plugins_failure(install: Install) -> None:
 
 
 @pytest.mark.parametrize("code", CHANGES)
-def test_what_it_changes_is_told_and_set_back(
+def test_what_it_changes_is_reported_and_set_back(
     install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,11 +157,11 @@ def test_a_clash_with_a_built_in_one_never_disables_that(install: Install, mine:
     install(mine, offered, point=point)
     with pytest.raises(DlcError) as caught:
         load_registry(kinds=KINDS)
-    (told,) = caught.value.diagnostics
-    assert told.code == "name-clash"
-    assert mine in told.help or point in told.help
-    assert "core" not in told.help
-    assert "dlc-backend-c" not in told.help
+    (output,) = caught.value.diagnostics
+    assert output.code == "name-clash"
+    assert mine in output.help or point in output.help
+    assert "core" not in output.help
+    assert "dlc-backend-c" not in output.help
 
 
 def test_a_backend_named_before_the_built_in_one(install: Install) -> None:

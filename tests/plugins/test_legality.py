@@ -142,7 +142,7 @@ def test_plans_must_fit_into_the_memory() -> None:
 
 def test_an_observer_that_fails_is_named_once_and_not_asked_again() -> None:
     seen: list[str] = []
-    told: list[Diagnostic] = []
+    text: list[Diagnostic] = []
     logged: list[str] = []
 
     def fails(event: StepRecord[Any]) -> None:
@@ -153,12 +153,12 @@ def test_an_observer_that_fails_is_named_once_and_not_asked_again() -> None:
         logged.append(event.spec)
 
     registry = Registry((), {}, observers=(Observer("viewer (v 1)", fails), Observer("log (l 1)", works)))
-    watch = registry.watcher(told.append)
+    watch = registry.watcher(text.append)
     for step in ("a", "b"):
         watch(StepRecord(Key.of(step=step), Handle("graph", "", dict)))
     assert seen == ["a"]
     assert logged == ["a", "b"]
-    (warning,) = told
+    (warning,) = text
     assert "viewer (v 1): dlc_step_done failed" in warning.message
     assert "no display" in warning.message
 

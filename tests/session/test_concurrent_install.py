@@ -30,14 +30,14 @@ def program(which: int) -> dict[str, bytes]:
     """The files of a model; all but one name are the same for all models, and so is one content."""
     files = {f"part{k}.bin": f"model {which} part {k}".encode() * 50 for k in range(6)}
     files |= {"common.h": b"the same in all", "deep/part.bin": bytes([which]) * 3000, f"only{which}.c": b"x"}
-    told = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    return {**files, MANIFEST: json.dumps(told).encode()}
+    text = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {**files, MANIFEST: json.dumps(text).encode()}
 
 
 def whole(directory: Path) -> bool:
     """Whether every file is the one that the manifest describes."""
-    told = json.loads((directory / MANIFEST).read_bytes())
-    return all(hashlib.sha256((directory / name).read_bytes()).hexdigest() == d for name, d in told.items())
+    text = json.loads((directory / MANIFEST).read_bytes())
+    return all(hashlib.sha256((directory / name).read_bytes()).hexdigest() == d for name, d in text.items())
 
 
 def children(tasks: list[Callable[[], object]]) -> list[int]:
@@ -151,7 +151,7 @@ def test_a_failing_installer_takes_nothing_from_the_others(tmp_path: Path) -> No
         assert whole(out) and whole(inside) and not (inside / "only2.c").exists()
 
 
-def test_a_lock_that_another_program_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_another_program_keeps_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dlc.files.locking, "_PATIENCE", 0.05)
     installer(0, tmp_path / "out", 1, stored=False)()
     held = os.open(tmp_path / "out", os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A disk that is full is told as that, not as an error of dlc."""
+"""A disk that is full is reported as that, not as an error of dlc."""
 
 import os
 import resource

@@ -115,8 +115,8 @@ def test_many_processes_build_at_once(tmp_path: Path) -> None:
         for k in range(6)
     ]
     for process in running:
-        told = process.communicate()[1]
-        assert process.returncode == 0 and "warning" not in told, told
+        message = process.communicate()[1]
+        assert process.returncode == 0 and "warning" not in message, message
     for seed in (0, 1):
         assert contents(tmp_path / f"out{seed}") == contents(tmp_path / f"expected{seed}")
     assert dlc("cache", "verify", "--cache-dir", "cache", cwd=tmp_path).returncode == 0

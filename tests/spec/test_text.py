@@ -180,14 +180,14 @@ def test_errors_in_options_point_at_the_place(text: str, column: int, message: s
 )
 def test_what_is_found_wrong_later_points_at_the_place(text: str, key: str, word: str, column: int) -> None:
     spec = Spec.parse_options("a", text, "--train")
-    told = spec.pointed(OptionError(error("odd", "it is odd", help="mend it", exit_code=ExitCode.USAGE), key, word))
-    (found,) = told.diagnostics
-    assert (told.exit_code, found.code, found.help, found.source_line) == (ExitCode.USAGE, "odd", "mend it", text)
+    output = spec.pointed(OptionError(error("odd", "it is odd", help="mend it", exit_code=ExitCode.USAGE), key, word))
+    (found,) = output.diagnostics
+    assert (output.exit_code, found.code, found.help, found.source_line) == (ExitCode.USAGE, "odd", "mend it", text)
     assert found.location is not None
     assert (found.location.source, found.location.column) == ("--train", column)
 
 
-def test_without_a_place_what_is_wrong_is_told_all_the_same() -> None:
+def test_without_a_place_what_is_wrong_is_reported_all_the_same() -> None:
     problem = OptionError(error("odd", "it is odd"), "wrt", "b")
     assert Spec("a", (("wrt", "b"),)).pointed(problem) is problem
     assert Spec.parse("a{loss=b}").pointed(problem) is problem

@@ -87,7 +87,7 @@ def compare(
     batches: list[Batch],
     steps: int,
     double: bool = False,
-    told: Callable[[int], object] = lambda _: None,
+    on_step: Callable[[int], object] = lambda _: None,
 ) -> Agreement:
     """Train `learner`, which has the weights of `module`, and a copy of the module.
 
@@ -98,7 +98,7 @@ def compare(
         batches: Taken in turn.
         steps: How many.
         double: Whether PyTorch in double precision goes all steps, not the first one only.
-        told: Called after each step.
+        on_step: Called after each step.
     """
     single, precise = copy.deepcopy(module), copy.deepcopy(module).double()
     moves = torch_optimizer(optimizer, single), torch_optimizer(optimizer, precise)
@@ -121,7 +121,7 @@ def compare(
                 errors[name] = relative(got[known], want[known])
                 everywhere = max(everywhere, relative(got, want))
                 unknown, total = unknown + int((~known).sum()), total + known.size
-        told(k)
+        on_step(k)
     return Agreement(errors, unknown / total, everywhere, tuple(losses), tuple(exact))
 
 

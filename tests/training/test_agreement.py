@@ -66,7 +66,7 @@ def test_steps_of_the_interpreter_are_those_of_torch(name: str, optimizer: str, 
 
 
 def test_a_step_that_is_not_the_same_is_found(tmp_path: Path) -> None:
-    """What the comparison is worth: another rate, and another decay, are told from the right ones."""
+    """What the comparison is worth: another rate, and another decay, are distinguished from the right ones."""
     network = NARROW["mlp"]
     module, source = network.module(), tmp_path / "mlp.onnx"
     source.write_bytes(network.onnx(module, 4))

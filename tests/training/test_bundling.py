@@ -101,12 +101,12 @@ def test_immediate_updates_have_no_region_of_gradients() -> None:
     assert bundle.accumulate == 2
 
 
-def test_memory_is_told() -> None:
+def test_memory_is_reported() -> None:
     bundle = bundle_of(model())
     sizes = {name: bundle.size(name) for name in bundle.regions}
     arena = max(f.plan.regions["arena"] for f in bundle.functions.values())
-    told = memory_of(bundle, {})
-    assert (told["arena_bytes"], told["peak_bytes"]) == (arena, arena + sum(sizes.values()))
+    text = memory_of(bundle, {})
+    assert (text["arena_bytes"], text["peak_bytes"]) == (arena, arena + sum(sizes.values()))
     assert memory_of(bundle, {"arena_bytes": 7})["peak_bytes"] == 7 + sum(sizes.values())
 
 

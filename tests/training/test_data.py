@@ -213,7 +213,7 @@ def test_ranges_of_columns(read: Read, text: str, refused: bool) -> None:
         read(tokens, labels, x=ids, y=np.zeros(6, np.int64))
 
 
-def test_infinite_values_and_unused_arrays_are_told(read: Read) -> None:
+def test_infinite_values_and_unused_arrays_are_reported(read: Read) -> None:
     data = read(**spoilt("x", (3, 0, 0), -np.inf), z=np.zeros(3))
     assert [(n.code, n.severity) for n in data.notes] == [("unused-array", "note"), ("infinite", "warning")]
 

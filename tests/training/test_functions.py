@@ -154,13 +154,13 @@ def test_predict_and_evaluate_are_inference() -> None:
     scores = module(torch.from_numpy(feeds["x"]))  # pyright: ignore
     np.testing.assert_allclose(got["scores"], scores.detach().numpy(), rtol=1e-4, atol=1e-5)
     loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(feeds["y"]))  # pyright: ignore
-    told = evaluate(assess, {**feeds, **held})
-    assert float(told["loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
-    assert all(told[name].tobytes() == value.tobytes() for name, value in got.items())
+    text = evaluate(assess, {**feeds, **held})
+    assert float(text["loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert all(text[name].tobytes() == value.tobytes() for name, value in got.items())
 
 
 @pytest.mark.parametrize("give", ["step", "gradients"])
-def test_all_ops_without_a_gradient_are_told(give: str) -> None:
+def test_all_ops_without_a_gradient_are_reported(give: str) -> None:
     x = Input("x", Type(f32, (2, 3)))
     first, beside = Opaque(Mul(x, parameter("w", 3))), Opaque(x)
     second = Opaque(Relu(Add(first, beside)))
@@ -170,7 +170,7 @@ def test_all_ops_without_a_gradient_are_told(give: str) -> None:
     )
     with pytest.raises(DlcError) as refused:
         step_of(graph, f"loss=mse give={give}")
-    (told,) = refused.value.diagnostics
-    assert told.message.startswith("opaque, 2 nodes: ")
-    assert sorted(told.notes[0].removeprefix("nodes: ").split(", ")) == ["first", "second"]
+    (text,) = refused.value.diagnostics
+    assert text.message.startswith("opaque, 2 nodes: ")
+    assert sorted(text.notes[0].removeprefix("nodes: ").split(", ")) == ["first", "second"]
     assert set(step_of(graph, "give=predict").names) == {"p"}

@@ -240,7 +240,7 @@ def test_gradients_of_a_model_without_weights_are_checked_where_it_begins() -> N
     np.testing.assert_allclose(weight.initial.array(), start["W"], rtol=1e-6)
 
 
-def told(graph: Graph, options: str) -> str:
+def report(graph: Graph, options: str) -> str:
     with pytest.raises(DlcError) as caught:
         Autodiff.from_spec(Spec.parse(f"autodiff{{{options}}}")).run(graph, Report())
     return str(caught.value)
@@ -249,15 +249,15 @@ def told(graph: Graph, options: str) -> str:
 @pytest.mark.parametrize("pattern", ["W", "[WB]"])
 def test_inputs_without_values_need_an_initializer(pattern: str) -> None:
     *_, graph = parsed()
-    message = told(graph, f'wrt="{pattern}"')
+    message = report(graph, f'wrt="{pattern}"')
     assert 'inputs of the model have no value to start with: "W"' in message
     assert "init=kaiming-uniform" in message
 
 
 def test_inputs_that_nobody_names_stay_data() -> None:
     *_, graph = parsed()
-    assert "the model has no parameters that its output depends on" in told(graph, "init=normal")
-    assert 'all inputs of the model would be weights: "x", "W", "B"' in told(graph, 'init=normal wrt="*"')
+    assert "the model has no parameters that its output depends on" in report(graph, "init=normal")
+    assert 'all inputs of the model would be weights: "x", "W", "B"' in report(graph, 'init=normal wrt="*"')
     step = step_of(graph, 'init=normal wrt="*",!x label=labels')
     assert [i.name for i in step.inputs if i.role == "weight"] == ["W", "B"]
 

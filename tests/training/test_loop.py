@@ -167,12 +167,12 @@ def test_a_loss_that_is_not_finite(start: Start, tmp_path: Path, fails_at: int, 
             program._parameters["b"].fill(np.nan)
     with pytest.raises(DlcError) as caught:
         run.go()
-    (told,) = caught.value.diagnostics
-    assert told.code == "not-finite"
-    assert f"epoch {1 + (fails_at - 1) // 7}, step {1 + (fails_at - 1) % 7} of 7" in told.message
+    (text,) = caught.value.diagnostics
+    assert text.code == "not-finite"
+    assert f"epoch {1 + (fails_at - 1) // 7}, step {1 + (fails_at - 1) % 7} of 7" in text.message
     order = run.course.order((fails_at - 1) // 7)[(fails_at - 1) % 7 * 4 :][:4]
-    assert told.notes == (f"rows of the batch: {', '.join(map(str, order))}",)
-    assert "lower learning rate" in told.help
+    assert text.notes == (f"rows of the batch: {', '.join(map(str, order))}",)
+    assert "lower learning rate" in text.help
     assert (tmp_path / "curve.html").exists()
     assert (tmp_path / "c.dlc").exists() == (fails_at > 7)
     if fails_at > 7:
@@ -199,6 +199,6 @@ def test_a_batch_without_labels_that_count(start: Start, tmp_path: Path) -> None
         evaluate(program, run.course.data, 4)
 
 
-def test_endings_are_told_apart(start: Start) -> None:
+def test_endings_are_reported_apart(start: Start) -> None:
     assert start(epochs=1).go() == "done"
     assert start(epochs=500, patience=1).go() == "patience"

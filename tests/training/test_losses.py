@@ -69,7 +69,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message", "help"), REFUSED, ids=[text for text, _, _ in REFUSED])
-def test_text_that_selects_no_loss_is_told_with_a_caret(text: str, message: str, help: str) -> None:
+def test_text_that_selects_no_loss_is_reported_with_a_caret(text: str, message: str, help: str) -> None:
     with pytest.raises(DlcError) as caught:
         parse_loss(text, "--train")
     (found,) = caught.value.diagnostics
@@ -123,7 +123,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("text", "prediction", "labels", "message"), MISFITS)
-def test_types_that_do_not_fit_are_told_with_the_numbers(
+def test_types_that_do_not_fit_are_reported_with_the_numbers(
     text: str, prediction: Type, labels: Type | None, message: str
 ) -> None:
     loss = parse_loss(text)

@@ -229,13 +229,13 @@ def test_errors_point_into_the_spec(golden: Callable[[str, str], None]) -> None:
         *("adam{betas=0.9}", "adam{betas=0.9,1}", "rmsprop{alpha=1.5}", "adam{schedule=cosin{steps=10}}"),
         *("adam{schedule=step{every=0}}", "adam{schedule=warmup{then=warmup{}}}", "adam{lr=1", "sgd,adam"),
     )
-    told: list[str] = []
+    message: list[str] = []
     for text in texts:
         with pytest.raises(DlcError) as caught:
             parse_optimizer(text)
         assert caught.value.exit_code == ExitCode.USAGE
-        told += [render(d) for d in caught.value.diagnostics]
-    golden("optimizer_errors.txt", "\n\n".join(told))
+        message += [render(d) for d in caught.value.diagnostics]
+    golden("optimizer_errors.txt", "\n\n".join(message))
 
 
 def test_torch_and_dlc_refuse_the_same() -> None:

@@ -18,7 +18,7 @@ from dlc.cli.functions import by_function, headed, plan_of
 from dlc.cli.options import BuildOptions, CacheOptions, flag
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import BuildSummary, outcome, rebuild, remember_build
-from dlc.cli.stats import check_stats, told_stats
+from dlc.cli.stats import check_stats, stats_text
 from dlc.cli.steps import Dump, Steps, explanation, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal
 from dlc.cli.workspace import Workspace, configuration, opened_cache
@@ -187,7 +187,7 @@ def _build(
     target, pipeline = str(prepared.pipeline.backend), prepared.pipeline.text
     texts, extra = [*explained(steps)], dict[str, Any]()
     if asked.stats:
-        counted, extra["stats"] = told_stats(prepared.pipeline.backend, steps)
+        counted, extra["stats"] = stats_text(prepared.pipeline.backend, steps)
         texts.append(counted)
     if verified:
         texts += verified.lines()

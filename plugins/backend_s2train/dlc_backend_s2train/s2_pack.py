@@ -55,7 +55,7 @@ class S2Pack(Pass[Graph, Graph]):
             report.count("convolutions packed")
             report.count("array steps before", gain.before)
             report.count("array steps after", gain.after)
-            report.note(_told(state, op, g, gain))
+            report.note(_described(state, op, g, gain))
 
         def packed(op: Op) -> Op | None:
             if not isinstance(op, S2Instruction) or (geometry := found.get(_kind(op))) is None:
@@ -88,7 +88,7 @@ def _kind(op: S2Instruction) -> _Kind:
     return op.opcode, op.stage, op.flags, tuple(slot for slot, _, _ in op.reads), op.geometry
 
 
-def _told(graph: Graph, op: S2Instruction, g: Geometry, gain: Gain) -> str:
+def _described(graph: Graph, op: S2Instruction, g: Geometry, gain: Gain) -> str:
     name = ", ".join(graph.origin(op)) or op.opcode
     how = f"{gain.mosaic[0]} x {gain.mosaic[1]} of {g.n} images as one"
     return f"{name} {op.stage}: {how}, {gain.after:,} of {gain.before:,} array steps"

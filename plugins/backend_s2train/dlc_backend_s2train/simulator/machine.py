@@ -263,7 +263,7 @@ def tensor_called(program: Program, name: str, entry: str = "") -> int:
 
     message = f"{len(found)} tensors of {f'entry {quote(entry)}' if entry else 'the program'} are called {quote(name)}"
     help = "name the entry, or give a number" if not entry else "give a number"
-    notes = tuple(_told(program, n, users) for n in called[:_LOOKED_AT])
+    notes = tuple(_described(program, n, users) for n in called[:_LOOKED_AT])
     raise error("ambiguous-tensor" if found else "unknown-tensor", message, notes=notes, help=help)
 
 
@@ -279,7 +279,7 @@ def _users(program: Program) -> dict[int, list[str]]:
     return found
 
 
-def _told(program: Program, number: int, users: dict[int, list[str]]) -> str:
+def _described(program: Program, number: int, users: dict[int, list[str]]) -> str:
     tensor = program.tensors[number]
     shape = ", ".join(map(str, tensor.shape))
     where = f"storage {tensor.storage}" + (f" at {tensor.offset:,}" if tensor.offset else "")
