@@ -222,11 +222,11 @@ def test_bytes_depend_on_contents_only(spec: str, tmp_path: Path) -> None:
 
 def test_the_manifest_describes_every_file(compile_model: Compile, tmp_path: Path) -> None:
     artifact = compile_model(small_net(), "c{cc=/usr/bin/gcc}", tmp_path)
-    output = json.loads(content(artifact, "manifest.json"))
-    assert output["files"].keys() | {"manifest.json"} == {p.name for p in tmp_path.iterdir()}
-    assert all(output["files"][n]["bytes"] == len(content(artifact, n)) for n in output["files"])
-    assert output["memory"]["arena_bytes"] >= output["memory"]["bound"] > 0
-    assert output["target"].startswith("c{cc=gcc cpu=native")
+    manifest = json.loads(content(artifact, "manifest.json"))
+    assert manifest["files"].keys() | {"manifest.json"} == {p.name for p in tmp_path.iterdir()}
+    assert all(manifest["files"][n]["bytes"] == len(content(artifact, n)) for n in manifest["files"])
+    assert manifest["memory"]["arena_bytes"] >= manifest["memory"]["bound"] > 0
+    assert manifest["target"].startswith("c{cc=gcc cpu=native")
     assert not re.search(r'"/|[ =]/', content(artifact, "manifest.json").decode())
 
 

@@ -264,7 +264,7 @@ def test_a_library_for_a_larger_cpu_is_refused(
     assert C.from_spec(Spec.parse(f"c{{cpu={help}}}"))
 
 
-def test_levels_are_reported_from_flags() -> None:
+def test_levels_follow_from_flags() -> None:
     assert [target.level_of(t.flags) for t in (target.GENERIC, target.X86_64_V3, target.X86_64_V4)] == [*target.LEVELS]
     for level, features in target.LEVELS.items():
         assert target.level_of(target.native(features).flags) == level

@@ -101,7 +101,7 @@ def test_text_holds_every_byte() -> None:
     assert bytes(numbers) == blob_bytes(blob)
 
 
-def test_contents_that_begin_and_end_alike_are_reported_apart() -> None:
+def test_contents_that_begin_and_end_alike_are_distinguished() -> None:
     """Samples of them are equal, so digests decide; those of the first are taken from the file."""
     values = [np.zeros(4096, np.float32) for _ in range(5)]
     for k, value in enumerate(values):

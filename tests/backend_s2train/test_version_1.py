@@ -178,7 +178,7 @@ def test_a_program_made_by_hand() -> None:
 
 
 def test_all_reasons_at_once() -> None:
-    """What version 1 cannot say is reported by reason, with the instructions and what helps."""
+    """What version 1 cannot say is listed by reason, with the instructions and what helps."""
     program = forward_conv()
     first, last = program.instructions
     geometries = (*program.geometries, replace(program.geometries[0], groups=3, dilation=(2, 2)))

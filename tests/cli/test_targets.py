@@ -72,7 +72,7 @@ def test_the_digits_are_built_trained_run_and_verified(dlc: Dlc) -> None:
 
 # ---- what a target makes ----
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_trains_where_it_is_reported_to(dlc: Dlc, target: str) -> None:
+def test_a_target_trains_where_it_is_asked_to(dlc: Dlc, target: str) -> None:
     line = ("build", "net.onnx", "--target", target, "--stop-after", "plan-memory", "--json")
     inference = dlc(*line).document
     assert not any(step["step"].startswith("autodiff") for step in inference["steps"])

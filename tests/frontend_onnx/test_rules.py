@@ -122,7 +122,7 @@ def test_functions_of_the_model_itself() -> None:
     assert set(graph.origins.values()) == {("Scale_0",)}
 
 
-def test_functions_of_one_name_are_reported_apart_by_their_overload() -> None:
+def test_functions_of_one_name_are_distinguished_by_their_overload() -> None:
     model = model_of([], {"x": f(3)}, ["y"], opset=21, domains=["own"])
     imports = [helper.make_opsetid("ai.onnx", 21)]
     for overload, op in (("one", "Neg"), ("two", "Abs")):

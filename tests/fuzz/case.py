@@ -79,15 +79,7 @@ class Case:
             str(how["cc"]), str(how["cpu"]), bool(how["strict"]), tuple(how["flags"]), tuple(how.get("machine", ()))
         )
         without, settings = tuple(data["without"]), tuple(data["settings"])
-        return cls(
-            from_json(data),
-            int(data["seed"]),
-            data["kind"],
-            without,
-            settings,
-            str(data["train"]),
-            tools,
-        )
+        return cls(from_json(data), int(data["seed"]), data["kind"], without, settings, str(data["train"]), tools)
 
 
 def drawn(seed: int, tools: Tools) -> Case:

@@ -272,8 +272,8 @@ def _code(dtype: str) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-def _value(name: str, text: Any) -> Value:
-    tensor = text.tensor_type if text is not None else None
+def _value(name: str, proto: Any) -> Value:
+    tensor = proto.tensor_type if proto is not None else None
     if tensor is None or not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
         raise Refused("a shape that depends on data")
     shape = tuple(int(d.dim_value) for d in tensor.shape.dim)

@@ -80,10 +80,7 @@ def _built(case: Case, prefix: str) -> Program | Verdict:
         found = refusal.diagnostics[0]
         if refusal.exit_code in FAULTS:
             return Verdict(
-                case.seed,
-                "fault",
-                f"exit {int(refusal.exit_code)}: {_general(found.message)}",
-                str(found.message),
+                case.seed, "fault", f"exit {int(refusal.exit_code)}: {_general(found.message)}", str(found.message)
             )
         return Verdict(case.seed, "refused", f"exit {int(refusal.exit_code)}: {_general(found.message)}", found.message)
     except Exception as bug:  # noqa: BLE001 - what the command line calls a bug

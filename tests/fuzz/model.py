@@ -110,14 +110,14 @@ def to_json(model: Model) -> dict[str, Any]:
     }
 
 
-def from_json(text: Mapping[str, Any]) -> Model:
+def from_json(data: Mapping[str, Any]) -> Model:
     """The inverse of `to_json`."""
     return Model(
-        tuple(_node_from_json(n) for n in text["nodes"]),
-        {k: _array_from_json(v) for k, v in text["inputs"].items()},
-        {k: _array_from_json(v) for k, v in text["constants"].items()},
-        tuple(text["outputs"]),
-        int(text["opset"]),
+        tuple(_node_from_json(n) for n in data["nodes"]),
+        {k: _array_from_json(v) for k, v in data["inputs"].items()},
+        {k: _array_from_json(v) for k, v in data["constants"].items()},
+        tuple(data["outputs"]),
+        int(data["opset"]),
     )
 
 
@@ -127,16 +127,16 @@ def _array_to_json(array: Array) -> dict[str, Any]:
     return {"type": str(array.dtype), "shape": list(array.shape), "values": flat}
 
 
-def _array_from_json(text: Mapping[str, Any]) -> Array:
-    values = [float(v) if isinstance(v, str) else v for v in text["values"]]
-    return np.array(values, text["type"]).reshape(text["shape"])
+def _array_from_json(data: Mapping[str, Any]) -> Array:
+    values = [float(v) if isinstance(v, str) else v for v in data["values"]]
+    return np.array(values, data["type"]).reshape(data["shape"])
 
 
 def _node_to_json(node: Node) -> dict[str, Any]:
     attributes = {k: _attribute_to_json(v) for k, v in node.attributes.items() if v is not None}
-    text = {"op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs), "attributes": attributes}
+    data = {"op": node.op, "inputs": list(node.inputs), "outputs": list(node.outputs), "attributes": attributes}
     rare = {"domain": node.domain, "reads": list(node.reads)}
-    return {**text, **{k: v for k, v in rare.items() if v}}
+    return {**data, **{k: v for k, v in rare.items() if v}}
 
 
 def _attribute_to_json(value: Any) -> Any:
@@ -149,7 +149,7 @@ def _attribute_to_json(value: Any) -> Any:
             return value
 
 
-def _node_from_json(text: Mapping[str, Any]) -> Node:
+def _node_from_json(data: Mapping[str, Any]) -> Node:
     def attribute(value: Any) -> Any:
         match _keys(value):
             case ["tensor"]:
@@ -159,25 +159,25 @@ def _node_from_json(text: Mapping[str, Any]) -> Node:
             case _:
                 return value
 
-    reads = tuple(text.get("reads", ()))
-    attributes = {k: attribute(v) for k, v in text["attributes"].items()}
-    return Node(text["op"], tuple(text["inputs"]), tuple(text["outputs"]), attributes, text.get("domain", ""), reads)
+    reads = tuple(data.get("reads", ()))
+    attributes = {k: attribute(v) for k, v in data["attributes"].items()}
+    return Node(data["op"], tuple(data["inputs"]), tuple(data["outputs"]), attributes, data.get("domain", ""), reads)
 
 
 def _keys(value: Any) -> list[str]:
     return list(value) if isinstance(value, dict) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def dumps(text: Mapping[str, Any]) -> str:
+def dumps(data: Mapping[str, Any]) -> str:
     """JSON with one line for each node and array, so that a file can be read."""
     lines: list[str] = []
-    for key, value in text.items():
+    for key, value in data.items():
         match value:
             case dict() if key in ("inputs", "constants") and value:
                 inner = ",\n".join(f"  {json.dumps(k)}: {json.dumps(value[k])}" for k in _keys(value))
                 lines.append(f"{json.dumps(key)}: {{\n{inner}\n}}")
             case list() if key == "nodes" and value:
-                inner = ",\n".join(f"  {json.dumps(node)}" for node in text["nodes"])
+                inner = ",\n".join(f"  {json.dumps(node)}" for node in data["nodes"])
                 lines.append(f"{json.dumps(key)}: [\n{inner}\n]")
             case _:
                 lines.append(f"{json.dumps(key)}: {json.dumps(value)}")

@@ -36,10 +36,9 @@ class Opinion:
 def opinion(model: Model, graph: Graph) -> Opinion:
     """Whether onnxruntime computes what the reference does, and if not, at which node the two part."""
     try:
-        got = runtime(model.onnx, graph.names, model.inputs)
+        named = _ran(model, graph)
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         return Opinion(False, _reason(str(problem)))
-    named = dict(zip(graph.names, got, strict=True))
     bad, _ = differing(graph, model.inputs, named)
     if not bad:
         return Opinion(True)
@@ -48,10 +47,15 @@ def opinion(model: Model, graph: Graph) -> Opinion:
     return _parting(model, {name: named[name] for name in bad})
 
 
+def _ran(model: Model, graph: Graph) -> dict[str, Array]:
+    """What onnxruntime gives, by names of outputs."""
+    return dict(zip(graph.names, runtime(model.onnx, graph.names, model.inputs), strict=True))
+
+
 def _repeated(model: Model, graph: Graph) -> Iterator[Values]:
     """What onnxruntime gives when it is asked again."""
     for _ in range(REPEATS):
-        yield dict(zip(graph.names, runtime(model.onnx, graph.names, model.inputs), strict=True))
+        yield _ran(model, graph)
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -69,7 +73,7 @@ def _parting(model: Model, outputs: Values) -> Opinion:
     whole = model.whole
     try:
         graph = parse(whole.onnx)
-        got = dict(zip(graph.names, runtime(whole.onnx, graph.names, model.inputs), strict=True))
+        got = _ran(whole, graph)
     except Exception as problem:  # noqa: BLE001 - an output of each value may ask for what the model itself does not
         if _overflows(model):
             return Opinion(True, OVERFLOWS)

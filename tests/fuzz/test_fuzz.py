@@ -28,11 +28,11 @@ SAMPLE = 40
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda p: p.stem)
 def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
-    text = json.loads(path.read_text())
-    assert text["cause"], "say what was wrong"
-    case = Case.from_json(text)
-    (verdict,) = judged([case], case.tools, oracle=text.get("oracle", True))
-    assert verdict.what == text.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
+    data = json.loads(path.read_text())
+    assert data["cause"], "say what was wrong"
+    case = Case.from_json(data)
+    (verdict,) = judged([case], case.tools, oracle=data.get("oracle", True))
+    assert verdict.what == data.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -97,7 +97,7 @@ def test_digests_do_not_depend_on_the_process() -> None:
     assert len(message) == 1
 
 
-def test_kernels_are_reported_apart_by_what_they_compute_not_by_names() -> None:
+def test_kernels_are_distinguished_by_what_they_compute_not_by_names() -> None:
     a = parse_kernel("kernel(x: f32[2,3]) -> (y: f32[2,3]) { a<2 b<3: y[a,b] = x[a,b]+1.0 }")
     b = parse_kernel("kernel(f32[2,3]) -> (f32[2,3]) { r0[i,j] = p0[i,j]+1.0 }")
     assert Call(a, (X,)) == Call(b, (X,))

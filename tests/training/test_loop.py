@@ -199,6 +199,6 @@ def test_a_batch_without_labels_that_count(start: Start, tmp_path: Path) -> None
         evaluate(program, run.course.data, 4)
 
 
-def test_endings_are_reported_apart(start: Start) -> None:
+def test_endings_are_distinguished(start: Start) -> None:
     assert start(epochs=1).go() == "done"
     assert start(epochs=500, patience=1).go() == "patience"

@@ -129,7 +129,7 @@ class _Sweep:
     def _measure(self, bodies: Iterable[Expr]) -> None:
         """Refuse expressions that are too large, before anything walks them."""
         for body in bodies:
-            self.kept.append(body)  # sizes are reported by identity, so what was counted must stay
+            self.kept.append(body)  # sizes are looked up by identity, so what was counted must stay
             self.nodes += tree_size(body, self.sizes)
             if self.nodes > MAX_NODES:
                 raise _too_large(f"the derivative has more than {MAX_NODES} operations")

@@ -11,7 +11,7 @@ repeated), `Fold` combines the lanes into a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -229,20 +229,22 @@ def axes_of(body: tuple[Stmt, ...]) -> set[Axis]:
     return {a for s in walk_stmts(body) for e in exprs_of(s) for a in axes_in(e)}
 
 
-def reads(body: tuple[Stmt, ...]) -> set[str]:
-    """Names of the tensors and buffers that are read."""
-    found: set[str] = set()
-    stack = [e for s in walk_stmts(body) for e in exprs_of(s)]
+def subexpressions(exprs: Iterable[Expr]) -> Iterator[Expr]:
+    """All parts of expressions in reading order, each object once."""
+    stack = list(exprs)[::-1]
     seen: set[int] = set()  # by identity: copies are few, and equality would compare whole expressions
     while stack:
         e = stack.pop()
-        if id(e) in seen:
-            continue
-        seen.add(id(e))
-        if isinstance(e, Load):
-            found.add(e.param)
-        stack.extend(parts(e))
-    return found
+        if id(e) not in seen:
+            seen.add(id(e))
+            yield e
+            stack.extend(reversed(parts(e)))
+
+
+def reads(body: tuple[Stmt, ...]) -> set[str]:
+    """Names of the tensors and buffers that are read."""
+    found = subexpressions(e for s in walk_stmts(body) for e in exprs_of(s))
+    return {e.param for e in found if isinstance(e, Load)}
 
 
 def writes(body: tuple[Stmt, ...]) -> set[str]:

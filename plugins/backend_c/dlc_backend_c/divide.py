@@ -26,8 +26,9 @@ from dlc.kernel.loops.program import (
     Stmt,
     Store,
     exprs_of,
-    parts,
+    subexpressions,
     walk_stmts,
+    writes,
 )
 from dlc.kernel.loops.rename import Renaming
 from dlc.kernel.nest import Param
@@ -100,7 +101,7 @@ def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, lis
     types = {p.name: p.type for p in (*whole.params, *whole.results)}
     types |= {b.name: Type(b.dtype, (b.size,)) for b in whole.buffers}
     stack = {b.name: b for b in whole.buffers if b.stack}
-    written = {s.out for s in walk_stmts(body) if isinstance(s, Store)}
+    written = writes(body)
     outside = [name for name in accesses if name not in stack]
     arguments = [n for n in outside if n not in written] + [n for n in outside if n in written]
     own = [name for name in accesses if name in stack]
@@ -139,7 +140,7 @@ def _accesses(body: tuple[Stmt, ...]) -> Mapping[str, list[Expr]]:
                 found.setdefault(name, []).append(at)
             case _:
                 pass
-        for e in _walk(s):
+        for e in subexpressions(exprs_of(s)):
             if isinstance(e, Load):
                 found.setdefault(e.param, []).extend(e.index)
     return found
@@ -151,16 +152,5 @@ def _variables(body: tuple[Stmt, ...]) -> Mapping[str, None]:
     for s in walk_stmts(body):
         if isinstance(s, Let | Set):
             found[s.local.name] = None
-        found.update((e.name, None) for e in _walk(s) if isinstance(e, Local))
+        found.update((e.name, None) for e in subexpressions(exprs_of(s)) if isinstance(e, Local))
     return found
-
-
-def _walk(s: Stmt) -> Iterator[Expr]:
-    """What a statement evaluates, every expression once."""
-    stack, seen = list(reversed(exprs_of(s))), set[Expr]()
-    while stack:
-        e = stack.pop()
-        if e not in seen:
-            seen.add(e)
-            yield e
-            stack.extend(reversed(parts(e)))

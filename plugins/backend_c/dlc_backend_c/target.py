@@ -81,7 +81,7 @@ LEVELS: Mapping[str, frozenset[str]] = {
 
 
 def level_of(flags: Iterable[str]) -> str:
-    """The level that a compiler is reported by its flags."""
+    """The level that a compiler gets by its flags."""
     found = {flag.removeprefix("-march=") for flag in flags}
     return next((level for level in reversed(tuple(LEVELS)) if level in found), "generic")
 
