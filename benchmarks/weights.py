@@ -4,6 +4,8 @@
 
 Each build is `dlc build` with default flags in a process of its own. Its memory is the largest sum of anonymous memory
 (RssAnon) of the process and those that it starts, sampled 100 times a second; its processor time counts these as well.
+Before each figure the machine rests: on virtual machines a page that was used lately costs a fraction of one that was
+given back meanwhile, so a copy right behind a build would be compared with a build that found no such pages.
 The program is run on a few tokens, and its result is compared with that of a few lines of numpy.
 """
 
@@ -31,6 +33,8 @@ HEAD: Final = 64
 LAYERS_PER_WIDTH: Final = 0.0107
 """As in models of this kind, whose width grows with their depth."""
 SAMPLES_PER_SECOND: Final = 100
+REST: Final = 15.0
+"""Seconds before a figure is taken."""
 
 MEMORY: Final = 1.5e9
 """Bytes that a build may take, apart from mapped files."""
@@ -201,6 +205,7 @@ class Cost:
 
 def run(command: list[str], folder: Path) -> Cost:
     """Run a command to its end."""
+    time.sleep(REST)
     before, start = os.times(), time.perf_counter()
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         most = 0
@@ -294,6 +299,7 @@ def _error(gpt: Gpt, folder: Path, path: Path, tokens: Array) -> float:
 
 def _writing(data: Path) -> float:
     """Processor seconds that a copy of the weights takes."""
+    time.sleep(REST)
     copy, start = data.with_suffix(".copy"), time.process_time()
     with data.open("rb") as source, copy.open("wb") as target:
         while piece := source.read(1 << 22):

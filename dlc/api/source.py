@@ -1,13 +1,11 @@
 """`Source`: a model as the user gave it."""
 
-import hashlib
 import mmap
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from dlc.base.diagnostics import Location, error
-from dlc.files.hashing import settled_sha256
+from dlc.files.hashing import bytes_blake3, settled_digest
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,14 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content in hexadecimal, read in blocks; a file is read once per process while it is unchanged.
+        """BLAKE3 of the content in hexadecimal, read in blocks; a file is read once per process while it is unchanged.
 
         Raises DlcError when the file cannot be read.
         """
         if self.path is None:
-            return hashlib.sha256(self.data).hexdigest()
+            return bytes_blake3(self.data)
         try:
-            found = self.path.stat()
-            return _digest_of_file(self.path, found.st_size, found.st_mtime_ns)
+            return settled_digest(self.path, "blake3")
         except OSError as problem:
             raise _unreadable(self, problem) from None
 
@@ -61,13 +58,6 @@ class Source:
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as problem:
             raise _unreadable(self, problem) from None
-
-
-@lru_cache(maxsize=256)
-def _digest_of_file(path: Path, size: int, mtime_ns: int) -> str:
-    """Size and time are part of the memo's key: a changed file is read again."""
-    del size, mtime_ns
-    return settled_sha256(path)
 
 
 def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:

@@ -27,7 +27,7 @@ from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
-from dlc.files.hashing import OwnedFile, content_sha256, content_size, file_sha256
+from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
 
 Payload: TypeAlias = bytes | memoryview | Path
 
@@ -193,16 +193,23 @@ class Cache:
             return None
         return record if record is not None and record.key.digest == digest else None
 
-    def file_digest(self, path: Path) -> str:
+    def file_sha256(self, path: Path) -> str:
         """SHA-256 of a file on disk; one that has not changed since it was last asked for is not read. OSError."""
+        return self._file_digest(path, "sha256")
+
+    def source_digest(self, path: Path) -> str:
+        """The same for `Source.digest` of a model's file."""
+        return self._file_digest(path, "blake3")
+
+    def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
-            return file_sha256(path)
-        return file_digest(self.store, path, writes=self.mode == "rw")
+            return settled_digest(path, algorithm)
+        return file_digest(self.store, path, algorithm, writes=self.mode == "rw")
 
     def remember_file(self, path: Path, digest: str) -> None:
-        """Note the SHA-256 of a file on disk for `file_digest`. OSError if it is not there."""
+        """Note the SHA-256 of a file on disk for `file_sha256`. OSError if it is not there."""
         if self.mode in ("rw", "refresh"):
-            remember_file(self.store, path, digest)
+            remember_file(self.store, path, digest, "sha256")
 
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""

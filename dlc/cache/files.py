@@ -16,7 +16,7 @@ from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key
 from dlc.cache.record import Record
 from dlc.cache.store import Store
-from dlc.files.hashing import settled_sha256
+from dlc.files.hashing import Algorithm, settled_digest
 from dlc.files.linking import LINK_ABOVE
 
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
@@ -24,28 +24,28 @@ _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or eve
 _SECOND: Final = 1_000_000_000
 
 
-def file_digest(store: Store, path: Path, *, writes: bool) -> str:
-    """SHA-256 of a file's content, from the memo if the file is the one it was made of. OSError as usual."""
-    before = _key(path)
+def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool) -> str:
+    """Digest of a file's content, from the memo if the file is the one it was made of. OSError as usual."""
+    before = _key(path, algorithm)
     known = _known(store, before)
     if known:
         return known
-    digest = settled_sha256(path)
+    digest = settled_digest(path, algorithm)
     if writes:
-        remember_file(store, path, digest, before)
+        remember_file(store, path, digest, algorithm, before)
     return digest
 
 
-def remember_file(store: Store, path: Path, digest: str, expected: Key | None = None) -> None:
-    """Note the SHA-256 of a file, unless it was written so lately that its times could hide another change.
+def remember_file(store: Store, path: Path, digest: str, algorithm: Algorithm, expected: Key | None = None) -> None:
+    """Note the digest of a file, unless it was written so lately that its times could hide another change.
 
     `expected` is the key it had before it was read. OSError if it is not there.
     """
     if path.stat().st_size > LINK_ABOVE and not _settled(path):
         time.sleep(_SETTLED / _SECOND)  # less than reading it once more would take
-    key = _key(path)
+    key = _key(path, algorithm)
     if _settled(path) and expected in (None, key):
-        store.put(key.digest, Record(key.text, (), (("sha256", digest),)).to_bytes(), "record")
+        store.put(key.digest, Record(key.text, (), (("digest", digest),)).to_bytes(), "record")
 
 
 def _known(store: Store, key: Key) -> str:
@@ -57,13 +57,13 @@ def _known(store: Store, key: Key) -> str:
         record = Record.from_bytes(payload)
     except Damaged:  # sealed well, so written by another version of dlc
         return ""
-    return dict(record.meta).get("sha256", "") if record.key_text == key.text else ""
+    return dict(record.meta).get("digest", "") if record.key_text == key.text else ""
 
 
-def _key(path: Path) -> Key:
+def _key(path: Path, algorithm: Algorithm) -> Key:
     found = path.stat()
     facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return Key.of(step="file", path=os.path.realpath(path), stat=" ".join(map(str, facts)))
+    return Key.of(step="file", algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
 
 
 def _settled(path: Path) -> bool:

@@ -31,7 +31,7 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: BuildOptio
     model = Path(chosen.model)
     settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
     asked: dict[str, object] = {**chosen.asked, "config": settings}
-    return request_key(model, cache.file_digest(model), asked, registry.plugins)
+    return request_key(model, cache.source_digest(model), asked, registry.plugins)
 
 
 def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptions, directory: Path) -> Outcome | None:
@@ -84,7 +84,7 @@ def remember_build(
         return
     root, backend = source.path.parent, prepared.pipeline.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]
-    companions = tuple((str(path.relative_to(root)), cache.file_digest(path)) for path in paths)
+    companions = tuple((str(path.relative_to(root)), cache.source_digest(path)) for path in paths)
     circumstances = Circumstances(str(backend), prepared.pipeline.text, backend.toolchain(), companions)
     remember(cache, request(cache, space.config, space.registry, chosen), circumstances, build.steps)
     record = cache.peek(build.steps[-1].key.digest)

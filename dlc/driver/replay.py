@@ -119,7 +119,7 @@ def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], st
 
 
 def _holds(cache: Cache, found: Circumstances, root: Path, toolchain: Callable[[str], str]) -> bool:
-    same = all(cache.file_digest(root / name) == digest for name, digest in found.companions)
+    same = all(cache.source_digest(root / name) == digest for name, digest in found.companions)
     return same and toolchain(found.target) == found.toolchain
 
 

@@ -1,4 +1,9 @@
-"""SHA-256 of what an artifact or a cache holds: bytes, or a file that is too large to be read at once."""
+"""Digests of content: bytes, or a file that is too large to be read at once.
+
+SHA-256 names what a cache or an artifact holds, as other tools check it. BLAKE3 is for what is only compared, as models
+are: their weights may have gigabytes, and it takes a quarter of the time of SHA-256, a tenth where the processor has no
+instructions for that.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,15 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 ONCE_ABOVE: Final = 64 << 20
 """Bytes; hashing so many takes tens of milliseconds at least."""
 
+_READ: Final = 1 << 20
+"""Bytes read at once: they stay in a core's cache until they are hashed."""
+
+Algorithm = Literal["sha256", "blake3"]
 Content = bytes | memoryview | Path
 """A file of an artifact: what it holds, or where it lies."""
 
@@ -62,19 +71,42 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def settled_sha256(path: Path) -> str:
-    """The same; a file so large that hashing it takes longer than the clock of files ticks is read once per process, as
-    long as nothing that the file system says of it changes."""
+def file_blake3(path: Path) -> str:
+    """BLAKE3 of a file's content in hexadecimal, read in pieces. OSError as usual."""
+    from blake3 import blake3
+
+    # Not mapped, although that is faster: a file that somebody shortens meanwhile would end the process.
+    digest, buffer = blake3(), memoryview(bytearray(_READ))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.hexdigest()
+
+
+def bytes_blake3(content: bytes) -> str:
+    """BLAKE3 of bytes in hexadecimal."""
+    from blake3 import blake3
+
+    return blake3(content).hexdigest()
+
+
+def settled_digest(path: Path, algorithm: Algorithm) -> str:
+    """A file's digest. One so large that hashing it takes longer than the clock of files ticks is read once per
+    process, as long as nothing that the file system says of it changes. OSError as usual."""
     found = path.stat()
     if found.st_size <= ONCE_ABOVE:
-        return file_sha256(path)
-    return _sha256_of(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return _digest_of(path, algorithm)
+    return _kept(path, algorithm, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 @lru_cache(maxsize=256)
-def _sha256_of(path: Path, *identity: int) -> str:
+def _kept(path: Path, algorithm: Algorithm, *identity: int) -> str:
     del identity
-    return file_sha256(path)
+    return _digest_of(path, algorithm)
+
+
+def _digest_of(path: Path, algorithm: Algorithm) -> str:
+    return file_sha256(path) if algorithm == "sha256" else file_blake3(path)
 
 
 def content_sha256(content: Content) -> str:

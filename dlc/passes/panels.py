@@ -17,7 +17,7 @@ from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
-from dlc.ops.shape import Pad, Reshape, Transpose
+from dlc.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
 USES = 128
 """How often each element of a changing factor must be read, so that storing it once more is little in comparison."""
@@ -66,11 +66,27 @@ def packed(weights: Op, perm: tuple[int, ...], panel: int) -> Op:
     value = weights if perm == tuple(range(len(perm))) else Transpose(weights, perm)
     if not panel:
         return value
-    columns, *rest = value.shape
-    short = -columns % panel
-    if short:
-        value = Pad(value, pads=(*([0] * len(value.shape)), short, *([0] * len(rest))))
-    split = Reshape(value, to=((columns + short) // panel, panel, *rest))
+    columns = value.shape[0]
+    whole = columns - columns % panel
+    parts = [_split(_rows(value, 0, whole), panel)] if whole else []
+    if whole < columns:  # a part of its own, so that zeros behind a large table do not take a copy of it
+        last = _rows(value, whole, columns)
+        pads = (*([0] * len(value.shape)), panel - columns % panel, *([0] * (len(value.shape) - 1)))
+        parts.append(_split(Pad(last, pads=pads), panel))
+    return parts[0] if len(parts) == 1 else Concat(tuple(parts), axis=0)
+
+
+def _rows(value: Op, start: int, end: int) -> Op:
+    """Rows of a value from `start` to before `end`."""
+    rows, *rest = value.shape
+    starts = (start, *([0] * len(rest)))
+    return value if end - start == rows else Slice(value, starts=starts, sizes=(end - start, *rest))
+
+
+def _split(value: Op, panel: int) -> Op:
+    """Rows in panels of `panel`, which divides their number."""
+    rows, *rest = value.shape
+    split = Reshape(value, to=(rows // panel, panel, *rest))
     return Transpose(split, (0, *range(2, len(rest) + 2), 1))
 
 

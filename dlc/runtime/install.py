@@ -102,7 +102,7 @@ def remember_installed(cache: Cache, files: Mapping[str, str], directory: Path) 
 def _holds(cache: Cache, path: Path, digest: str) -> bool:
     """Whether a file of our own making is what would be written; what a link leads to is somebody else's."""
     try:
-        return path.is_file() and not path.is_symlink() and cache.file_digest(path) == digest
+        return path.is_file() and not path.is_symlink() and cache.file_sha256(path) == digest
     except OSError:
         return False
 

@@ -23,7 +23,7 @@ from dlc.files.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.graph import Constant, LazyData, Op, Splat, Tensor
 from dlc.graph.tensor import digest_of_data
 from dlc.ops.elementwise import Mul
-from dlc.ops.shape import Reshape, Transpose
+from dlc.ops.shape import Concat, Reshape, Transpose
 from tests.backend_c.models import Array, constant
 
 
@@ -38,9 +38,12 @@ def value_at(blob: Blob, op: Op) -> Array:
 def test_every_constant_lies_where_its_offset_says() -> None:
     w = constant(3, 5)
     ops: list[Op] = [w, Transpose(w, (1, 0)), Mul(w, w), Splat(2.5, Type(f64, (3,))), Splat(True, Type(bool_, (7,)))]
+    ops += [Concat((w, Transpose(Transpose(w, (1, 0)), (1, 0)), Mul(w, w)), axis=0), Concat((w, w), axis=1)]
     blob = write_weights(ops, "w.bin")
     want = w.tensor.array()
-    for op, value in zip(ops, (want, want.T, want * want, np.full(3, 2.5), np.ones(7, bool)), strict=True):
+    values = (want, want.T, want * want, np.full(3, 2.5), np.ones(7, bool))
+    values += (np.concatenate([want, want, want * want]), np.concatenate([want, want], 1))
+    for op, value in zip(ops, values, strict=True):
         np.testing.assert_array_equal(value_at(blob, op), value)
         assert blob.offsets[op.digest] % ALIGN == 0
     data = blob_bytes(blob)

@@ -70,7 +70,7 @@ def test_what_was_changed_through_its_second_name_is_found(tmp_path: Path) -> No
         assert cache.read(digest) == CONTENT
 
 
-def unread(path: Path) -> str:
+def unread(path: Path, algorithm: str) -> str:
     pytest.fail(f"{path} is read")
 
 
@@ -78,10 +78,10 @@ def test_an_installed_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest
     with open_cache(tmp_path / "c", "rw") as cache:
         digest = built(cache, tmp_path / "out")
         (tmp_path / "out" / "manifest.json").write_bytes(b"{}")
-        manifest = cache.file_digest(tmp_path / "out" / "manifest.json")
+        manifest = cache.file_sha256(tmp_path / "out" / "manifest.json")
         remember_installed(cache, {NAME: digest, "manifest.json": manifest}, tmp_path / "out")
-        monkeypatch.setattr("dlc.cache.files.settled_sha256", unread)
-        assert cache.file_digest(tmp_path / "out" / NAME) == digest
+        monkeypatch.setattr("dlc.cache.files.settled_digest", unread)
+        assert cache.file_sha256(tmp_path / "out" / NAME) == digest
 
 
 def test_without_links_there_are_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

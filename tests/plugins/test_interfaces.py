@@ -1,10 +1,10 @@
 """Sources: identity and content of what the user gave."""
 
-import hashlib
 import os
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError
@@ -15,7 +15,7 @@ def test_a_file_and_its_bytes_are_the_same_source(content: bytes, tmp_path: Path
     path = tmp_path / "model.ONNX"
     path.write_bytes(content)
     file, data = Source(path), Source(data=content, label="model.onnx")
-    assert file.digest == data.digest == hashlib.sha256(content).hexdigest()
+    assert file.digest == data.digest == blake3(content).hexdigest()
     assert bytes(file.view()) == bytes(data.view()) == content
     assert file.suffix == data.suffix == ".onnx"
     assert file.view().readonly

@@ -164,24 +164,24 @@ def test_a_link_in_the_output_is_replaced_not_followed(tmp_path: Path) -> None:
 def test_a_file_is_hashed_once_while_it_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
-    def counting(path: Path) -> str:
+    def counting(path: Path, algorithm: str) -> str:
         read.append(path)
         return file_sha256(path)
 
-    monkeypatch.setattr("dlc.cache.files.settled_sha256", counting)
+    monkeypatch.setattr("dlc.cache.files.settled_digest", counting)
     cache, path = Cache(MemoryStore(), "rw"), tmp_path / "model"
     path.write_bytes(b"one")
     with monkeypatch.context() as patch:
         patch.setattr("dlc.cache.files._SETTLED", 10**12)  # however slow the machine is
-        assert cache.file_digest(path) == cache.file_digest(path)
+        assert cache.file_sha256(path) == cache.file_sha256(path)
     assert len(read) == 2  # so new that another change could have the same time
     time.sleep(0.15)
-    first = [cache.file_digest(path) for _ in range(3)]
+    first = [cache.file_sha256(path) for _ in range(3)]
     assert len(read) == 3 and len(set(first)) == 1
     times = path.stat().st_mtime_ns
     path.write_bytes(b"two")
     os.utime(path, ns=(times, times))  # the same size and time; the change time tells
-    assert cache.file_digest(path) != first[0]
+    assert cache.file_sha256(path) != first[0]
     os.replace(path, tmp_path / "moved")
     path.write_bytes(b"one")
-    assert cache.file_digest(path) == first[0]
+    assert cache.file_sha256(path) == first[0]

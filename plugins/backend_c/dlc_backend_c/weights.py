@@ -8,15 +8,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from dlc import ExitCode, Workshop
 from dlc.base.diagnostics import error
+from dlc.files.appending import Appender
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
 from dlc.graph.walk import as_view
+from dlc.ops.shape import Concat
 
 ALIGN = 64
 """Bytes: a cache line, and the widest vector of any CPU so far."""
@@ -32,7 +34,7 @@ LIBRARY_LIMIT = 2 << 30
 
 Storage = Literal["incbin", "text", "map"]
 
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 _SAMPLE = 256
 """Bytes."""
 
@@ -71,7 +73,7 @@ def write_weights(constants: Collection[Op], name: str, workshop: Workshop | Non
     offsets: dict[str, int] = {}
     whole = hashlib.sha256()
     end = shared = 0
-    with path.open("w+b") as file:
+    with Appender(path, most) as file:
         contents = _Contents(file)
         for op in constants:
             value = _Value.of(op)
@@ -105,30 +107,32 @@ def storage_of(choice: Literal["auto", "incbin", "text", "map"], size: int) -> S
 class _Value:
     """An evaluated constant; a large one is a view of the model's own file, brought into order piece by piece."""
 
-    array: np.ndarray[Any, np.dtype[Any]]
-    """Little-endian, perhaps with strides of its own."""
+    parts: tuple[np.ndarray[Any, np.dtype[Any]], ...]
+    """Little-endian, one after the other along their first dimension, perhaps with strides of their own."""
 
     @classmethod
     def of(cls, op: Op) -> "_Value":
-        (value,) = evaluate_ops((op,), {}, result=as_view)
-        return cls(np.asarray(value).astype(op.type.dtype.numpy.newbyteorder("<"), copy=False))
+        joined = op.xs if isinstance(op, Concat) and op.axis == 0 else (op,)  # joined in the file only
+        values = evaluate_ops(joined, {}, result=as_view)
+        little = op.type.dtype.numpy.newbyteorder("<")
+        return cls(tuple(np.asarray(value).astype(little, copy=False) for value in values))
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.array.nbytes
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def sample(self) -> tuple[int, bytes, bytes]:
         """Size, first and last bytes: they tell nearly all contents apart."""
-        flat = self.array.flat
-        count = min(self.array.size, _SAMPLE // self.array.itemsize)
-        first, last = np.asarray(flat[:count]), np.asarray(flat[self.array.size - count :])
-        return self.size, first.tobytes(), last.tobytes()
+        first, last = self.parts[0], self.parts[-1]
+        count = _SAMPLE // first.itemsize
+        begin, end = first.flat[:count], last.flat[max(0, last.size - count) :]
+        return self.size, np.asarray(begin).tobytes(), np.asarray(end).tobytes()
 
     def pieces(self) -> Iterator[memoryview]:
         """The bytes in C order."""
-        return _pieces(self.array)
+        return chain.from_iterable(map(_pieces, self.parts))
 
     def digest(self) -> bytes:
         """SHA-256 of the bytes."""
@@ -164,7 +168,7 @@ class _Contents:
     """What a file holds where; contents are distinguished by their length, beginning and end, and by digests only if
     those are equal, which hardly happens but for equal contents."""
 
-    file: BinaryIO
+    file: Appender
     first: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict[tuple[int, bytes, bytes], int])
     """Sample → where the first content with it begins."""
     known: dict[tuple[int, bytes, bytes], dict[bytes, int]] = field(
@@ -183,14 +187,11 @@ class _Contents:
         return self.known[sample].setdefault(value.digest(), end)
 
     def _read(self, start: int, size: int) -> Iterator[memoryview]:
-        end = self.file.tell()
-        self.file.seek(start)
         for at in range(0, size, _BLOCK):
-            yield memoryview(self.file.read(min(_BLOCK, size - at)))
-        self.file.seek(end)
+            yield memoryview(self.file.read(start + at, min(_BLOCK, size - at)))
 
 
-def _append(file: BinaryIO, whole: "Hash", pieces: Iterable[memoryview], size: int) -> int:
+def _append(file: Appender, whole: "Hash", pieces: Iterable[memoryview], size: int) -> int:
     """Write `size` bytes and zeros up to the next multiple of 64; how many bytes that was."""
     padding = memoryview(bytes(-size % ALIGN))
     for piece in chain(pieces, [padding]):
