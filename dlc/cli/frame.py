@@ -17,6 +17,7 @@ def run(arguments: Sequence[str]) -> int:
 
     The commonest small requests are answered without typer, whose import takes half the time they may take.
     """
+    terminal = Terminal()
     if not os.environ.get("_DLC_COMPLETE"):
         if list(arguments) in ([], ["-h"], ["--help"]):
             from dlc.cli.table import first_screen
@@ -29,19 +30,17 @@ def run(arguments: Sequence[str]) -> int:
         if 1 <= len(arguments) <= 2 and arguments[0] == "list" and not arguments[-1].startswith("-"):
             from dlc.cli.listed import list_outcome
 
-            terminal = Terminal()
             return _guarded(arguments, terminal, lambda: list_outcome(terminal, "".join(arguments[1:])))
         if list(arguments[:1]) == ["build"]:
             from dlc.cli.quick import quick_build
 
-            terminal = Terminal()
             try:
                 done = quick_build(terminal, arguments[1:])
             except KeyboardInterrupt:
                 done = _interrupted(terminal)
             if done is not None:
                 return finish(arguments, terminal, done)
-    return _typer(list(arguments))
+    return _typer(list(arguments), terminal)  # the same one: what it told already it does not tell again
 
 
 def finish(arguments: Sequence[str], terminal: Terminal, outcome: Outcome) -> int:
@@ -62,12 +61,12 @@ def finish(arguments: Sequence[str], terminal: Terminal, outcome: Outcome) -> in
     return _print(outcome.text, outcome.code) if outcome.text else int(outcome.code)
 
 
-def _typer(arguments: list[str]) -> int:
+def _typer(arguments: list[str], terminal: Terminal) -> int:
     import typer
 
     from dlc.cli.app import root
 
-    terminal = Terminal(json="--json" in arguments)
+    terminal.json = "--json" in arguments
 
     def outcome() -> Outcome:
         try:
