@@ -1,148 +1,244 @@
-"""The ONNX backend node tests through the frontend and the graph interpreter: how many pass, are refused, or are wrong.
+"""ONNX's own backend tests, by ONNX's own runner, on compiled C: how many pass, and why the others do not.
 
-    python benchmarks/onnx_suite.py [WORD…]      only tests whose name contains a word; prints what is refused and why
+    python benchmarks/onnx_suite.py [WORD…]            only tests whose name contains a word; with the reasons
+        [--jobs 2] [--target c] [--cache-dir DIR]      the processes, the target, the cache (a new one by default)
+        [--json FILE]                                  every test with its outcome, reason and seconds
+        [--page docs/onnx-coverage.md]                 the table of the documentation
 
-Tests with data other than tensors count as unsupported. Tolerances are each test's own. Of random values only type and
-shape are compared: the standard names no generator, and the expected ones are those of numpy's.
+The tests are those of the installed onnx package, unchanged: inputs stay inputs, and results are compared as the
+runner does. `onnx.backend.test.BackendTest` counts a test as passed that raises BackendIsNotSupposedToImplementIt; dlc
+never does. A test is of tensors alone if its inputs and outputs are; Bernoulli's six draw from numpy's generator and
+cannot be matched.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import re
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+import tempfile
+import time
+import unittest
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
 
-import numpy as np
 import onnx
-from dlc_frontend_onnx.frontend import Onnx
-from onnx.backend.test.case.node import collect_testcases
-from onnx.backend.test.loader import load_model_tests
+from dlc_frontend_onnx.onnx_backend import DlcBackend
 
-from dlc import DlcError, Report, Source
-from dlc.graph import evaluate
-from dlc.ops.random import Dropout, DropoutMask, RandomUniform
+from dlc import DlcError
+from dlc.driver.program import Compiler
 
-
-def cases() -> Iterator[Any]:
-    """Every node test, and the tests of simple and converted models."""
-    yield from collect_testcases(None)
-    for kind in ("simple", "pytorch-converted", "pytorch-operator"):
-        yield from load_model_tests(kind=kind)
+LIMIT: Final = 300.0
+"""Seconds that a test may take."""
+UNMATCHABLE: Final = "test_bernoulli"
 
 
-def data_of(case: Any) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
-    if case.model is not None:
-        return case.model, case.data_sets
-    from pathlib import Path
+@dataclass(frozen=True)
+class Outcome:
+    """How one test went."""
 
-    root = Path(case.model_dir)
-    sets: list[tuple[list[Any], list[Any]]] = []
-    for folder in sorted(root.glob("test_data_set_*")):
-        both: list[list[Any]] = []
-        for word in ("input", "output"):
-            files = sorted(folder.glob(f"{word}_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
-            tensors: list[Any] = []
-            for file in files:
-                proto = onnx.TensorProto()
-                proto.ParseFromString(file.read_bytes())
-                tensors.append(onnx.numpy_helper.to_array(proto))
-            both.append(tensors)
-        sets.append((both[0], both[1]))
-    model = onnx.ModelProto()
-    model.ParseFromString((root / "model.onnx").read_bytes())
-    return model, sets
+    name: str
+    verdict: str
+    """pass, unsupported (dlc says what it lacks), wrong (another result), crash (anything else)."""
+    reason: str
+    seconds: float
+    operators: tuple[str, ...]
+    """Operators of the model's nodes, as the standard spells them, with their domain unless it is ai.onnx."""
+    opset: int
+    types: tuple[str, ...]
+    """Element types of inputs and outputs."""
+    tensors: bool
+    """Whether inputs and outputs are tensors without strings."""
 
 
-def fixed(model: onnx.ModelProto, inputs: list[Any]) -> tuple[str, ...]:
-    """Shapes of the inputs, for those that the model leaves open."""
-    stored = {t.name for t in model.graph.initializer}
-    names = [i.name for i in model.graph.input if i.name not in stored]
-    return tuple(
-        f"{name}:{'x'.join(map(str, np.shape(value))) or 'scalar'}" for name, value in zip(names, inputs, strict=False)
-    )
+@cache
+def suite() -> dict[str, Any]:
+    """Name → test of the runner, for this processor."""
+    from onnx.backend.test.runner import Runner
+
+    os.environ.setdefault("ONNX_MODELS", tempfile.mkdtemp(prefix="onnx-models-"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner = Runner(Chosen, __name__)
+    items: dict[str, Any] = {}
+    for tests in runner._test_items.values():
+        items |= {name.removesuffix("_cpu"): test for name, test in tests.items() if name.endswith("_cpu")}
+    return items
 
 
-def constants(model: onnx.ModelProto, inputs: list[Any]) -> onnx.ModelProto:
-    """The model with integers, scalars and short lists as initializers, as exporters write shapes, axes and scales."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.input[:]
-    for info, value in zip(model.graph.input, inputs, strict=False):
-        array = np.asarray(value)
-        if array.ndim <= 1 and (array.dtype.kind in "iub" or array.size <= 8):
-            copy.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
-        else:
-            copy.graph.input.append(info)
-    return copy
+class Chosen(DlcBackend):
+    """The backend with this command's target and cache."""
+
+    options: Mapping[str, Any] = {}
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Any:
+        return super().prepare(model, device, **{**kwargs, **cls.options})
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == "CPU"
 
 
-def run(model: onnx.ModelProto, inputs: list[Any], expected: list[Any], rtol: float, atol: float) -> str:
-    """ "" when right, else what differs; raises DlcError when the model is refused."""
-    source = Source(data=model.SerializeToString(), label="test.onnx")
-    stored = {t.name for t in model.graph.initializer}
-    graph = Onnx(input=fixed(model, inputs)).parse(source, Report())
-    names = [i.name for i in model.graph.input if i.name not in stored]
-    got = evaluate(graph, {n: np.asarray(v) for n, v in zip(names, inputs, strict=False) if n in names})
-    for name, want in zip(graph.names, expected, strict=True):
-        have, want = got[name], np.asarray(want)
-        if have.shape != want.shape or have.dtype != want.dtype:
-            return f"{name} is {have.dtype}{have.shape}, not {want.dtype}{want.shape}"
-        if any(isinstance(op, (Dropout, DropoutMask, RandomUniform)) for op in graph.ops):
-            continue
-        if not np.allclose(have, want, rtol=rtol, atol=atol, equal_nan=have.dtype.kind == "f"):
-            return f"{name} differs by up to {np.abs(have.astype(float) - want.astype(float)).max():.3g}"
-    return ""
+def start(target: str, cache_dir: str) -> None:
+    """Make a worker ready."""
+    warnings.simplefilter("ignore")
+    Chosen.options = {"target": target, "compiler": Compiler.open(cache_dir, jobs=1)}
 
 
-def judge(case: Any) -> tuple[str, str]:
-    """("pass" | "unsupported" | "wrong" | "crash", details)."""
+def judge(name: str) -> Outcome:
+    """Run one test as unittest would."""
+    test = suite()[name]
+    case = unittest.TestCase()
+    begin = time.perf_counter()
+    verdict, reason = "pass", ""
     try:
-        model, sets = data_of(case)
-    except (ValueError, TypeError, OSError) as e:
-        return "unsupported", f"data: {e}"
-    try:
-        for inputs, outputs in sets:
-            if not all(isinstance(v, (np.ndarray, np.generic)) for v in (*inputs, *outputs)):
-                return "unsupported", "data that is not tensors"
-            try:
-                wrong = run(model, inputs, outputs, case.rtol, case.atol)
-            except DlcError as e:
-                if not any("computed from the model's inputs" in d.message for d in e.diagnostics):
-                    raise
-                frozen = constants(model, inputs)
-                kept = {i.name for i in frozen.graph.input}
-                names = [i.name for i in model.graph.input]
-                left = [v for n, v in zip(names, inputs, strict=False) if n in kept]
-                wrong = run(frozen, left, outputs, case.rtol, case.atol)
-            if wrong:
-                return "wrong", wrong
-    except DlcError as e:
-        return "unsupported", e.diagnostics[0].message
-    except Exception as e:  # noqa: BLE001  (a survey must go on; anything else than a DlcError is counted as a crash)
-        return "crash", f"{type(e).__name__}: {e}"
-    return "pass", ""
+        test.func(case)
+    except DlcError as problem:
+        verdict, reason = "unsupported", problem.diagnostics[0].message
+    except AssertionError as problem:
+        verdict, reason = "wrong", " ".join(str(problem).split())[:200]
+    except unittest.SkipTest as problem:
+        verdict, reason = "unsupported", str(problem)
+    except Exception as problem:  # noqa: BLE001  (a survey must go on)
+        verdict, reason = "crash", f"{type(problem).__name__}: {problem}"[:300]
+    seconds = time.perf_counter() - begin
+    model = next((m for m in test.proto if isinstance(m, onnx.ModelProto)), None)
+    return Outcome(name, verdict, reason, seconds, *facts(model))
 
 
-def main(words: list[str]) -> int:
-    counts: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    for case in cases():
-        if words and not any(w in case.name for w in words):
-            continue
-        verdict, details = judge(case)
-        counts[verdict] += 1
-        if verdict in ("wrong", "crash"):
-            print(f"{verdict:12} {case.name}: {details}")
-        elif verdict == "unsupported":
-            reasons[details] += 1
-            if words:
-                print(f"{verdict:12} {case.name}: {details}")
-    for reason, count in reasons.most_common():
-        print(f"{count:5} unsupported: {reason}")
-    print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())), f"of {counts.total()}")
-    return 1 if counts["wrong"] or counts["crash"] else 0
+def facts(model: onnx.ModelProto | None) -> tuple[tuple[str, ...], int, tuple[str, ...], bool]:
+    """Operators, operator set, element types, and whether all is tensors without strings."""
+    if model is None:
+        return (), 0, (), False
+    kinds = [i.type for i in (*model.graph.input, *model.graph.output)]
+    found = {
+        onnx.TensorProto.DataType.Name(k.tensor_type.elem_type).lower() for k in kinds if k.HasField("tensor_type")
+    }
+    plain = all(k.HasField("tensor_type") for k in kinds) and "string" not in found
+    names = sorted({n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in model.graph.node})
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    return tuple(names), opset, tuple(sorted(found)), plain
+
+
+def run(names: Sequence[str], jobs: int, target: str, cache_dir: str) -> list[Outcome]:
+    """All outcomes, in the order of the names. A test that ends its process is a crash, and the others go on."""
+    found: dict[str, Outcome] = {}
+    left = list(names)
+    while left:
+        with ProcessPoolExecutor(jobs, initializer=partial(start, target, cache_dir)) as pool:
+            futures = {pool.submit(judge, name): name for name in left}
+            suspects: list[str] = []
+            for future in as_completed(futures):
+                try:
+                    found[futures[future]] = future.result()
+                except BrokenProcessPool:
+                    suspects.append(futures[future])
+                if sys.stderr.isatty():
+                    print(f"\r{len(found)}/{len(names)}", end="", file=sys.stderr)
+        left = [name for name in names if name not in found]
+        if suspects:  # one of those that ran then; each alone tells which
+            for name in left[: 2 * jobs]:
+                with ProcessPoolExecutor(1, initializer=partial(start, target, cache_dir)) as pool:
+                    try:
+                        found[name] = pool.submit(judge, name).result(LIMIT)
+                    except (BrokenProcessPool, TimeoutError) as problem:
+                        found[name] = Outcome(name, "crash", type(problem).__name__, LIMIT, (), 0, (), False)
+            left = [name for name in names if name not in found]
+    return [found[name] for name in names]
+
+
+def counted(outcomes: Iterable[Outcome]) -> tuple[int, int]:
+    """(passed, all) of the tests that can be matched: tensors alone, and not drawn from numpy's generator."""
+    chosen = [o for o in outcomes if o.tensors and not o.name.startswith(UNMATCHABLE)]
+    return sum(o.verdict == "pass" for o in chosen), len(chosen)
+
+
+def kind_of(reason: str) -> str:
+    """A reason without what is of one test only."""
+    return re.sub(r", \d+ (nodes?|tensors?)", "", re.sub(r"\d+(\.\d+)?([eE][-+]?\d+)?", "N", reason))[:110]
+
+
+def summary(outcomes: Sequence[Outcome], shown: bool) -> str:
+    """What the command prints."""
+    lines = [f"{o.verdict:12}{o.name}: {o.reason}" for o in outcomes if o.verdict in ("wrong", "crash")]
+    if shown:
+        lines += [f"{o.verdict:12}{o.name}: {o.reason}" for o in outcomes if o.verdict == "unsupported"]
+    reasons = Counter(kind_of(o.reason) for o in outcomes if o.verdict == "unsupported" and o.tensors)
+    lines += [f"{count:5}  {reason}" for reason, count in reasons.most_common(60)]
+    verdicts = Counter(o.verdict for o in outcomes)
+    lines.append(", ".join(f"{v} {n}" for v, n in sorted(verdicts.items())) + f" of {len(outcomes)}")
+    passed, every = counted(outcomes)
+    lines.append(f"of tensors, and not random: {passed} of {every} pass")
+    return "\n".join(lines)
+
+
+def page(outcomes: Sequence[Outcome], target: str) -> str:
+    """The page of the documentation."""
+    passed, every = counted(outcomes)
+    by_operator: dict[str, list[Outcome]] = defaultdict(list)
+    for o in outcomes:
+        if o.tensors and not o.name.startswith(UNMATCHABLE):
+            for name in o.operators:
+                by_operator[name].append(o)
+    lines = [
+        "# ONNX coverage",
+        "",
+        f"Which of ONNX's own backend tests pass on compiled C: onnx {onnx.__version__}, its own runner, tests",
+        f"unchanged, `--target {target}`. Made by `python benchmarks/onnx_suite.py --page docs/onnx-coverage.md`.",
+        "",
+        f"**{passed} of {every}** tests of tensors pass that can be matched (Bernoulli draws from numpy's generator).",
+        "A row counts the tests whose model has a node of the operator; a reason is that of a test that does not pass.",
+        "",
+        "| operator | tests | pass | operator sets | element types that pass | reasons of the others |",
+        "|---|---:|---:|---|---|---|",
+    ]
+    for name, tests in sorted(by_operator.items()):
+        good = [o for o in tests if o.verdict == "pass"]
+        sets = sorted({o.opset for o in tests})
+        types = sorted({t for o in good for t in o.types})
+        reasons = Counter(kind_of(o.reason) for o in tests if o.verdict != "pass")
+        why = "; ".join(f"{r} ({n})" for r, n in reasons.most_common(3)).replace("|", "\\|")
+        span = f"{sets[0]}–{sets[-1]}" if len(sets) > 1 else str(sets[0])
+        lines.append(f"| {name} | {len(tests)} | {len(good)} | {span} | {', '.join(types)} | {why} |")
+    lines += ["", "## Every test that does not pass", "", "| test | reason |", "|---|---|"]
+    for o in outcomes:
+        if o.verdict != "pass":
+            note = "" if o.tensors else " (not of tensors alone)"
+            lines.append(f"| {o.name}{note} | {o.verdict}: {kind_of(o.reason)} |".replace("\n", " "))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--target", default="c")
+    parser.add_argument("--cache-dir", default="")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", type=Path)
+    asked = parser.parse_args()
+    names = [n for n in suite() if not asked.words or any(w in n for w in asked.words)]
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="dlc-suite-") as scratch:
+        outcomes = run(names, asked.jobs, asked.target, asked.cache_dir or scratch)
+    print(summary(outcomes, bool(asked.words)))
+    print(f"{time.perf_counter() - begin:.0f} s with {asked.jobs} processes")
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
+    if asked.page:
+        asked.page.write_text(page(outcomes, asked.target), encoding="utf-8")
+    return 1 if any(o.verdict in ("wrong", "crash") for o in outcomes) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

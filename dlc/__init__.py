@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dlc.base.report import Report
     from dlc.base.types import DType, Type
     from dlc.cache.step_record import StepRecord
+    from dlc.driver.program import build
     from dlc.graph import Graph, Op, make_graph
     from dlc.graph.gradient import gradients
     from dlc.plugins.hookspecs import hookimpl
@@ -68,6 +69,7 @@ __all__ = [
     "Type",
     "Workshop",
     "__version__",
+    "build",
     "equation",
     "error",
     "gradients",
@@ -110,6 +112,7 @@ _EXPORTS = {
     "StepRecord": "dlc.cache.step_record:StepRecord",
     "Type": "dlc.base.types:Type",
     "Workshop": "dlc.api.artifact:Workshop",
+    "build": "dlc.driver.program:build",
     "equation": "dlc.api.rules:equation",
     "error": "dlc.base.diagnostics:error",
     "gradients": "dlc.graph.gradient:gradients",

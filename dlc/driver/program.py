@@ -1,0 +1,176 @@
+"""`Compiler`: models to loaded programs inside of Python, as `dlc build` and `dlc.load` do it for files.
+
+model → source → frontend and pipeline as resolved → the build's steps → a directory → a loaded program
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from dlc.api.source import Source
+from dlc.config.config import Config, default_config
+from dlc.driver.pipeline import resolve
+from dlc.spec import Spec, parse_setting
+
+if TYPE_CHECKING:
+    from dlc.api.artifact import Artifact
+    from dlc.api.frontend import Frontend
+    from dlc.api.program import Program
+    from dlc.base.cache_settings import CacheMode
+    from dlc.cache import Cache
+    from dlc.plugins.registry import Registry
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Plugins, configuration and cache with which models are compiled."""
+
+    registry: Registry
+    cache: Cache
+    config: Config = field(default_factory=default_config)
+    jobs: int = 0
+    """Tools that run at once; 0: as many as there are processors."""
+
+    @classmethod
+    def open(cls, cache_dir: str | Path | None = None, cache: CacheMode = "rw", *, jobs: int = 0) -> Compiler:
+        """All installed plugins, no configuration file, and the cache in a directory, by default the user's."""
+        from dlc.cache import open_cache
+        from dlc.plugins.discovery import load_registry
+
+        directory = None if cache_dir is None else Path(cache_dir)
+        return cls(load_registry(), open_cache(directory, cache), jobs=jobs)
+
+    def artifact(
+        self,
+        model: Source,
+        target: str = "c",
+        settings: Sequence[str] = (),
+        *,
+        dims: Mapping[str, int] = _NONE,
+        shapes: Mapping[str, Sequence[int]] = _NONE,
+    ) -> Artifact:
+        """What `dlc build` would write for the model. Raises DlcError as it does.
+
+        Args:
+            model: The model.
+            target: The backend and its options, as for `--target`.
+            settings: Options of the frontend and of passes, as for `--set`: "onnx.max-nodes=1000000".
+            dims: Sizes of the model's symbolic dimensions, as for `--dim`.
+            shapes: Shapes of inputs, as for `--input`.
+        """
+        from dlc.driver.build import compile_source
+        from dlc.driver.codec import Context
+        from dlc.driver.session import Session
+        from dlc.driver.state_text import op_classes
+
+        entry = self.registry.frontend_for(model)
+        given = {
+            "dims": tuple(f"{name}:{size}" for name, size in dims.items()),
+            "input": tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
+        }
+        frontend = self._frontend(entry.name, settings, given)
+        others = [text for text in settings if parse_setting(text)[0] != entry.name]
+        pipeline = resolve(self.registry, self.config, target, settings=others)
+        root = model.path.parent if model.path else Path()
+        context = Context(lambda: op_classes(self.registry), root)
+        jobs = self.jobs or os.cpu_count() or 1
+        session = Session(self.cache, context, jobs=jobs, acting=self.registry.acting)
+        build = compile_source(model, frontend, entry.package, pipeline, session)
+        return cast("Artifact", build.last.value)
+
+    def program(
+        self,
+        model: Source,
+        target: str = "c",
+        settings: Sequence[str] = (),
+        output: Path | None = None,
+        *,
+        dims: Mapping[str, int] = _NONE,
+        shapes: Mapping[str, Sequence[int]] = _NONE,
+    ) -> Program:
+        """The program of a model, loaded.
+
+        Args:
+            model: See `artifact`, as for what is not explained here.
+            target: See there.
+            settings: See there.
+            dims: See there.
+            shapes: See there.
+            output: Directory to write the program to; by default one that goes with the program.
+        """
+        from dlc.runtime.install import install
+        from dlc.runtime.loading import load
+
+        artifact = self.artifact(model, target, settings, dims=dims, shapes=shapes)
+        if output is not None:
+            install(artifact, output)
+            return load(output, self.registry)
+        directory = Path(tempfile.mkdtemp(prefix="dlc-"))
+        remove = partial(shutil.rmtree, directory, ignore_errors=True)
+        try:
+            install(artifact, directory)
+            found: Any = load(directory, self.registry)
+        except BaseException:
+            remove()
+            raise
+        weakref.finalize(found, remove)
+        return found
+
+    def _frontend(self, name: str, settings: Sequence[str], given: Mapping[str, tuple[str, ...]]) -> Frontend:
+        spec = Spec(name)
+        for key, texts in given.items():
+            if texts:
+                spec = spec.with_option(key, texts)
+        for text in settings:
+            owner, option, value, span = parse_setting(text)
+            if owner == name:
+                spec = spec.with_option(option, value, span)
+        return self.registry.frontend(spec)
+
+
+def build(
+    model: str | Path | bytes | Source,
+    target: str = "c",
+    *,
+    output: str | Path | None = None,
+    dims: Mapping[str, int] = _NONE,
+    shapes: Mapping[str, Sequence[int]] = _NONE,
+    settings: Sequence[str] = (),
+    cache_dir: str | Path | None = None,
+    cache: CacheMode = "rw",
+) -> Program:
+    """Compile a model and load the program, as `dlc build` and `dlc.load` do.
+
+    Args:
+        model: A model's file, its content, or a `Source`.
+        target: The backend and its options, as for `--target`: "c{cpu=generic}".
+        output: Directory to write the program to; by default a temporary one that goes with the program.
+        dims: Sizes of the model's symbolic dimensions, as for `--dim`: {"batch": 1}.
+        shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
+        settings: Options of the frontend and of passes, as for `--set`: "fuse.max-arguments=16".
+        cache_dir: Directory of the cache, by default the user's.
+        cache: How the cache is used, as for `--cache`.
+
+    Raises:
+        DlcError: the model cannot be read or built, or an option is unknown.
+    """
+    source = (
+        Source(data=model) if isinstance(model, bytes) else model if isinstance(model, Source) else Source(Path(model))
+    )
+    compiler = Compiler.open(cache_dir, cache)
+    try:
+        place = None if output is None else Path(output)
+        return compiler.program(source, target, settings, place, dims=dims, shapes=shapes)
+    finally:
+        compiler.cache.close()
