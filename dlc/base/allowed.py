@@ -1,8 +1,10 @@
-"""`Allowed`: what the integers of an input may be, because something is chosen by them: rows of a table, classes.
+"""`Allowed`: what the integers of an input may be, because something is chosen by them: rows of a table, classes, or
+the shape of a result that the program is compiled for.
 
     index -10..9                    every element is a subscript of 10 rows, from either end
     label 0..4|-100                 a class, or -100 for what does not count
     index [0:2,0:1]-10..9;…         boxes of elements (start:stop per dimension), with what those in it may be
+    shape [0:1]2..2;[1:2]-1..-1|3..3    the sizes 2 and 3, which the model declares for a result; -1 stands for 3
 
 Elements in no box may be anything. The text stands in graphs, the JSON in manifests; both are read back.
 """
@@ -23,15 +25,42 @@ from dlc.base.types import Array, Type
 Interval: TypeAlias = tuple[int, int]
 Intervals: TypeAlias = tuple[Interval, ...]
 """(low, high), both included; ascending, none with a value of another."""
-What = Literal["index", "label"]
+What = Literal["index", "label", "shape"]
 
-_REFUSALS: Final[Mapping[str, tuple[str, str]]] = {
-    "index": ("bad-index", "is out of range: indices are"),
-    "label": ("bad-label", "is not a valid label: labels are"),
-}
-_HELP: Final[Mapping[str, str]] = {
-    "index": "dlc show prints the valid values of every input; nothing has changed",
-    "label": "number classes from 0; nothing has changed",
+
+@dataclass(frozen=True)
+class _Words:
+    """How messages speak of a kind of restriction."""
+
+    noun: str
+    """What the elements are, many of them."""
+    code: str
+    refusal: str
+    help: str
+    besides: str = ""
+    """After sets of values other than the largest."""
+
+
+_WORDS: Final[Mapping[str, _Words]] = {
+    "index": _Words(
+        "indices",
+        "bad-index",
+        "is out of range: indices are",
+        "dlc show prints the valid values of every input; nothing has changed",
+    ),
+    "label": _Words(
+        "labels",
+        "bad-label",
+        "is not a valid label: labels are",
+        "number classes from 0; nothing has changed",
+        " for what does not count",
+    ),
+    "shape": _Words(
+        "values for the declared shape",
+        "other-shape",
+        "leads to another shape than the model declares, for which the program is compiled: possible are",
+        "export the model with another declared shape, or with this value as a constant; nothing has changed",
+    ),
 }
 _PART = re.compile(r"(?:\[(\d+:\d+(?:,\d+:\d+)*)\])?(-?\d+\.\.-?\d+(?:\|-?\d+\.\.-?\d+)*)")
 
@@ -50,9 +79,9 @@ class Part:
         return tuple(slice(start, stop) for start, stop in self.box)
 
     def words(self, what: What) -> str:
-        """`-10 to 9`; `0 to 4, or -100 for what does not count`."""
-        first, *others = sorted(self.intervals, key=lambda i: i[0] - i[1])
-        besides = " for what does not count" if what == "label" else ""
+        """`-10 to 9`; `0 to 4, or -100 for what does not count`; `3, or -1`."""
+        first, *others = sorted(self.intervals, key=lambda i: -i[1] if what == "shape" else i[0] - i[1])
+        besides = _WORDS[what].besides
         return ", or ".join([_words(first), *(f"{_words(i)}{besides}" for i in others)])
 
     def wrong(self, values: Array) -> Array | None:
@@ -96,8 +125,8 @@ class Allowed:
     def parse(cls, text: str) -> Allowed:
         """The inverse of `text`. Raises ValueError."""
         what, _, rest = text.partition(" ")
-        if what not in _REFUSALS:
-            raise ValueError(f"{text!r} is neither of an index nor of a label")
+        if what not in _WORDS:
+            raise ValueError(f"{text!r} is of neither {', '.join(_WORDS)}")
         return cls(tuple(_parsed(part) for part in rest.split(";")), cast("What", what))
 
     @property
@@ -133,8 +162,13 @@ class Allowed:
 
     def refusal(self, part: Part) -> tuple[str, str]:
         """(code, `is out of range: indices are -10 to 9`) for an element of a part."""
-        code, words = _REFUSALS[self.what]
-        return code, f"{words} {part.words(self.what)}"
+        words = _WORDS[self.what]
+        return words.code, f"{words.refusal} {part.words(self.what)}"
+
+    @property
+    def noun(self) -> str:
+        """What the elements are, for people: indices, labels."""
+        return _WORDS[self.what].noun
 
     def check(self, name: str, array: Array, location: Location | None = None) -> None:
         """Raises DlcError (USAGE): an element of this input is not allowed; names it, and what it may be."""
@@ -146,7 +180,7 @@ class Allowed:
             code,
             f"{quote(name)}: {array[place]} at [{','.join(map(str, place))}] {words}",
             location=location,
-            help=_HELP[self.what],
+            help=_WORDS[self.what].help,
             exit_code=ExitCode.USAGE,
         )
 
@@ -154,7 +188,9 @@ class Allowed:
         """Random elements that are allowed, of this type; what may be anything is 0 or 1."""
         found = np.asarray(generator.integers(0, 2, of.shape))
         for part in self.parts:
-            low, high = max(part.intervals, key=lambda i: i[1] - i[0])
+            # Of several ways to state a shape the plain one: not -1, which may stand only once.
+            widest = part.intervals[-1] if self.what == "shape" else max(part.intervals, key=lambda i: i[1] - i[0])
+            low, high = widest
             view = found[part.slices] if part.box else found
             # Values that are not the largest set, such as the label that does not count, would say nothing of the rest.
             view[...] = generator.integers(low, high, view.shape, endpoint=True)

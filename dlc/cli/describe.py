@@ -46,8 +46,7 @@ def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, 
 
 def port_rows(what: str, ports: Sequence[Port]) -> list[tuple[str, str]]:
     """Rows of inputs or outputs, with what integers may be that choose something."""
-    nouns = {"index": "indices", "label": "labels"}
-    ranges = (f", {nouns[p.allowed.what]} {p.allowed.words}" if p.allowed else "" for p in ports)
+    ranges = (f", {p.allowed.noun} {p.allowed.words}" if p.allowed else "" for p in ports)
     return [(what, f"{quote(p.name)}: {p.type}{r}") for p, r in zip(ports, ranges, strict=True)]
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dlc.graph import Constant, Input, Op, evaluate_ops, toposort
 from dlc_frontend_onnx.node import Array
 
@@ -42,6 +44,8 @@ class Constants:
         """The value of a constant op whose computation stays below the limit, else None."""
         if op in self.values:
             return self.values[op]
+        if not op.type.size:
+            return np.zeros(op.shape, op.dtype.numpy)
         if not self.is_constant(op) or op.type.nbytes > LIMIT:
             return None
         pending, known = self._pending(op)

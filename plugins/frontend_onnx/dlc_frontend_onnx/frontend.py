@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,7 @@ from dlc.graph import Constant, Graph, Op
 from dlc.graph.graph import with_live_origins
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
+from dlc_frontend_onnx.declared import declared
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
@@ -114,6 +115,7 @@ class Onnx(Frontend):
         kernels = Kernels(source.name, self.find)
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
+        importer.declared = declared(model.graph, binding.dims)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))
@@ -122,9 +124,10 @@ class Onnx(Frontend):
         report.count("nodes", len(nodes))
         if len(nodes) < len(model.graph.node):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))
-        graph = Graph(
-            tuple(i for i in inputs.values() if i is not None), tuple(outputs), tuple(wanted), (), importer.origins
-        )
+        given = tuple(i for i in inputs.values() if i is not None)
+        graph = Graph(given, tuple(outputs), tuple(wanted), (), importer.origins)
+        if restricted := importer.restricted():
+            graph = replace(graph.substitute(restricted), inputs=tuple(restricted.get(i, i) for i in given))
         return with_live_origins(graph)
 
     def template(self, source: Source, names: Collection[str]) -> bytes:

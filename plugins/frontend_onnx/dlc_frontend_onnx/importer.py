@@ -8,8 +8,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx
 
+from dlc.base.allowed import Allowed, Intervals, Part, common, union
 from dlc.base.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
@@ -19,7 +21,7 @@ from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
 from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
-from dlc_frontend_onnx.node import Array, Node
+from dlc_frontend_onnx.node import FIXED, Array, Node
 from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.rules import find, table
@@ -74,6 +76,10 @@ class Importer:
     """Results that repeat a parameter and are parameters themselves."""
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+    """Shapes that the model declares for values of its main graph."""
+    assumed: dict[Op, tuple[Intervals, ...]] = field(default_factory=dict[Op, "tuple[Intervals, ...]"])
+    """Inputs that shapes were computed from, with what each element may be."""
     imported: int = 0
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     order: int = 0
@@ -84,6 +90,29 @@ class Importer:
     def value(self, op: Op) -> Array | None:
         """The value of a small constant op, else None."""
         return self.constants.value(op)
+
+    def assume(self, op: Op, choices: Sequence[Sequence[int]]) -> None:
+        """See `Values.assume`."""
+        if not isinstance(op, Input) or not op.dtype.is_integer:
+            raise Unsupported("its shape depends on a value that is computed from the model's inputs", FIXED)
+        if op.type.size != len(choices):
+            raise ShapeError(f"{op.name} has {op.type.size} elements, and the declared shape asks for {len(choices)}")
+        new = [union((v, v) for v in choice) for choice in choices]
+        old = self.assumed.get(op, new)
+        self.assumed[op] = tuple(common(a, b) for a, b in zip(old, new, strict=True))
+        if not all(self.assumed[op]):
+            raise ShapeError(f"{op.name} would have to lead to two different shapes")
+
+    def restricted(self) -> Mapping[Op, Input]:
+        """The inputs that were assumed to be something, as inputs that are nothing else."""
+        found: dict[Op, Input] = {}
+        for op, sets in self.assumed.items():
+            if isinstance(op, Input) and sets:
+                places = np.ndindex(op.shape) if op.shape else [()]
+                boxes = [tuple((k, k + 1) for k in place) for place in places]
+                parts = tuple(Part(each, box) for each, box in zip(sets, boxes, strict=True))
+                found[op] = Input(op.name, op.of, op.role, op.initial, Allowed(parts, "shape").text)
+        return found
 
     def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
         """The outputs of a branch or of one iteration, which sees the values around its node."""
@@ -154,7 +183,8 @@ class Importer:
                 self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
                 if key_of(proto) not in self.functions:
                     _check_counts(proto, version)
-                node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes))
+                declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
+                node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
                 made = () if refused and self._known(node) else self._import(node, refused)
                 self._check(node, made)
                 results = self._own(proto, made) if not frame.prefix and not frame.origin else made

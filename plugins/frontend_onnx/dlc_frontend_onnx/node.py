@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import onnx
@@ -20,6 +20,11 @@ from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 Kind = onnx.AttributeProto
 
+FIXED: Final = "export the model with this value as a constant, or with fixed input shapes where it follows from those"
+
+Implied = Callable[[Sequence[tuple[int, ...]]], "Sequence[Sequence[int]] | None"]
+"""Declared shapes of a node's outputs → what each element of an operand may be."""
+
 _TYPE_NAMES = {v: k for k, v in Kind.AttributeType.items()}
 
 
@@ -31,6 +36,10 @@ class Values(Protocol):
 
     def value(self, op: Op) -> Array | None:
         """The value of an op that depends on constants only and is cheap to compute, else None."""
+        ...
+
+    def assume(self, op: Op, choices: Sequence[Sequence[int]]) -> None:
+        """Restrict an input of the model: element k is one of `choices[k]`. Raises Unsupported: it is no such input."""
         ...
 
     def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
@@ -59,6 +68,8 @@ class Node:
     """Operands; None where left out."""
     values: Values
     attributes: Mapping[str, onnx.AttributeProto]
+    declared: tuple[tuple[int, ...] | None, ...] = ()
+    """Shapes that the model declares for the outputs, as far as it does."""
     seen: set[str] = field(default_factory=set[str])
     """Attributes that the rule has read; one that it does not know must not be ignored."""
 
@@ -93,13 +104,26 @@ class Node:
         found = self.optional(k)
         return None if found is None else self.values.value(found)
 
-    def numbers(self, k: int, what: str) -> tuple[int, ...]:
-        """Operand `k` as constant integers."""
+    def numbers(self, k: int, what: str, implied: Implied | None = None) -> tuple[int, ...]:
+        """Operand `k` as integers that are constant, or that follow from the shapes which the model declares.
+
+        Args:
+            k: The operand.
+            what: How messages call it.
+            implied: For the declared shapes of the outputs: what each element may be that leads to them, first as it is
+                taken to be; None where they do not tell. An input of the model is restricted to these.
+        """
+        x = self.x(k)
+        if implied is not None and self.values.value(x) is None and None not in self.declared and self.declared:
+            shapes = tuple(shape for shape in self.declared if shape is not None)
+            if (choices := implied(shapes)) is not None:
+                self.values.assume(x, choices)
+                return tuple(choice[0] for choice in choices)
         return tuple(int(v) for v in self.constant(k, what).reshape(-1))
 
-    def numbers_or_none(self, k: int, what: str) -> tuple[int, ...] | None:
-        """Operand `k` as constant integers, None when it is left out."""
-        return None if self.optional(k) is None else self.numbers(k, what)
+    def numbers_or_none(self, k: int, what: str, implied: Implied | None = None) -> tuple[int, ...] | None:
+        """The same, None when operand `k` is left out."""
+        return None if self.optional(k) is None else self.numbers(k, what, implied)
 
     @property
     def outputs(self) -> int:

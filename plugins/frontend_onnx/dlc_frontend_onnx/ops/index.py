@@ -13,6 +13,7 @@ from dlc.ops.linear import MAX_FACTORS, Einsum
 from dlc.ops.order import FirstOf
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
+from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
@@ -57,9 +58,9 @@ def _reduction(node: Node) -> str:
 @onnx("OneHot")
 def one_hot(node: Node) -> Op:
     """A 1 at each index."""
-    depth = int(node.constant(1, "the depth").reshape(-1)[0])
     indices = cast(node.x(0), i64)
     axis = normalized(node.int("axis", -1), len(indices.shape) + 1)
+    (depth,) = node.numbers(1, "the depth", lambda outs: exactly(outs[0][axis]))
     return ix.OneHot(indices, node.x(2), depth=depth, axis=axis)
 
 
@@ -96,7 +97,9 @@ def top_k_attribute(node: Node) -> tuple[Op, Op]:
 def top_k(node: Node) -> tuple[Op, Op]:
     """The k largest or smallest elements and where they are, sorted; of equal ones the first."""
     node.ignore("sorted")  # without it any order is right
-    return _top_k(node, int(node.constant(1, "k").reshape(-1)[0]), node.flag("largest", True))
+    axis = node.axis(default=-1)
+    (k,) = node.numbers(1, "k", lambda outs: exactly(outs[0][axis]))
+    return _top_k(node, k, node.flag("largest", True))
 
 
 def _top_k(node: Node, k: int, largest: bool) -> tuple[Op, Op]:

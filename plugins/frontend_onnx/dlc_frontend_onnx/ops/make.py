@@ -9,6 +9,7 @@ import numpy as np
 from dlc.base.types import Type, f32, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Array, Node, constant
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count, check_rank
@@ -49,7 +50,7 @@ def constant_(node: Node) -> Op:
 @onnx("ConstantOfShape")
 def constant_of_shape(node: Node) -> Op:
     """One value in a constant shape: never stored, however large."""
-    to = node.numbers(0, "the shape")
+    to = node.numbers(0, "the shape", lambda outs: exactly(*outs[0]))
     if any(d < 0 for d in to):
         raise ShapeError(f"the shape {list(to)} has a negative dimension")
     check_rank(len(to))

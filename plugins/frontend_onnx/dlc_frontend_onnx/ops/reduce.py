@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dlc.base.types import bool_, u8
 from dlc.graph import Op
+from dlc.ops import elementwise as e
 from dlc.ops import reduce as r
-from dlc_frontend_onnx.node import Node, cast
+from dlc_frontend_onnx.implied import axis_choices, axis_sets, reduced_shape
+from dlc_frontend_onnx.node import FIXED, Node, cast, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.unsupported import Unsupported
 
 REDUCTIONS: Final[Mapping[str, Any]] = {
     "ReduceL1": r.ReduceL1,
@@ -36,8 +40,30 @@ def reduce_attribute(node: Node) -> Op:
 @onnx(*_LATER, since=18)
 def reduce_operand(node: Node) -> Op:
     """Reduction with axes as an operand."""
-    axes = node.numbers_or_none(1, "axes")
-    return _reduced(node, axes, all_if_empty=not node.flag("noop_with_empty_axes"))
+    x, keep, all_if_empty = node.x().shape, node.flag("keepdims", True), not node.flag("noop_with_empty_axes")
+    count = 0 if node.optional(1) is None else node.x(1).type.size
+
+    def leading(out: tuple[int, ...]) -> Callable[[Sequence[int]], bool]:
+        return lambda axes: reduced_shape(x, axes, keep) == out
+
+    axes = node.numbers_or_none(1, "axes", lambda outs: axis_choices(len(x), count, leading(outs[0])))
+    if count and node.maybe_constant(1) is None and (out := node.declared[0]) is not None:
+        sets = list(axis_sets(len(x), count, leading(out)))
+        if count == 1:
+            return _chosen(node.x(1), len(x), [d for (d,) in sets], lambda d: _reduced(node, (d,), all_if_empty))
+        if len(sets) > 1:
+            raise Unsupported("axes is computed from the model's inputs, and several lead to the declared shape", FIXED)
+    return _reduced(node, axes, all_if_empty)
+
+
+def _chosen(axis: Op, rank: int, axes: Sequence[int], along: Callable[[int], Op]) -> Op:
+    """What one of some axes gives, the one that a run-time operand names, from either end."""
+    *others, last = axes
+    found = along(last)
+    for d in others:
+        named = e.Or(e.Equal(axis, number(d, axis)), e.Equal(axis, number(d - rank, axis)))
+        found = e.Where(reshaped(named, ()), along(d), found)
+    return found
 
 
 def _reduced(node: Node, given: tuple[int, ...] | None, all_if_empty: bool) -> Op:
@@ -59,6 +85,13 @@ def arg(node: Node) -> Op:
 
 @onnx("CumSum")
 def cumsum(node: Node) -> Op:
-    """Running sum along a constant axis."""
-    (axis,) = node.axes(node.numbers(1, "the axis"))
-    return r.CumSum(node.x(), axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+    """Running sum along an axis."""
+    rank = len(node.x().shape)
+    (given,) = node.numbers(1, "the axis", lambda _: axis_choices(rank, 1, lambda _: True))
+
+    def along(axis: int) -> Op:
+        return r.CumSum(node.x(), axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+
+    if node.maybe_constant(1) is None:
+        return _chosen(node.x(1), rank, range(rank), along)
+    return along(*node.axes((given,)))

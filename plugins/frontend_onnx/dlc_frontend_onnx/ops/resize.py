@@ -17,6 +17,7 @@ from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
+from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Array, Node, constant, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
@@ -86,7 +87,11 @@ def resize(node: Node) -> Op:
         node.float("extrapolation_value", 0.0),
     )
     policy = node.text("keep_aspect_ratio_policy", "stretch")
-    sizes = node.numbers_or_none(3, "the sizes")
+    axes = node.ints("axes") or tuple(range(len(node.x().shape)))
+    stretched = policy == "stretch"
+    sizes = node.numbers_or_none(
+        3, "the sizes", lambda outs: exactly(*(outs[0][a] for a in axes)) if stretched else None
+    )
     if sizes:
         return _resized(node.x(), manner, _to_sizes(node, sizes, policy))
     return _resized(node.x(), manner, _by_scales(node, _scales(node, 2)))

@@ -10,6 +10,7 @@ from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
+from dlc_frontend_onnx.implied import broadcast_shape, exactly, inserted_axes, new_shape, removed_axes, repeat_counts
 from dlc_frontend_onnx.node import Node, cut_axis
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank
@@ -30,8 +31,9 @@ def reshaped(x: Op, to: Sequence[int]) -> Op:
 def reshape(node: Node) -> Op:
     """0 keeps a dimension (unless allowzero), -1 takes what is left."""
     x = node.x()
-    to = list(node.numbers(1, "the shape"))
-    if not node.flag("allowzero"):
+    zero = node.flag("allowzero")
+    to = list(node.numbers(1, "the shape", lambda outs: new_shape(x.shape, outs[0], zero)))
+    if not zero:
         for d, extent in enumerate(to):
             if extent == 0:
                 if d >= len(x.shape):
@@ -64,7 +66,9 @@ def squeeze_attribute(node: Node) -> Op:
 @onnx("Squeeze", since=13)
 def squeeze(node: Node) -> Op:
     """Dimensions of 1 removed; axes as an operand."""
-    return _squeezed(node, node.numbers_or_none(1, "axes"))
+    x = node.x().shape
+    count = 0 if node.optional(1) is None else node.x(1).type.size
+    return _squeezed(node, node.numbers_or_none(1, "axes", lambda outs: removed_axes(x, outs[0], count)))
 
 
 def _squeezed(node: Node, given: tuple[int, ...] | None) -> Op:
@@ -84,7 +88,8 @@ def unsqueeze_attribute(node: Node) -> Op:
 @onnx("Unsqueeze", since=13)
 def unsqueeze(node: Node) -> Op:
     """Dimensions of 1 inserted; axes as an operand."""
-    return _unsqueezed(node, node.numbers(1, "axes"))
+    x, count = node.x().shape, node.x(1).type.size
+    return _unsqueezed(node, node.numbers(1, "axes", lambda outs: inserted_axes(x, outs[0], count)))
 
 
 def _unsqueezed(node: Node, given: tuple[int, ...]) -> Op:
@@ -123,8 +128,9 @@ def split_attribute(node: Node) -> tuple[Op, ...]:
 @onnx("Split", since=13)
 def split(node: Node) -> tuple[Op, ...]:
     """Consecutive slices; sizes as an operand, or a number of equal parts."""
-    parts = node.int("num_outputs", node.outputs)
-    return _split(node, node.numbers_or_none(1, "the sizes"), parts)
+    parts, axis = node.int("num_outputs", node.outputs), node.axis()
+    sizes = node.numbers_or_none(1, "the sizes", lambda outs: exactly(*(out[axis] for out in outs)))
+    return _split(node, sizes, parts)
 
 
 def _split(node: Node, sizes: tuple[int, ...] | None, parts: int) -> tuple[Op, ...]:
@@ -227,7 +233,7 @@ def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
 def expand(node: Node) -> Op:
     """x broadcast with a constant shape; one value stays a splat."""
     x = node.x()
-    given = node.numbers(1, "the shape")
+    given = node.numbers(1, "the shape", lambda outs: broadcast_shape(x.shape, outs[0], node.x(1).type.size))
     if any(d < 0 for d in given):
         raise ShapeError(f"the shape {list(given)} has a negative dimension")
     check_rank(len(given))
@@ -245,7 +251,8 @@ def expand(node: Node) -> Op:
 @onnx("Tile")
 def tile(node: Node) -> Op:
     """x repeated along its dimensions."""
-    repeats = node.numbers(1, "the repeats")
+    x = node.x()
+    repeats = node.numbers(1, "the repeats", lambda outs: repeat_counts(x.shape, outs[0]))
     return node.x() if all(r == 1 for r in repeats) else s.Tile(node.x(), repeats=repeats)
 
 

@@ -1,0 +1,197 @@
+"""Operands that decide shapes and are inputs of the model: the declared shapes say what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from dlc_frontend_onnx import implied
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from dlc import DlcError, Source
+from dlc.base.allowed import Allowed
+from dlc.driver.program import Compiler
+from dlc.graph import Graph, evaluate
+from dlc.graph.input_ranges import with_ranges
+from tests.frontend_onnx.building import parse, reference
+
+Array = Any
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def model(
+    op: str,
+    shapes: Sequence[Sequence[int]],
+    operand: Array,
+    after: str = "",
+    opset: int = 18,
+    x: Array = X,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """y = op(x, s) with s as an input and declared shapes of the results; `after` is applied to the result."""
+    outputs = [f"y{k}" for k in range(len(shapes))]
+    inner = [f"{o}_inner" for o in outputs] if after else outputs
+    nodes = [helper.make_node(op, ["x", "s"], inner, **attributes)]
+    nodes += [helper.make_node(after, [a], [b]) for a, b in zip(inner, outputs, strict=True) if after]
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for name, v in (("x", x), ("s", operand))
+    ]
+    results = [helper.make_tensor_value_info(o, TensorProto.FLOAT, s) for o, s in zip(outputs, shapes, strict=True)]
+    graph = helper.make_graph(nodes, "g", given, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def allowed(graph: Graph) -> Allowed:
+    (text,) = [i.allowed for i in graph.inputs if i.name == "s"]
+    return Allowed.parse(text)
+
+
+def ints(*values: int) -> Array:
+    return np.asarray(values, np.int64)
+
+
+SAME: Mapping[str, tuple[str, list[list[int]], list[Array], list[Array], dict[str, Any]]] = {
+    "reshape": ("Reshape", [[6, 4]], [ints(6, 4), ints(-1, 4), ints(6, -1)], [ints(4, 6), ints(0, 4)], {}),
+    "reshape-zero": ("Reshape", [[2, 12]], [ints(0, -1), ints(2, 12)], [ints(3, 8), ints(2, 0)], {}),
+    "expand": (
+        "Expand",
+        [[5, 2, 3, 4]],
+        [ints(5, 2, 3, 4), ints(5, 1, 1, 1), ints(5, 2, 1, 4)],
+        [ints(5, 2, 3, 5)],
+        {},
+    ),
+    "tile": ("Tile", [[2, 6, 12]], [ints(1, 2, 3)], [ints(1, 2, 2), ints(2, 2, 3)], {}),
+    "split": ("Split", [[2, 1, 4], [2, 2, 4]], [ints(1, 2)], [ints(2, 1), ints(3, 0)], {"axis": 1}),
+    "unsqueeze": ("Unsqueeze", [[1, 2, 3, 4, 1]], [ints(0, 4), ints(-1, 0), ints(4, -5)], [ints(0, 1)], {}),
+    "reduce-kept": ("ReduceSum", [[2, 1, 4]], [ints(1), ints(-2)], [ints(0), ints(2)], {}),
+    "reduce-two": ("ReduceMax", [[3]], [ints(0, 2), ints(2, 0), ints(-1, -3)], [ints(1, 2)], {"keepdims": 0}),
+    "reduce-nothing": ("ReduceMean", [[1, 1, 1]], [np.zeros(0, np.int64)], [], {}),
+    "sum-along": (
+        "CumSum",
+        [[2, 3, 4]],
+        [np.asarray(d) for d in (0, 1, 2, -1, -3)],
+        [np.asarray(3), np.asarray(-4)],
+        {},
+    ),
+}
+"""Operator, declared shapes, values that lead to them, values that do not, attributes."""
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_every_value_that_leads_to_the_declared_shape_gives_what_the_standard_says(name: str) -> None:
+    op, shapes, good, bad, attributes = SAME[name]
+    proto = model(op, shapes, good[0], **attributes)
+    graph = parse(proto)
+    for value in good:
+        if value.size:
+            allowed(graph).check("s", value)
+        outputs = [o.name for o in proto.graph.output]
+        got = evaluate(graph, {"x": X, "s": value})
+        for o, want in zip(outputs, reference(proto, outputs, {"x": X, "s": value}), strict=True):
+            np.testing.assert_allclose(got[o], want, rtol=1e-6)
+    for value in bad:
+        with pytest.raises(DlcError, match="possible are"):
+            allowed(graph).check("s", value)
+
+
+def test_equal_dimensions_leave_the_axis_to_the_run() -> None:
+    """[3,3] reduced to [3] by one axis: which one is known when the program runs."""
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    proto = model("ReduceSum", [[3]], ints(0), x=x, keepdims=0)
+    graph = parse(proto)
+    for axis in (0, 1, -1, -2):
+        np.testing.assert_array_equal(evaluate(graph, {"x": x, "s": ints(axis)})["y0"], x.sum(axis))
+    two = np.zeros((2, 2, 2), np.float32)
+    with pytest.raises(DlcError, match="several lead to the declared shape"):
+        parse(model("ReduceSum", [[2]], ints(0, 1), x=two, keepdims=0))
+
+
+def test_declared_shapes_reach_through_elementwise_operators() -> None:
+    graph = parse(model("ReduceSum", [[2, 1, 4]], ints(1), after="Sqrt"))
+    np.testing.assert_allclose(evaluate(graph, {"x": X, "s": ints(1)})["y0"], np.sqrt(X.sum(1, keepdims=True)))
+
+
+def test_what_the_declared_shapes_do_not_tell_is_unsupported_as_before() -> None:
+    undeclared = model("Reshape", [[6, 4]], ints(6, 4))
+    undeclared.graph.output[0].type.tensor_type.ClearField("shape")
+    contradicting = model("Reshape", [[5, 5]], ints(5, 5))
+    computed = model("Reshape", [[6, 4]], ints(6, 4))
+    computed.graph.node.insert(0, helper.make_node("Neg", ["s"], ["t"]))
+    computed.graph.node[1].input[1] = "t"
+    for proto in (undeclared, contradicting, computed):
+        with pytest.raises(DlcError, match="computed from the model's inputs"):
+            parse(proto)
+    with pytest.raises(DlcError, match="the declared shape asks for 2"):
+        parse(model("Reshape", [[6, 4]], ints(6, 4, 1)))
+
+
+def test_one_input_for_two_shapes_must_lead_to_both() -> None:
+    proto = model("Reshape", [[6, 4]], ints(6, 4))
+    proto.graph.node.append(helper.make_node("Reshape", ["x", "s"], ["z"]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [6, 4]))
+    assert allowed(parse(proto)).words
+    proto.graph.output[1].type.tensor_type.shape.dim[0].dim_value = 4
+    proto.graph.output[1].type.tensor_type.shape.dim[1].dim_value = 6
+    graph = parse(proto)  # (-1, -1) is no shape, yet what every single element may be
+    assert allowed(graph).wrong(ints(6, 4)) is not None
+
+
+def test_a_program_refuses_other_values_and_draws_fitting_ones(tmp_path: Path) -> None:
+    compiler = Compiler.open(tmp_path / "cache", jobs=1)
+    content = model("Reshape", [[6, 4]], ints(6, 4)).SerializeToString()
+    program: Any = compiler.program(Source(data=content, label="reshape.onnx"), "c{check=inputs}")
+    np.testing.assert_array_equal(program(x=X, s=ints(6, -1))["y0"], X.reshape(6, 4))
+    with pytest.raises(DlcError) as problem:
+        program(x=X, s=ints(4, 6))
+    assert problem.value.diagnostics[0].code == "other-shape"
+    assert '"s": 4 at [0] leads to another shape than the model declares' in problem.value.diagnostics[0].message
+    assert "6, or -1" in problem.value.diagnostics[0].message
+    port = next(p for p in program.signature.inputs if p.name == "s")
+    np.testing.assert_array_equal(port.allowed.draw(np.random.default_rng(0), port.type), [6, 4])
+    compiler.cache.close()
+
+
+def test_ranges_of_other_inputs_are_derived_beside() -> None:
+    proto = model("Reshape", [[6, 4]], ints(6, 4))
+    proto.graph.node.append(helper.make_node("Gather", ["y0", "rows"], ["z"]))
+    proto.graph.input.append(helper.make_tensor_value_info("rows", TensorProto.INT64, [2]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 4]))
+    found = {i.name: i.allowed for i in with_ranges(parse(proto)).inputs}
+    assert found["rows"].startswith("index ") and found["s"].startswith("shape ")
+
+
+@given(st.lists(st.integers(1, 3), max_size=4), st.integers(0, 3))
+def test_axes_are_those_that_insert_and_remove(shape: list[int], count: int) -> None:
+    """Every choice for one element occurs in a set that leads to the shape, and the first ones together do."""
+    x = tuple(shape)
+    for axes in permutations(range(len(x) + count), count):
+        out = list(x)
+        for d in sorted(axes):
+            out.insert(d, 1)
+        found, back = implied.inserted_axes(x, tuple(out), count), implied.removed_axes(tuple(out), x, count)
+        assert found is not None and back is not None
+        rank = len(out)
+        for k, d in enumerate(axes):
+            assert d in found[k] and d - rank in found[k] and d in back[k]
+        assert implied.without_dims(tuple(out), [choice[0] for choice in found]) == x
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.lists(st.integers(0, 4), max_size=4))
+def test_what_is_implied_leads_there_or_nothing_is(shape: list[int], other: list[int]) -> None:
+    x, out = np.zeros(shape), tuple(other)
+    if (sizes := implied.new_shape(x.shape, out, False)) is not None:
+        assert x.reshape([s[0] for s in sizes]).shape == out
+    for count in range(5):
+        if (sizes := implied.broadcast_shape(x.shape, out, count)) is not None:
+            for pick in (0, -1):
+                assert np.broadcast_shapes(x.shape, tuple(s[pick] for s in sizes)) == out
+    if (times := implied.repeat_counts(x.shape, out)) is not None:
+        assert np.tile(x, [t[0] for t in times]).shape == out
