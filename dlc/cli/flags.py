@@ -61,7 +61,7 @@ class Fields:
         return bool(field.metadata) and field.name not in self.but and (not self.only or field.name in self.only)
 
 
-ShapeOptions = Annotated[BuildOptions, Fields(only=("dims", "inputs", "frontend", "grad"))]
+ShapeOptions = Annotated[BuildOptions, Fields(only=("dims", "inputs", "lenient", "frontend", "grad"))]
 """How a model is read."""
 StepOptions = Annotated[BuildOptions, Fields(only=("settings", "without"))]
 """What a pipeline's steps are changed by."""

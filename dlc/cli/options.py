@@ -100,6 +100,13 @@ class BuildOptions:
     without: tuple[str, ...] = flag(
         (), "--without", metavar="PASS", help="Leave a pass out; may repeat.", panel=WHAT, completes="passes"
     )
+    lenient: bool = flag(
+        False,
+        "--lenient",
+        help="Read what exporters write against the format's standard where there is one sensible reading; a note says "
+        "how each was read.",
+        panel=WHAT,
+    )
     frontend: str = flag(
         "",
         "--frontend",
@@ -143,16 +150,19 @@ class BuildOptions:
     @property
     def given(self) -> dict[str, object]:
         """What is said, by the long form of its flag."""
-        return {words[0]: value for name, words in FLAGS.items() if (value := getattr(self, name))}
+        return {words[0]: value for name, words in WORDS.items() if (value := getattr(self, name))}
 
     @property
     def asked(self) -> dict[str, object]:
         """All but the model, by name."""
-        return {name: getattr(self, name) for name in FLAGS}
+        return {name: getattr(self, name) for name in WORDS}
 
 
-FLAGS: Final[Mapping[str, tuple[str, ...]]] = {f.name: f.metadata["words"] for f in fields(BuildOptions) if f.metadata}
-"""Field of `BuildOptions` → how the flag is written; each takes a value."""
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {f.name: f.metadata["words"] for f in fields(BuildOptions) if f.metadata}
+"""Field of `BuildOptions` → how the flag is written."""
+
+FLAGS: Final = {f.name: WORDS[f.name] for f in fields(BuildOptions) if f.name in WORDS and f.default is not False}
+"""Those that take a value."""
 
 MANY: Final = tuple(f.name for f in fields(BuildOptions) if f.default == ())
 """Fields whose flags may repeat."""

@@ -13,7 +13,7 @@ from dlc.api.program import Program
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, error, quote
 from dlc.base.types import Array
-from dlc.cli.options import FLAGS, BuildOptions, CacheOptions
+from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.runtime.feeds import random_feeds, read_feeds
@@ -125,7 +125,7 @@ def refuse_flags(choice: BuildOptions) -> None:
     """Flags that say how to build have no effect on what is built already."""
     for name, value in choice.asked.items():
         if value:
-            flag = FLAGS[name][0]
+            flag = WORDS[name][0]
             raise error(
                 "no-effect",
                 f"{flag}: {choice.model} is built already",

@@ -103,6 +103,7 @@ class Workspace:
         given = (
             ("--dim", "dims", _pairs("--dim", "=", choice.dims)),
             ("--input", "input", _pairs("--input", ":", choice.inputs)),
+            ("--lenient", "lenient", "yes" if choice.lenient else ""),
         )
         known = {doc.key for doc in frontend.options_doc()}
         if (choice.by or choice.train is not None or forward) and "forward" in known:
@@ -111,9 +112,11 @@ class Workspace:
             if not value:
                 continue
             if key not in known:
+                no_shapes = "takes no shapes, they stand in the file itself"
+                why = "has no lenient reading" if key == "lenient" else no_shapes
                 raise error(
                     "no-effect",
-                    f"{flag}: the frontend {entry.name} takes no shapes, they stand in the file itself",
+                    f"{flag}: the frontend {entry.name} {why}",
                     help="leave it out",
                     exit_code=ExitCode.USAGE,
                 )

@@ -50,6 +50,7 @@ class Onnx(Frontend):
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
     tied: tuple[str, ...] = option((), "parameters that repeat another and stay equal to it: patterns of names")
+    lenient: bool = option(False, "read what exporters write against the standard, where that has one sensible reading")
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
     max_nodes: int = option(Budget.nodes, "nodes, those of iterations, branches and functions among them", low=1)
     max_operands: int = option(Budget.operands, "operands or results of one node", low=1)
@@ -115,12 +116,16 @@ class Onnx(Frontend):
         kernels = Kernels(source.name, self.find)
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
+        importer.lenient = self.lenient
         importer.declared = declared(model.graph, binding.dims)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))
         outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes)
         refusals.check()
+        report.missed_as = "read leniently"
+        for subject, reading in importer.quirks:
+            report.missed(subject, reading)
         report.count("nodes", len(nodes))
         if len(nodes) < len(model.graph.node):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))

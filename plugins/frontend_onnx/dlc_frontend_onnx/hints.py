@@ -14,7 +14,6 @@ _SEQUENCE: Final = "sequences and optional values are not supported: export the 
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    _TRAINING: ("SGD",),
     _DATA: ("NonMaxSuppression", "Unique"),
     _RANDOM: ("Multinomial",),
     _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder"),

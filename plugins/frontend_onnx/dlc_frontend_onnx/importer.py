@@ -24,7 +24,7 @@ from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import FIXED, Array, Node
 from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import find, table
+from dlc_frontend_onnx.rules import MICROSOFT, find, table
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
@@ -80,6 +80,10 @@ class Importer:
     """Shapes that the model declares for values of its main graph."""
     assumed: dict[Op, tuple[Intervals, ...]] = field(default_factory=dict[Op, "tuple[Intervals, ...]"])
     """Inputs that shapes were computed from, with what each element may be."""
+    lenient: bool = False
+    """Whether what exporters write against the standard is read where there is one sensible reading."""
+    quirks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(operator and node, how it was read)."""
     imported: int = 0
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     order: int = 0
@@ -90,6 +94,14 @@ class Importer:
     def value(self, op: Op) -> Array | None:
         """The value of a small constant op, else None."""
         return self.constants.value(op)
+
+    def quirk(self, node: Node, what: str, reading: str) -> None:
+        """See `Values.quirk`."""
+        if self.lenient:
+            self.quirks.append((f"{node.proto.op_type} {node.name}", f"{what}: read {reading}"))
+        else:
+            help = f"--lenient reads it {reading}"
+            self.refusals.refuse(node.proto.op_type, node.name, Unsupported(what, help))
 
     def assume(self, op: Op, choices: Sequence[Sequence[int]]) -> None:
         """See `Values.assume`."""
@@ -182,7 +194,7 @@ class Importer:
                 version = frame.versions.get(domain_of(proto), 1)
                 self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
                 if key_of(proto) not in self.functions:
-                    _check_counts(proto, version)
+                    _check_counts(proto, version, self.lenient)
                 declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
                 made = () if refused and self._known(node) else self._import(node, refused)
@@ -227,6 +239,8 @@ class Importer:
         if domain == DOMAIN:
             return self.kernels.read(node)
         rule = find(domain, proto.op_type, node.version)
+        if rule is None and not domain and self.lenient and (rule := find(MICROSOFT, proto.op_type, 1)) is not None:
+            node.quirk("the standard has no such operator", f"as {MICROSOFT}.{proto.op_type}")
         if rule is None:
             body = None if refused else body_of(node)
             if body is None:
@@ -235,7 +249,7 @@ class Importer:
         result = rule.function(node)
         ignored = sorted(set(node.attributes) - node.seen)
         if ignored:
-            raise Unsupported(f"attribute {', '.join(ignored)} is not understood", MALFORMED)
+            node.quirk(f"attribute {', '.join(ignored)} is not understood", "without it")
         return (result,) if isinstance(result, Op) else result
 
     def _no_rule(self, node: Node) -> Unsupported:
@@ -315,7 +329,9 @@ def _counts(operator: str, domain: str, version: int) -> tuple[int, int, int, in
     return schema.min_input, schema.max_input, schema.min_output, schema.max_output
 
 
-def _check_counts(proto: onnx.NodeProto, version: int) -> None:
+def _check_counts(proto: onnx.NodeProto, version: int, lenient: bool) -> None:
+    """Refuse numbers of operands and results that the standard does not have; too few operands are the rule's concern
+    where attributes may stand in their place."""
     found = _counts(proto.op_type, domain_of(proto), version)
     if found is None:
         return
@@ -323,6 +339,8 @@ def _check_counts(proto: onnx.NodeProto, version: int) -> None:
         ("operands", len(proto.input), *found[:2]),
         ("results", len(proto.output), *found[2:]),
     ):
+        if lenient and what == "operands" and count < low:
+            continue
         if not low <= count <= high:
             wanted = f"{low}" if low == high else f"at least {low}" if count < low else f"at most {high}"
             raise Unsupported(f"it has {what}: {count}, and should have {wanted}", MALFORMED)

@@ -38,6 +38,11 @@ class Values(Protocol):
         """The value of an op that depends on constants only and is cheap to compute, else None."""
         ...
 
+    def quirk(self, node: Node, what: str, reading: str) -> None:
+        """Something that the standard does not know and that has one sensible reading: noted if the user asked for such
+        readings, refused else. Either way the rule goes on, so that all of them are found at once."""
+        ...
+
     def assume(self, op: Op, choices: Sequence[Sequence[int]]) -> None:
         """Restrict an input of the model: element k is one of `choices[k]`. Raises Unsupported: it is no such input."""
         ...
@@ -139,6 +144,10 @@ class Node:
         if self.wants(k):
             raise Unsupported(f"output {what} is used", "remove the consumers of this output before exporting")
 
+    def quirk(self, what: str, reading: str) -> None:
+        """What an exporter wrote against the standard, and how it is read; see `Values.quirk`."""
+        self.values.quirk(self, what, reading)
+
     # ---- attributes
     def has(self, key: str) -> bool:
         """Whether an attribute is given."""
@@ -173,6 +182,11 @@ class Node:
 
     def ints(self, key: str) -> tuple[int, ...] | None:
         """An attribute of integers, None when it is not given."""
+        single = self.attributes.get(key)
+        if single is not None and single.type == Kind.INT:
+            self.seen.add(key)
+            self.quirk(f"attribute {key} is a number, not a list", "as a list of one")
+            return (single.i,)
         found = self._attribute(key, Kind.INTS)
         return None if found is None else tuple(found.ints)
 

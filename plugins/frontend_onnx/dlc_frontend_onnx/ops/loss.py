@@ -14,7 +14,7 @@ from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 @onnx("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(node: Node) -> tuple[Op, Op | None]:
     """Cross-entropy of scores with integer labels, and the logarithms of the probabilities."""
-    scores, (reduction, ignored) = node.x(0), _options(node)
+    scores, (reduction, ignored) = node.x(0), options(node)
     y = loss.CrossEntropy(scores, node.x(1), node.optional(2), ignore_index=ignored, reduction=reduction)
     return y, LogSoftmax(scores, axis=1) if node.wants(1) else None
 
@@ -22,12 +22,12 @@ def softmax_cross_entropy_loss(node: Node) -> tuple[Op, Op | None]:
 @onnx("NegativeLogLikelihoodLoss")
 def negative_log_likelihood_loss(node: Node) -> Op:
     """The logarithm of the probability of each label, negated."""
-    reduction, ignored = _options(node)
+    reduction, ignored = options(node)
     x, labels, weights = node.x(0), node.x(1), node.optional(2)
     return loss.NegativeLogLikelihood(x, labels, weights, ignore_index=ignored, reduction=reduction)
 
 
-def _options(node: Node) -> tuple[str, int | None]:
+def options(node: Node) -> tuple[str, int | None]:
     """Reduction, and the label to ignore."""
     reduction = node.text("reduction", "mean")
     if reduction not in REDUCTIONS:

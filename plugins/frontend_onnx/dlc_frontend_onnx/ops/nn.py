@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from dlc.base.types import f32, shortest
 from dlc.graph import Op
+from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, pool, reduce
-from dlc.ops.shape import Reshape
+from dlc.ops.shape import Reshape, Transpose
 from dlc.ops.window import window_size
 from dlc_frontend_onnx.node import Node, cast, cut_axis, number
 from dlc_frontend_onnx.rules import onnx
@@ -84,6 +85,9 @@ def gemm(node: Node) -> Op:
     factors = node.float("alpha", 1.0), node.float("beta", 1.0)
     if not node.x(0).dtype.is_float and any(f != int(f) for f in factors):
         raise Unsupported("integers times a factor that is not whole", "cast the operands to float32 first")
+    if any(len(x.shape) > 2 for x in (node.x(0), node.x(1))):
+        node.quirk("an operand has more than two dimensions", "as a product of batches of matrices")
+        return _batched_gemm(node, *factors)
     return linear.Gemm(
         node.x(0),
         node.x(1),
@@ -93,6 +97,22 @@ def gemm(node: Node) -> Op:
         trans_a=node.flag("transA"),
         trans_b=node.flag("transB"),
     )
+
+
+def _batched_gemm(node: Node, alpha: float, beta: float) -> Op:
+    """alpha · A · B + beta · c with batches of matrices."""
+    a, b, c = node.x(0), node.x(1), node.optional(2)
+    y: Op = linear.MatMul(_turned(a) if node.flag("transA") else a, _turned(b) if node.flag("transB") else b)
+    y = y if alpha == 1.0 else e.Mul(y, number(alpha, y))
+    return y if c is None else e.Add(y, c if beta == 1.0 else e.Mul(c, number(beta, c)))
+
+
+def _turned(x: Op) -> Op:
+    """x with its last two dimensions exchanged."""
+    rank = len(x.shape)
+    if rank < 2:
+        raise ShapeError(f"{x.type} is no matrix to transpose")
+    return Transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _pooled(node: Node) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
@@ -32,7 +32,10 @@ def reshape(node: Node) -> Op:
     """0 keeps a dimension (unless allowzero), -1 takes what is left."""
     x = node.x()
     zero = node.flag("allowzero")
-    to = list(node.numbers(1, "the shape", lambda outs: new_shape(x.shape, outs[0], zero)))
+    if node.optional(1) is None and node.has("shape"):
+        node.quirk("shape is an attribute, which version 5 made an operand", "from the attribute")
+    given = node.ints("shape") if node.optional(1) is None else None
+    to = list(given or node.numbers(1, "the shape", lambda outs: new_shape(x.shape, outs[0], zero)))
     if not zero:
         for d, extent in enumerate(to):
             if extent == 0:
@@ -57,6 +60,9 @@ def flatten(node: Node) -> Op:
     return reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
+AXES: Final = "axes is an attribute, which version 13 made an operand", "from the attribute"
+
+
 @onnx("Squeeze")
 def squeeze_attribute(node: Node) -> Op:
     """Dimensions of 1 removed; axes as an attribute."""
@@ -66,6 +72,9 @@ def squeeze_attribute(node: Node) -> Op:
 @onnx("Squeeze", since=13)
 def squeeze(node: Node) -> Op:
     """Dimensions of 1 removed; axes as an operand."""
+    if node.has("axes"):
+        node.quirk(*AXES)
+        return squeeze_attribute(node)
     x = node.x().shape
     count = 0 if node.optional(1) is None else node.x(1).type.size
     return _squeezed(node, node.numbers_or_none(1, "axes", lambda outs: removed_axes(x, outs[0], count)))
@@ -88,6 +97,9 @@ def unsqueeze_attribute(node: Node) -> Op:
 @onnx("Unsqueeze", since=13)
 def unsqueeze(node: Node) -> Op:
     """Dimensions of 1 inserted; axes as an operand."""
+    if node.has("axes"):
+        node.quirk(*AXES)
+        return unsqueeze_attribute(node)
     x, count = node.x().shape, node.x(1).type.size
     return _unsqueezed(node, node.numbers(1, "axes", lambda outs: inserted_axes(x, outs[0], count)))
 
