@@ -1,4 +1,4 @@
-"""Branches and loops that are known when a model is read."""
+"""Branches, and loops that are known when a model is read."""
 
 from __future__ import annotations
 
@@ -123,3 +123,35 @@ def test_a_scan_whose_inputs_do_not_fit_is_refused(count: int, words: str) -> No
     feeds = {"p": np.zeros(3, np.float32), "q": np.zeros(4, np.float32)}
     node = helper.make_node("Scan", ["p", "q"], ["y"], body=body, num_scan_inputs=count)
     assert words in refused(model_of([node], feeds, ["y"]))
+
+
+def branches(then: list[onnx.NodeProto], otherwise: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """y, z = If(c) with the results a and b of each branch."""
+    graphs = [helper.make_graph(nodes, "branch", [], [info("a"), info("b")]) for nodes in (then, otherwise)]
+    node = helper.make_node("If", ["c"], ["y", "z"], then_branch=graphs[0], else_branch=graphs[1])
+    return model_of([node], {"c": np.array(True), "x": X}, ["y", "z"], {}, 16)
+
+
+LOGS = [helper.make_node("Log", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"])]
+SUMS = [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Identity", ["x"], ["b"])]
+ROWS = [helper.make_node("ReduceSum", ["x"], ["a"], keepdims=0), helper.make_node("Identity", ["x"], ["b"])]
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_condition_that_is_computed_selects_at_run_time(condition: bool) -> None:
+    """What the other branch gives does not matter, not even where it is NaN."""
+    compare(branches(LOGS, SUMS), {"c": np.array(condition), "x": X}, runtime)
+    compare(branches(SUMS, LOGS), {"c": np.array(condition), "x": X}, runtime)
+
+
+def test_branches_that_cannot_be_selected_from_are_refused() -> None:
+    with pytest.raises(DlcError, match=r"the branches give f32\[2,3\] and f32\[\]"):
+        parse(branches(SUMS, ROWS))
+    several = branches(SUMS, LOGS)
+    several.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 2
+    with pytest.raises(DlcError, match="which is not one truth value"):
+        parse(several)
+    fewer = branches(SUMS, LOGS)
+    del fewer.graph.node[0].attribute[1].g.output[1]
+    with pytest.raises(DlcError, match=r"branches with \d and \d results"):
+        parse(fewer)

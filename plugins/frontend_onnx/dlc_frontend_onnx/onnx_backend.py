@@ -50,7 +50,10 @@ class DlcRep(BackendRep):
 
     @property
     def fixed(self) -> bool:
-        """Whether the model states the shapes of all inputs."""
+        """Whether the model states the shapes of all inputs, or has inputs that are no tensors: what is wrong with
+        these is reported before anything runs."""
+        if any(i.type.WhichOneof("value") != "tensor_type" for i in self.inputs):
+            return True
         shapes = [i.type.tensor_type.shape for i in self.inputs]
         known = all(i.type.tensor_type.HasField("shape") for i in self.inputs)
         return known and all(d.HasField("dim_value") for shape in shapes for d in shape.dim)

@@ -1,4 +1,4 @@
-"""Control flow whose decisions are known when the model is read: branches are chosen, loops written out."""
+"""Control flow: branches are chosen when the model is read or at run time, loops of known length are written out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
+from dlc.ops.elementwise import Where
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Concat, Slice
 from dlc_frontend_onnx.node import Node, constant
@@ -17,10 +18,28 @@ from dlc_frontend_onnx.unsupported import Unsupported
 
 @onnx("If")
 def if_(node: Node) -> Sequence[Op | None]:
-    """The branch that a constant condition chooses."""
-    chosen = bool(node.constant(0, "the condition").reshape(-1)[0])
+    """The branch that a constant condition chooses; else both, of which every result is selected at run time."""
     node.ignore("then_branch", "else_branch")
-    return node.values.subgraph(node.graph("then_branch" if chosen else "else_branch"), node)
+    condition, known = node.x(), node.maybe_constant(0)
+    if condition.type.size != 1:
+        raise ShapeError(f"a condition of type {condition.type}, which is not one truth value")
+    if known is not None:
+        return node.values.subgraph(node.graph("then_branch" if known.reshape(-1)[0] else "else_branch"), node)
+    branches = [node.values.subgraph(node.graph(key), node) for key in ("then_branch", "else_branch")]
+    if len({len(results) for results in branches}) > 1:
+        raise ShapeError(f"branches with {len(branches[0])} and {len(branches[1])} results")
+    return [_selected(reshaped(condition, ()), a, b) for a, b in zip(*branches, strict=True)]
+
+
+def _selected(condition: Op, then: Op | None, otherwise: Op | None) -> Op | None:
+    """One of two values of the same type; None where one was refused, which has been reported."""
+    if then is None or otherwise is None:
+        return None
+    if then.type != otherwise.type:
+        kinds = f"{then.type} and {otherwise.type}"
+        help = "let both branches give results of one type and shape"
+        raise Unsupported(f"the condition is computed from the model's inputs, and the branches give {kinds}", help)
+    return Where(condition, then, otherwise)
 
 
 @onnx("Loop")
