@@ -105,5 +105,5 @@ CHANGES: list[tuple[Change, str]] = [
     (branch_without_nodes, "unsupported-op"),
     (branch_without_its_result, "unsupported-op"),
     (branch_that_reads_nothing_defined, "undefined"),
-    (computed_condition, "unsupported-op"),
+    (computed_condition, "shape"),
 ]

@@ -131,7 +131,7 @@ class Onnx(Frontend):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))
         given = tuple(i for i in inputs.values() if i is not None)
         graph = Graph(given, tuple(outputs), tuple(wanted), (), importer.origins)
-        if restricted := importer.restricted():
+        if restricted := importer.assumed.restricted():
             graph = replace(graph.substitute(restricted), inputs=tuple(restricted.get(i, i) for i in given))
         return with_live_origins(graph)
 

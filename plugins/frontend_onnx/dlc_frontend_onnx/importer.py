@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
 import onnx
 
-from dlc.base.allowed import Allowed, Intervals, Part, common, union
 from dlc.base.diagnostics import DlcError, Location, nearest
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc_frontend_onnx.assumed import Assumed
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
+from dlc_frontend_onnx.counts import check_counts
 from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
 from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
-from dlc_frontend_onnx.node import FIXED, Array, Node
+from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.rules import MICROSOFT, find, table
@@ -78,8 +76,7 @@ class Importer:
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
     """Shapes that the model declares for values of its main graph."""
-    assumed: dict[Op, tuple[Intervals, ...]] = field(default_factory=dict[Op, "tuple[Intervals, ...]"])
-    """Inputs that shapes were computed from, with what each element may be."""
+    assumed: Assumed = field(default_factory=Assumed)
     lenient: bool = False
     """Whether what exporters write against the standard is read where there is one sensible reading."""
     quirks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -105,26 +102,7 @@ class Importer:
 
     def assume(self, op: Op, choices: Sequence[Sequence[int]]) -> None:
         """See `Values.assume`."""
-        if not isinstance(op, Input) or not op.dtype.is_integer:
-            raise Unsupported("its shape depends on a value that is computed from the model's inputs", FIXED)
-        if op.type.size != len(choices):
-            raise ShapeError(f"{op.name} has {op.type.size} elements, and the declared shape asks for {len(choices)}")
-        new = [union((v, v) for v in choice) for choice in choices]
-        old = self.assumed.get(op, new)
-        self.assumed[op] = tuple(common(a, b) for a, b in zip(old, new, strict=True))
-        if not all(self.assumed[op]):
-            raise ShapeError(f"{op.name} would have to lead to two different shapes")
-
-    def restricted(self) -> Mapping[Op, Input]:
-        """The inputs that were assumed to be something, as inputs that are nothing else."""
-        found: dict[Op, Input] = {}
-        for op, sets in self.assumed.items():
-            if isinstance(op, Input) and sets:
-                places = np.ndindex(op.shape) if op.shape else [()]
-                boxes = [tuple((k, k + 1) for k in place) for place in places]
-                parts = tuple(Part(each, box) for each, box in zip(sets, boxes, strict=True))
-                found[op] = Input(op.name, op.of, op.role, op.initial, Allowed(parts, "shape").text)
-        return found
+        self.assumed.add(op, choices)
 
     def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
         """The outputs of a branch or of one iteration, which sees the values around its node."""
@@ -194,7 +172,7 @@ class Importer:
                 version = frame.versions.get(domain_of(proto), 1)
                 self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
                 if key_of(proto) not in self.functions:
-                    _check_counts(proto, version, self.lenient)
+                    check_counts(proto, version, self.lenient)
                 declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
                 made = () if refused and self._known(node) else self._import(node, refused)
@@ -317,33 +295,6 @@ def _results(scope: Scope, names: Sequence[str], node: Node) -> tuple[Op | None,
         if name not in scope and node.wants(k):
             raise Unsupported(f"its result {name} is not computed", MALFORMED)
     return tuple(scope.get(name) for name in names)
-
-
-@cache
-def _counts(operator: str, domain: str, version: int) -> tuple[int, int, int, int] | None:
-    """Least and greatest number of operands and of results that the standard allows, if it knows the operator."""
-    try:
-        schema: Any = onnx.defs.get_schema(operator, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-    return schema.min_input, schema.max_input, schema.min_output, schema.max_output
-
-
-def _check_counts(proto: onnx.NodeProto, version: int, lenient: bool) -> None:
-    """Refuse numbers of operands and results that the standard does not have; too few operands are the rule's concern
-    where attributes may stand in their place."""
-    found = _counts(proto.op_type, domain_of(proto), version)
-    if found is None:
-        return
-    for what, count, low, high in (
-        ("operands", len(proto.input), *found[:2]),
-        ("results", len(proto.output), *found[2:]),
-    ):
-        if lenient and what == "operands" and count < low:
-            continue
-        if not low <= count <= high:
-            wanted = f"{low}" if low == high else f"at least {low}" if count < low else f"at most {high}"
-            raise Unsupported(f"it has {what}: {count}, and should have {wanted}", MALFORMED)
 
 
 def _attributes(
