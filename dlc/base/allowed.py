@@ -93,7 +93,7 @@ class Part:
             return None
         found = np.ones(values.shape, np.bool_)
         for low, high in self.intervals:
-            found &= (values < low) | (values > high)
+            found &= ~((values >= low) & (values <= high))  # NaN lies nowhere
         return found if found.any() else None
 
 
@@ -148,7 +148,7 @@ class Allowed:
             len(box) == of.rank and all(0 <= a < b <= n for (a, b), n in zip(box, of.shape, strict=True))
             for box in boxes
         )
-        return inside and of.dtype.is_integer
+        return inside and (of.dtype.is_integer or (of.dtype.is_float and self.what == "shape"))
 
     def wrong(self, array: Array) -> tuple[tuple[int, ...], Part] | None:
         """Where the first element lies that is not allowed, and what it may be; None: all are."""

@@ -58,6 +58,11 @@ def broadcast_to_channels(model: onnx.ModelProto, outputs: Sequence[str], feeds:
 
 
 CASES = [
+    *(
+        Case("AffineGrid", (f(2, n - 2, n - 1), i(2, 3, *sizes)), {"align_corners": a}, (1,), (20,))
+        for n, sizes in ((4, (3, 5)), (5, (2, 3, 4)), (4, (1, 2)))
+        for a in (0, 1)
+    ),
     Case("Sum", (f(2, 3), f(3), f(2, 1)), opsets=(8, 13)),
     Case("Mean", (f(2, 3), f(3)), opsets=(8, 13)),
     Case("Max", (f(2, 3), f(3), f(1)), opsets=(8, 13)),

@@ -23,6 +23,7 @@ from dlc.graph.input_ranges import with_ranges
 from tests.frontend_onnx.building import parse, reference
 
 Array = Any
+RNG = np.random.default_rng(5)
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
@@ -100,6 +101,27 @@ def test_every_value_that_leads_to_the_declared_shape_gives_what_the_standard_sa
     for value in bad:
         with pytest.raises(DlcError, match="possible are"):
             allowed(graph).check("s", value)
+
+
+def test_a_float_may_decide_a_shape_and_some_elements_may_be_anything() -> None:
+    """The depth of OneHot, and the number of channels in the size of AffineGrid."""
+    one_hot = model("OneHot", [[2, 3, 4, 5]], np.asarray(5, np.float32), x=X.astype(np.int64))
+    one_hot.graph.node[0].input.append("values")
+    one_hot.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray([0, 1], np.float32), "values"))
+    found = allowed(parse(one_hot))
+    found.check("s", np.asarray(5, np.float32))
+    for wrong in (4, 4.5, np.nan, np.inf):
+        assert found.wrong(np.asarray(wrong, np.float32)) is not None
+    theta = RNG.standard_normal((2, 2, 3)).astype(np.float32)
+    grid = model("AffineGrid", [[2, 4, 5, 2]], ints(2, 3, 4, 5), opset=20, x=theta)
+    found = allowed(parse(grid))
+    for channels in (0, 3, -7, 1 << 40):
+        found.check("s", ints(2, channels, 4, 5))
+    assert found.wrong(ints(2, 3, 5, 4)) is not None
+    feeds = {"x": theta, "s": ints(2, 3, 4, 5)}
+    np.testing.assert_allclose(
+        evaluate(parse(grid), feeds)["y0"], reference(grid, ["y0"], feeds)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_equal_dimensions_leave_the_axis_to_the_run() -> None:

@@ -78,6 +78,9 @@ def _loops(part: Part, port: CPort, dtype: DType) -> list[str]:
 
 def _outside(part: Part, dtype: DType) -> str:
     """Whether `v` lies in no interval. Comparisons that hold for every value of the type are left out."""
+    if dtype.is_float:  # NaN lies nowhere
+        inside = (f"(v >= {literal(low, dtype)} && v <= {literal(high, dtype)})" for low, high in part.intervals)
+        return f"!({' || '.join(inside)})"
     least, largest = dtype.limits
     found: list[str] = []
     for low, high in part.intervals:

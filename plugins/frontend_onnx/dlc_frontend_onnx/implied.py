@@ -3,7 +3,7 @@
     Reshape(x[2,3,4], s) with a result declared as [6,4]   →   s is (6 or -1, 4 or -1)
 
 Every function gives, for each element of the operand, the values that lead to the declared shape, the one that it is
-taken to be first; None where the declared shape does not tell.
+taken to be first, or () for one that may be anything; None where the declared shape does not tell.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ MOST_RANK: Final = 10
 
 def new_shape(x: Shape, out: Shape, allow_zero: bool) -> Choices:
     """The new shape: -1 may stand for any size, 0 for that of x."""
-    if math.prod(out) != math.prod(x) or 0 in out:
+    if math.prod(out) != math.prod(x) or (0 in out and not allow_zero):
         return None
+    if 0 in out:  # -1 could stand for anything beside it
+        return exactly(*out)
     copied = [not allow_zero and d < len(x) and x[d] == size for d, size in enumerate(out)]
     return [(size, -1, 0) if same else (size, -1) for size, same in zip(out, copied, strict=True)]
 

@@ -116,14 +116,14 @@ class Node:
             k: The operand.
             what: How messages call it.
             implied: For the declared shapes of the outputs: what each element may be that leads to them, first as it is
-                taken to be; None where they do not tell. An input of the model is restricted to these.
+                taken to be, () for anything; None where they do not tell. An input of the model is restricted to these.
         """
         x = self.x(k)
         if implied is not None and self.values.value(x) is None and None not in self.declared and self.declared:
             shapes = tuple(shape for shape in self.declared if shape is not None)
             if (choices := implied(shapes)) is not None:
                 self.values.assume(x, choices)
-                return tuple(choice[0] for choice in choices)
+                return tuple(choice[0] if choice else 0 for choice in choices)
         return tuple(int(v) for v in self.constant(k, what).reshape(-1))
 
     def numbers_or_none(self, k: int, what: str, implied: Implied | None = None) -> tuple[int, ...] | None:
