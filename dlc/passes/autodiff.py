@@ -1,17 +1,18 @@
-"""autodiff: a model becomes one step of its training.
+"""autodiff: a model becomes a training step.
 
     y = f(x), w constant   →   loss, w' = step(x, labels, w)      w and w' share their memory
 
-Weights are the named constants of the model, such as the initializers of an ONNX file, so this comes before
-fold-constants, which drops the names. They become inputs with the role of weights that tell what they start with; what
-is not trained stays constant and takes part in no derivative. A step takes the inputs of the model, the labels, the
-weights, the optimizer's state WEIGHT.NAME, and `step`, the number of steps so far. It gives `loss`, then the new
-weights and states under the names of the old ones.
+Weights are the named constants of the model, such as the initializers of an ONNX file, so this pass has to come before
+fold-constants, which drops the names. The weights become inputs that carry their initial values; constants that are not
+trained stay constants and have no gradient. A step takes the inputs of the model, the labels, the weights, the
+optimizer's state WEIGHT.NAME, and `step`, the number of steps so far. It returns `loss`, then the new weights and
+states under the names of the old ones.
 
-The pipeline of inference after it compiles the step: `autodiff{loss=cross-entropy optimizer=adam},infer`. With `give`
-it makes another function of a training program: `predict` and `evaluate` as at inference, with the weights and the
-running statistics as inputs; `gradients`, which gives WEIGHT.gradient, and `update`, which reads it.
-`dlc build --train` makes one program of these. For gradients alone, of inputs too, there is the pass gradient.
+To compile the step, the pipeline for inference follows: `autodiff{loss=cross-entropy optimizer=adam},infer`. With
+`give` the pass makes another function of a training program: `predict` and `evaluate`, which compute the model as at
+inference and take the weights and the running statistics as inputs; `gradients`, which returns WEIGHT.gradient; or
+`update`, which takes it. `dlc build --train` makes one program of these functions. To differentiate with respect to any
+input, without a loss and an optimizer, use the pass `gradient`.
 """
 
 from __future__ import annotations
@@ -50,35 +51,37 @@ class Autodiff(ProgramPass):
     computes_other: ClassVar[bool] = True
     loss: Spec = option(
         Spec("cross-entropy"),
-        "how outputs are compared with labels: cross-entropy, nll, mse, l1, huber, bce, ctc or sum",
+        "loss function: cross-entropy, nll, mse, l1, huber, bce, ctc or sum",
     )
     optimizer: Spec = option(
-        Spec("sgd"), "how weights follow gradients, with rate and schedule: sgd, adam, adamw, adagrad, rmsprop or lamb"
+        Spec("sgd"), "optimizer, with learning rate and schedule: sgd, adam, adamw, adagrad, rmsprop or lamb"
     )
-    wrt: tuple[str, ...] = option(("weights",), "weights to train: patterns of names, !pattern for those that stay")
-    of: str = option("", "output that the loss reads; by default the first that is a float")
-    label: str = option("y", "name of the input that takes the labels")
-    clip: float = option(0.0, "largest norm of all gradients together; 0 for any", low=0)
-    accumulate: int = option(1, "steps whose gradients are averaged for one update of the weights", low=1)
-    outputs: bool = option(False, "give the model's own outputs too")
-    stored_norms: bool = option(False, "let batch normalisations keep the statistics they have, as at inference")
+    wrt: tuple[str, ...] = option(("weights",), "weights to train: patterns of names; !pattern excludes weights")
+    of: str = option("", "output that the loss reads; by default the first float output")
+    label: str = option("y", "name of the input for the labels")
+    clip: float = option(0.0, "maximum norm of all gradients together; 0: no limit", low=0)
+    accumulate: int = option(
+        1, "number of steps over which gradients are averaged for one update of the weights", low=1
+    )
+    outputs: bool = option(False, "also return the outputs of the model")
+    stored_norms: bool = option(False, "use the stored statistics in batch normalisations, as at inference")
     momentum: float | None = option(
-        None, "how much of running statistics stays in a step; by default what each layer says", low=0, high=1
+        None, "part of the running statistics that a step keeps; by default as in each layer", low=0, high=1
     )
     init: Spec = option(
         Spec("stored"),
-        "what trained weights start with, vectors aside: stored, xavier-uniform, xavier-normal, kaiming-uniform, "
+        "initial values of trained weights of rank 2 or more: stored, xavier-uniform, xavier-normal, kaiming-uniform, "
         "kaiming-normal, uniform, normal, constant or zeros",
     )
-    seed: int = option(0, "seed of the random numbers that weights start with", low=0, high=(1 << 63) - 1)
+    seed: int = option(0, "seed of the random initial values", low=0, high=(1 << 63) - 1)
     named: tuple[str, ...] = option(
-        (), "ops whose gradients stay named for a target that has instructions for them: conv,relu"
+        (), "ops whose gradients stay single ops, as conv,relu, for a target with instructions for them"
     )
     updates: Literal["final", "immediate"] = option(
-        "final", "of a program made by --train: all gradients first, or each used as soon as it is known"
+        "final", "for --train: update weights after all gradients are computed, or each as soon as its gradient is"
     )
     give: Literal["step", "predict", "evaluate", "gradients", "update"] = option(
-        "step", "which function of a training program to make; --train makes all"
+        "step", "function of a training program to make; --train makes all"
     )
 
     def __post_init__(self) -> None:

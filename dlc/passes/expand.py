@@ -1,9 +1,9 @@
-"""expand: composite ops become the ops they are made of.
+"""expand: composite ops are replaced by the ops that they are composed of.
 
     y = softmax(x)   →   e = exp(x - reduce_max(x)); y = e / reduce_sum(e)
 
-It runs after `simplify`: patterns such as convolution with batch normalisation are found on whole composites. Constant
-expressions stay whole, because they are evaluated, never lowered.
+It runs after `simplify`, because patterns such as a batch normalisation after a convolution are made of composite ops.
+Constant expressions are not expanded, because they are evaluated, never lowered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Expand(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True
-    keep: tuple[str, ...] = option((), "names of composite ops that the target runs whole: softmax,layer_norm")
+    keep: tuple[str, ...] = option(
+        (), "names of composite ops that are not expanded, as softmax,layer_norm, for a target that has them"
+    )
     only: tuple[str, ...] = option((), "names of the composite ops to expand; () means all")
 
     def run(self, state: Graph, report: Report) -> Graph:

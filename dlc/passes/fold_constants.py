@@ -1,16 +1,16 @@
-"""fold-constants: what depends on constants only is evaluated, as long as that makes nothing larger.
+"""fold-constants: ops whose operands are constants are evaluated, unless the result is too large.
 
     reshape(constant)            → constant
     mul(splat a, splat b)        → splat a·b           never materialised
-    expand(constant v) to=large  → stays               a constant expression, evaluated when the weights are written
+    expand(constant v) to=large  → unchanged           a constant expression, evaluated when the weights are written
 
-Constants lose their names here: what trains a model's parameters comes before.
+The pass drops the names of constants, so `autodiff`, which finds the weights by their names, has to come before it.
 
-One traversal is enough for chains: operands come first, so what becomes constant makes its readers constant in turn.
-Another one follows only where a constant lost readers, and the last of them may now take its place. The limits are
-those of memory: a result may make a model grow by `max-bytes` at most, and weights of more than `large` bytes are not
-copied out of the model's own file, where they are only mapped. And work is limited: a small model may describe a very
-long computation.
+One traversal folds whole chains of ops, because operands come before their consumers. The pass traverses the graph
+again only if some ops were folded and others were not: a constant may have lost consumers, and folding the last one
+then no longer makes the model larger. A result larger than `max-bytes` is folded only if the model does not grow and
+the result is not larger than `large`: large weights are mapped from the model's file, not copied. `budget` limits the
+work, because a small model may describe a very long computation.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class FoldConstants(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True
-    max_bytes: Bytes = option(64 * 1024, "largest result that may make the model grow", low=0)
-    large: Bytes = option(1 << 20, "results above this size stay expressions even if the model would shrink", low=0)
-    budget: int = option(1 << 26, "elementary operations spent on folding one model", low=0)
+    max_bytes: Bytes = option(64 * 1024, "largest result that is folded even if the model grows", low=0)
+    large: Bytes = option(1 << 20, "larger results are not folded, even if the model would shrink", low=0)
+    budget: int = option(1 << 26, "maximum number of elementary operations for folding one model", low=0)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is reported in `report`."""

@@ -1,10 +1,11 @@
-"""fuse: join neighbouring kernels.
+"""fuse: kernels are merged with their consumers.
 
-    b = f(a);  c = g(b)            →   c = (g∘f)(a)                  f a map: inlined where each value is read once
-    t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)          the map is the epilogue of the contraction
-    c = concat(f(a), g(b))         →   c = call(a, b)                every part written in place
+    b = f(a);  c = g(b)            →   c = (g∘f)(a)           f elementwise: inlined where each value is read once
+    t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)   bias and relu are the epilogue of the contraction
+    c = concat(f(a), g(b))         →   c = call(a, b)         f and g write their part of the result in place
 
-A kernel is absorbed by its only consumer. What is not fused is reported with the reason.
+A kernel with one consumer is merged into it. A kernel that only moves elements may be merged into several consumers.
+`--explain fuse` lists the pairs that were not fused, with the reason.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Fuse(Pass[Graph, Graph]):
     name: ClassVar[str] = "fuse"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
-    max_nests: int = option(32, "nests of the largest joined kernel", low=1)
-    max_arguments: int = option(127, "parameters of the largest joined kernel; C promises 127 to a function", low=1)
-    epilogues: bool = option(True, "let a map follow the reduction that it reads, element by element")
+    max_nests: int = option(32, "maximum number of nests in a merged kernel", low=1)
+    max_arguments: int = option(127, "maximum number of parameters of a merged kernel; C99 guarantees 127", low=1)
+    epilogues: bool = option(True, "merge a reduction with the elementwise kernel that reads its result")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same computation in fewer kernels."""

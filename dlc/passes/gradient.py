@@ -1,13 +1,13 @@
-"""gradient: the gradients of outputs with respect to inputs take the place of the outputs.
+"""gradient: outputs are replaced by their gradients with respect to inputs.
 
     y = f(x, w)      →   dw = vjp of f(x, w), dy
 
-The new graph takes the inputs that are still read, in their order, then one cotangent `dy` per output that is
-differentiated; it gives one gradient `dw` per input, in the order of `wrt`. Gradients of gradients are gradients: a
-second pass `gradient{of=dw wrt=x}` gives second derivatives.
+The new graph takes the inputs that the gradients depend on, in their order, then one cotangent `dy` for each output
+that is differentiated. It returns one gradient `dw` for each input of `wrt`, in that order. The pass may be repeated: a
+second `gradient{of=dw wrt=x}` computes second derivatives.
 
-Derivatives gather: each element of a gradient is computed by itself. Where no inverse of a subscript exists, as for one
-that is read from data, the derivative adds into zeroed memory instead; `--explain gradient` names those nodes.
+Each element of a gradient is computed by itself, as a gather. Where a subscript has no inverse, such as an index that
+is read from a tensor, the derivative is a scatter that adds into zeroed memory; `--explain gradient` lists those nodes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Gradient(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
-    of: tuple[str, ...] = option((), "outputs to differentiate; () means all that are floats")
-    wrt: tuple[str, ...] = option((), "inputs to differentiate by; () means all that are floats")
+    of: tuple[str, ...] = option((), "outputs to differentiate; () means all float outputs")
+    wrt: tuple[str, ...] = option((), "inputs to differentiate with respect to; () means all float inputs")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of gradients. Raises DlcError: unknown names, no floats, or ops that have no gradient."""

@@ -1,10 +1,11 @@
-"""jvp: how outputs change along directions of inputs takes the place of the outputs.
+"""jvp: outputs are replaced by their derivatives along directions of inputs (Jacobian-vector products).
 
     y = f(x, w)      →   dy = ∂f/∂x · dx + ∂f/∂w · dw
 
-The new graph takes the inputs that are still read, in their order, then one direction `dx` per input that is
-differentiated by; it gives one change `dy` per output. It is forward mode, the transpose of the pass gradient: one run
-gives all outputs along one direction, where gradient gives one output along all.
+The new graph takes the inputs that the derivatives depend on, in their order, then one direction `dx` for each input of
+`wrt`. It returns one derivative `dy` for each output. This is forward mode, the transpose of the pass `gradient`: one
+run computes the derivatives of all outputs along one direction, while `gradient` computes the derivatives of one output
+with respect to all inputs.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Jvp(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
-    of: tuple[str, ...] = option((), "outputs to differentiate; () means all that are floats")
-    wrt: tuple[str, ...] = option((), "inputs to differentiate by; () means all that are floats")
+    of: tuple[str, ...] = option((), "outputs to differentiate; () means all float outputs")
+    wrt: tuple[str, ...] = option((), "inputs to differentiate with respect to; () means all float inputs")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of changes. Raises DlcError: unknown names, no floats, or ops that have no gradient."""

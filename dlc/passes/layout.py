@@ -1,10 +1,10 @@
-"""layout: values are stored with the axis innermost that kernels vectorise over, constant factors in panels.
+"""layout: values are stored with the vectorised axis innermost, constant factors of contractions in panels.
 
     t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
 
-Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all that read it. The
-panels of a constant factor are a constant expression, evaluated when the weights are written. A target without vectors
-has no panels: what is summed lies innermost, and nothing is padded.
+Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all kernels that read it.
+The panels of a constant factor are a constant expression, which is evaluated when the weights are written. For a target
+without vector instructions there are no panels (`panel=1`): the reduction axis is innermost, and nothing is padded.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ class Layout(Pass[Graph, Graph]):
     name: ClassVar[str] = "layout"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
-    panel: int = option(
-        PANEL, "columns that a panel of a factor holds, a multiple of the vector length; 1: no panels", low=1
-    )
+    panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
 

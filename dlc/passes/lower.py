@@ -1,10 +1,10 @@
-"""lower: every op becomes the call of its kernel.
+"""lower: every op becomes a call of its kernel.
 
     y = relu(x)      →   y = call(x) body=@k        k: r[i] = max(p[i], 0)
-    y = add(x, 2.0…) →   the one value of a splat stands in the kernel as a literal
-    (a, b) = f(x)    →   a = call(x); b = call(x)           where sums of products have no statement in common
+    y = add(x, 2.0…) →   the single value of a splat is a literal in the kernel
+    (a, b) = f(x)    →   a = call(x); b = call(x)           one kernel for each result, if contractions share no nest
 
-What depends on constants only stays as it is: a backend evaluates it when it writes the weights.
+Ops that depend on constants only are not lowered: the backend evaluates them when it writes the weights.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""order: a graph of kernels becomes a plan: an order of execution.
+"""order: a graph of kernels becomes a plan with an order of execution.
 
-    graph   →   plan: operations in an order that keeps few values live
+    graph   →   plan: operations in an order that needs little memory
 
 Policies: `depth-first` is the graph's own order; `memory` searches for the order with the smallest peak and says
-whether it is proved to be optimal (Serenity's search with dominance, see `dlc.placement`). Two more are about
-operations that write over inputs, such as updates of weights: `update-first` takes the order of `memory` and moves each
-to where it first can run, so that gradients are freed at once; `final-update` leaves them to the end.
+whether that order is proved to be optimal (Serenity's search with dominance, see `dlc.placement`). Two more policies
+place operations that overwrite inputs, such as updates of weights: `update-first` takes the order of `memory` and moves
+each update to the first position where it can run, so that gradients are freed early; `final-update` runs all of them
+last.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Order(Pass[Graph, Plan]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "plan"
     policy: Literal["depth-first", "memory", "update-first", "final-update"] = option(
-        "memory", "what the order is chosen for"
+        "memory", "how the order is chosen"
     )
-    state_limit: int = option(20000, "states that the search for the best order may visit", low=1)
+    state_limit: int = option(20000, "maximum number of states that the search for the best order visits", low=1)
 
     def run(self, state: Graph, report: Report) -> Plan:
         """The plan, still without places."""

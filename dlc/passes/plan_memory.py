@@ -1,11 +1,11 @@
-"""plan-memory: every intermediate value gets a place in the arena.
+"""plan-memory: every intermediate value gets an offset in the arena.
 
     plan with an order   →   plan with offsets; values whose lifetimes overlap never share bytes
 
-Reshapes share the memory of what they reshape, a map may overwrite the argument it reads for the last time. An input
-that is still read when an output may have been written over it gets a place too, for a copy made first. So does what a
-kernel works in while its step runs, where the target has said so. Prints the arena, the lower bound (most live bytes at
-once in this order) and the overhead over it.
+A reshape shares the memory of its operand, and an elementwise kernel may overwrite an argument that it reads for the
+last time. The arena also holds the workspaces that kernels need while they run, and a copy of every input that is still
+read after an output may have overwritten it. `--explain plan-memory` prints the size of the arena, the lower bound (the
+most bytes that are live at once in this order) and the overhead over it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ class PlanMemory(Pass[Plan, Plan]):
     name: ClassVar[str] = "plan-memory"
     level_in: ClassVar[Level] = "plan"
     level_out: ClassVar[Level] = "plan"
-    strategy: Literal["none", "greedy", "best-fit", "search"] = option("search", "how hard to look for a small arena")
-    align: int = option(64, "bytes that every offset is a multiple of", low=1)
-    in_place: bool = option(True, "let a map overwrite the argument that it reads for the last time")
+    strategy: Literal["none", "greedy", "best-fit", "search"] = option(
+        "search", "how offsets are chosen; none: values share no memory"
+    )
+    align: int = option(64, "alignment of every offset, in bytes", low=1)
+    in_place: bool = option(True, "let an elementwise kernel overwrite an argument that it reads for the last time")
     seed: int = option(0, "seed of the search; equal seeds give equal plans", low=0)
-    limit: Bytes | None = option(None, "largest arena allowed; a larger one is an error that names what to attack")
+    limit: Bytes | None = option(
+        None, "maximum size of the arena; a larger one is an error that lists the largest values at the peak"
+    )
 
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""

@@ -1,12 +1,12 @@
-"""simplify: the algebra of the graph, one table of equations applied until none fits.
+"""simplify: algebraic equations are applied until no equation applies any more.
 
     relu(clip(x, -1, 6))         → clip(x, 0, 6)
     batch_norm(conv(x, w), …)    → conv(x, w', b')       w', b' constant expressions
     transpose(transpose(x, p), q) → transpose(x, p∘q)
 
-Equal ops are one node and unread ops do not exist, so common subexpressions and dead code need no rule. Rules change
-rounding at most, as any reordering of a sum does; those that change what happens to NaN, infinities or the sign of zero
-are used with `fast` only.
+Equal ops are always one node, and ops without a consumer are not part of a graph, so common subexpressions and dead
+code need no rule. Rules may change the rounding of results, as any reordering of a sum does. Rules that may change NaN,
+infinities or the sign of zero are used with `fast` only.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Simplify(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True
     extra: ClassVar[tuple[Rule, ...]] = ()
-    compose: bool = option(True, "make composite ops of their parts; no after expand")
+    compose: bool = option(True, "recognise composite ops, as softmax, by their parts; no for a simplify after expand")
     fast: bool = option(False, "allow rules that change NaN, infinities or the sign of zero")
-    rounds: int = option(16, "traversals at most; one that changes nothing is the last", low=1)
+    rounds: int = option(16, "maximum number of traversals; the pass ends after one that changes nothing", low=1)
 
     def with_rules(self, rules: Iterable[object]) -> Simplify:
         """This pass with further rules, tried last: `Rule`s, or functions from an op to an equal op or None."""

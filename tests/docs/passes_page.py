@@ -16,15 +16,15 @@ HEAD = """\
 <!-- Written by `pytest tests/docs --update` from the passes' declarations; a test compares. Change those, not this. -->
 # Pipeline and passes
 
-A frontend reads a model into a graph of ops, passes rewrite the graph, lower it to kernels and make a plan of it, and a
-backend writes the plan as a program. A pass is a function from one state to the next, configured by its options and by
-nothing else, so its result can be cached, printed and read again.
+A frontend reads a model and makes a graph of ops. Passes rewrite the graph, lower it to kernels and turn it into a
+plan; a backend writes the plan as a program. A pass is a pure function of a graph or plan and of its options, so its
+result can be cached, printed and parsed.
 
     file → frontend → graph of ops → … → graph of kernels → … → plan → backend → program
 
-Which passes run is text: `name{option=value option=value},name,…`. The name of a pipeline stands for its passes. `-p`
-gives a pipeline, `--set PASS.OPTION=VALUE` changes an option, `--without PASS` leaves a pass out, `dlc.toml` keeps what
-is used again, and `--print-pipeline` shows what all of that comes to.
+A pipeline is written as text: `name{option=value option=value},name,…`. The name of a pipeline inside a pipeline stands
+for its passes. `-p` sets the pipeline, `--set PASS.OPTION=VALUE` changes an option, and `--without PASS` leaves a pass
+out. `dlc.toml` can define pipelines, and `--print-pipeline` prints the passes that run, with all options.
 
 """
 
@@ -71,7 +71,7 @@ def section(registry: Registry, name: str, presets: dict[str, list[str]]) -> str
 def equations() -> str:
     """What `simplify` knows."""
     rows = [f"| `{r.name}` | {cell(' '.join(r.equation.split()))} | {condition(r)} |" for r in RULES]
-    head = ["## Equations of simplify", "", "| rule | equation | only |", "|---|---|---|"]
+    head = ["## Equations of simplify", "", "| rule | equation | only with |", "|---|---|---|"]
     return "\n".join([*head, *rows])
 
 

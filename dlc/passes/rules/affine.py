@@ -105,7 +105,7 @@ def absorbs(layer: Op, context: RewriteContext, shared: bool = False) -> Layer |
 
 @rule(BatchNorm, composes=True)
 def batch_norm_into_layer(op: BatchNorm, context: RewriteContext) -> Op | None:
-    """batch_norm(conv(x, w, b)) → conv(x, w·a, b·a + c), a = scale / √(var + ε), c = bias - mean·a; gemm too."""
+    """batch_norm(conv(x, w, b)) → conv(x, w·a, b·a + c), a = scale / √(var + ε), c = bias - mean·a; also gemm."""
 
     def is_known(reader: Op) -> bool:
         return isinstance(reader, BatchNorm) and all(context.constant(v) for v in reader.operands[1:])

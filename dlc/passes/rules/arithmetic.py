@@ -49,7 +49,7 @@ def constant_right(op: Op, context: RewriteContext) -> Op | None:
 
 @rule(Add)
 def add_zero(op: Add, context: RewriteContext) -> Op | None:
-    """x + 0 → x; of floats the zero must be -0.0, because -0.0 + 0.0 is 0.0, unless that may change."""
+    """x + 0 → x; for floats x + -0.0 → x, because -0.0 + 0.0 is 0.0; with `fast` also x + 0.0 → x."""
     zero = is_number(op.b, -0.0) or (is_number(op.b, 0) and (context.fast or not op.dtype.is_float))
     return as_shape(op.a, op.shape) if zero else None
 
@@ -77,14 +77,14 @@ def times_one(op: Mul | Div) -> Op | None:
 
 @rule(Mul)
 def times_zero(op: Mul, context: RewriteContext) -> Op | None:
-    """x · 0 → 0 for integers; for floats only where NaN, infinity and -0.0 may be ignored."""
+    """x · 0 → 0 for integers; for floats only with `fast`."""
     zero = number(op.b) == 0
     return full(0, op.type) if zero and (context.fast or not op.dtype.is_float) else None
 
 
 @rule(Sub)
 def minus_itself(op: Sub, context: RewriteContext) -> Op | None:
-    """x - x → 0 for integers; for floats only where NaN and infinity may be ignored."""
+    """x - x → 0 for integers; for floats only with `fast`."""
     return full(0, op.type) if op.a == op.b and (context.fast or not op.dtype.is_float) else None
 
 
@@ -96,7 +96,7 @@ def divided_by_itself(op: Div) -> Op | None:
 
 @equation(Div)
 def divide_by_power_of_two(op: Div) -> Op | None:
-    """x / 2ⁿ → x · 2⁻ⁿ, exact while both are normal numbers."""
+    """x / 2ⁿ → x · 2⁻ⁿ for -14 ≤ n ≤ 14, where both constants are exact."""
     value = number(op.b)
     if not isinstance(value, float) or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return None
@@ -124,7 +124,7 @@ def root(op: Pow) -> Op | None:
 
 @rule(Add, Mul)
 def collect_constants(op: Add | Mul, context: RewriteContext) -> Op | None:
-    """(x ∘ c) ∘ d → x ∘ (c ∘ d) for one number each, as long as c ∘ d is finite and not tiny."""
+    """(x ∘ c) ∘ d → x ∘ (c ∘ d) for floats, if |c|, |d| and |c ∘ d| are at least 0.001 and at most 1000."""
     inner = op.a
     if not isinstance(inner, (Add, Mul)) or type(inner) is not type(op) or not context.single(inner):
         return None
@@ -148,7 +148,7 @@ _ROUNDED = (Floor, Ceil, Round)
 
 @equation(Relu, Abs, Sign, Floor, Ceil, Round)
 def idempotent(op: Op) -> Op | None:
-    """f(f(x)) → f(x) for relu, abs, sign; f(g(x)) → g(x) for two ways to round."""
+    """f(f(x)) → f(x) for relu, abs, sign; f(g(x)) → g(x) for rounding functions f and g."""
     (x,) = op.operands
     again = type(x) is type(op) or (isinstance(op, _ROUNDED) and isinstance(x, _ROUNDED))
     return x if again else None
@@ -205,7 +205,7 @@ def where(op: Where) -> Op | None:
 
 @equation(Cast)
 def cast(op: Cast) -> Op | None:
-    """cast(x: t, t) → x; cast(cast(x, wide), u) → cast(x, u) when wide, of the same kind, holds every x."""
+    """cast(x: t, t) → x; cast(cast(x, wide), u) → cast(x, u) if the type wide, of the same kind, represents every x."""
     if op.to == op.x.dtype:
         return op.x
     match op.x:
@@ -225,7 +225,7 @@ def _widens(have: DType, want: DType) -> bool:
 
 @equation(Pointwise)
 def broadcast_late(op: Pointwise) -> Op | None:
-    """f(expand(x), y) → f(x, y); splat[3,4] beside y → splat[]: as long as the result's shape stays."""
+    """f(expand(x), y) → f(x, y); f(splat[3,4], y) → f(splat[], y): if the result has the same shape."""
     operands = list(op.operands)
     if len(operands) < 2:
         return None

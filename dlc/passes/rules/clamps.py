@@ -14,7 +14,7 @@ Bound = float | int | None
 
 @equation(Minimum, Maximum)
 def bound(op: Minimum | Maximum) -> Op | None:
-    """max(x, c) → clip(x, low=c); min(x, c) → clip(x, high=c) for one number c."""
+    """max(x, c) → clip(x, low=c); min(x, c) → clip(x, high=c) for a single number c."""
     value = number(op.b)
     if value is None or isinstance(value, bool) or math.isnan(value) or op.a.shape != op.shape:
         return None

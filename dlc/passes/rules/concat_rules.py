@@ -18,7 +18,7 @@ _MOST_INDICES = 4096
 
 @equation(Concat)
 def concat_of_one(op: Concat) -> Op | None:
-    """concat(x) → x; operands without elements are left out."""
+    """concat(x) → x; empty operands are removed."""
     if len(op.xs) == 1:
         return op.xs[0]
     filled = tuple(x for x in op.xs if x.shape[op.axis])
@@ -61,7 +61,7 @@ def _joined(a: Op, b: Op, axis: int) -> Op | None:
 
 @equation(Slice)
 def slice_of_concat(op: Slice) -> Op | None:
-    """concat(x, y)[a:b] → the operands it reads, cut to what it reads, behind each other again."""
+    """concat(x, y)[a:b] → x[a:b], if the slice reads one operand only."""
     whole = op.x
     if not isinstance(whole, Concat) or any(s != 1 for s in op.steps) or not op.type.size:
         return None

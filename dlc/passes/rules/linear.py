@@ -37,7 +37,7 @@ def matmul_bias(op: Add, context: RewriteContext) -> Op | None:
 
 @equation(Gemm)
 def gemm_of_transpose(op: Gemm) -> Op | None:
-    """gemm(aᵀ, bᵀ) → gemm(a, b) with the flags of the transposed operands turned."""
+    """gemm(aᵀ, bᵀ) → gemm(a, b) with the transposition flags of a and b inverted."""
     (a, turn_a), (b, turn_b) = _untransposed(op.a), _untransposed(op.b)
     if not turn_a and not turn_b:
         return None
@@ -73,7 +73,7 @@ def gemm_factors(op: Gemm, context: RewriteContext) -> Op | None:
 
 @equation(Conv, ConvTranspose, Gemm)
 def zero_bias(op: Conv | ConvTranspose | Gemm) -> Op | None:
-    """conv(x, w, 0) → conv(x, w); gemm too. A sum starts at 0, so adding 0 to it changes nothing, not even a sign."""
+    """conv(x, w, 0) → conv(x, w); also gemm. Sums start at 0, so adding 0 changes nothing, not even a sign."""
     bias = op.c if isinstance(op, Gemm) else op.b
     if bias is None or number(bias) != 0:
         return None

@@ -31,16 +31,16 @@ def transpose(op: Transpose) -> Op | None:
 
 @equation(Transpose)
 def transpose_of_ones(op: Transpose) -> Op | None:
-    """transpose that moves only dimensions of 1 → reshape, which moves nothing."""
+    """transpose that moves only dimensions of size 1 → reshape, which moves no data."""
     moved = [p for p in op.perm if op.x.shape[p] != 1]
     return Reshape(op.x, to=op.shape) if moved == sorted(moved) else None
 
 
 @rule(Reshape)
 def reshape_of_transpose(op: Reshape, context: RewriteContext) -> Op | None:
-    """reshape(transpose(reshape(x, s), p), t) → the same with as few dimensions in between as possible.
+    """reshape(transpose(reshape(x, s), p), t) → the same with the fewest dimensions for the transpose.
 
-    Dimensions of 1 are left out, and those that stay neighbours are one.
+    Dimensions of size 1 are left out, and dimensions that stay neighbours are merged.
     """
     match op.x:
         case Transpose(x=Reshape() as x, perm=perm) if context.single(op.x):
@@ -76,7 +76,7 @@ def _product(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 @equation(Expand)
 def expand(op: Expand) -> Op | None:
-    """expand(x, shape of x) → x; expand(expand(x, s), t) → expand(x, t); expand that adds ones in front → reshape."""
+    """expand(x, shape of x) → x; expand(expand(x, s), t) → expand(x, t); expand by leading ones only → reshape."""
     if op.to == op.x.shape:
         return op.x
     if isinstance(op.x, Expand):
@@ -126,7 +126,7 @@ def pad_of_pad(op: Pad) -> Op | None:
 
 @equation(Tile)
 def tile_once(op: Tile) -> Op | None:
-    """tile(x, ones) → x; tile along dimensions of 1 only → expand(x)."""
+    """tile(x, ones) → x; tile of dimensions of size 1 only → expand(x)."""
     if all(r == 1 for r in op.repeats):
         return op.x
     spread = all(r == 1 or e == 1 for r, e in zip(op.repeats, op.x.shape, strict=True))
@@ -135,7 +135,7 @@ def tile_once(op: Tile) -> Op | None:
 
 @equation(ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)
 def reduce_nothing(op: ReduceSum | ReduceMean | ReduceMax | ReduceMin | ReduceProd) -> Op | None:
-    """reduction over dimensions of 1 → reshape(x)."""
+    """reduction over dimensions of size 1 → reshape(x)."""
     return Reshape(op.x, to=op.shape) if all(op.x.shape[a] == 1 for a in op.axes) else None
 
 
@@ -160,7 +160,7 @@ _REDUCTIONS = (ReduceSum, ReduceMax, ReduceMin, ReduceProd, ReduceMean)
 
 @equation(MaxPool, AveragePool)
 def pool_of_one(op: MaxPool | AveragePool) -> Op | None:
-    """pool with windows of one element, one apart, without padding → x."""
+    """pool with window 1, stride 1 and no padding → x."""
     one = all(k == 1 for k in op.window) and all(s == 1 for s in op.stride) and not any(op.pads)
     return op.x if one and op.shape == op.x.shape else None
 

@@ -76,7 +76,7 @@ def transpose_through_softmax(op: Softmax | LogSoftmax, context: RewriteContext)
 
 @rule(Softmax, LogSoftmax)
 def reshape_through_softmax(op: Softmax | LogSoftmax, context: RewriteContext) -> Op | None:
-    """softmax(reshape(x, s), axis) → reshape(softmax(x, axis'), s) if the reshape only adds or removes ones."""
+    """softmax(reshape(x, s), axis) → reshape(softmax(x, axis'), s) for a reshape that only adds or removes ones."""
     match op.x:
         case Reshape(x=x, to=to) if context.single(op.x):
             pass
@@ -107,7 +107,7 @@ def transpose_through_concat(op: Concat, context: RewriteContext) -> Op | None:
 
 @rule(Slice)
 def transpose_through_slice(op: Slice, context: RewriteContext) -> Op | None:
-    """slice(transpose(x, p)) → transpose(slice(x), p): less to move."""
+    """slice(transpose(x, p)) → transpose(slice(x), p), which moves less data."""
     match op.x:
         case Transpose(x=x, perm=perm) if context.single(op.x):
             back = _inverse(perm)
