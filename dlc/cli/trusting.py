@@ -25,7 +25,7 @@ def said_trusted(terminal: Terminal, config: Config, problem: DlcError) -> bool:
     import typer
 
     terminal.tell(*problem.diagnostics)
-    if not typer.confirm(f"Trust {config.file} as it is now?", err=True):
+    if not typer.confirm(f"Trust {config.file} with its current content?", err=True):
         return False
     trust(config.file, config.text)
     return True

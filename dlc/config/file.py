@@ -16,7 +16,7 @@ from dlc.spec.convert import Problem, read
 Trusts = Callable[[Path, str], bool]
 """Whether the user trusts a configuration file with this text."""
 
-_REMEDY = "read the file; then `dlc trust` trusts it as it is now, and --trust-config does for one run"
+_REMEDY = "read the file; `dlc trust` then trusts its current content, --trust-config trusts it for one command"
 
 
 def nobody(file: Path, text: str) -> bool:

@@ -122,7 +122,7 @@ class Configurable:
 
 
 def _untrusted(name: str, key: str, value: Span) -> DlcError:
-    message = f"{name}: option {key} says what dlc runs, and nobody has said that {value.location().source} is trusted"
+    message = f"{name}: option {key} sets what dlc runs, and {value.location().source} is not trusted"
     return fault(UNTRUSTED, message, value, value.foreign)
 
 

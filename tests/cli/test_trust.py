@@ -52,7 +52,7 @@ def ran() -> bool:
 def test_nothing_of_the_file_runs_before_it_is_trusted(dlc: Dlc, arguments: tuple[str, ...]) -> None:
     refused = dlc(*arguments)
     assert refused.code == ExitCode.USAGE
-    assert "error[untrusted]: c: option cc says what dlc runs" in refused.err
+    assert "error[untrusted]: c: option cc sets what dlc runs" in refused.err
     assert not ran()
     assert dlc(*arguments, "--trust-config").code == ExitCode.OK
     assert ran() == (arguments[0] in COMPILING)

@@ -39,7 +39,7 @@ def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: f
     if found is None or not found.is_file():
         raise error(
             "no-such-file",
-            f"{file} is no file" if file else "no configuration file counts in this directory",
+            f"{file} is not a file" if file else "this directory has no configuration file",
             help="give the path of a dlc.toml",
             exit_code=ExitCode.USAGE,
         )
@@ -50,7 +50,8 @@ def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: f
     config = load_config(Path.cwd(), found)
     runs = list(_runs(ctx.obj, config))
     remember(found, config.text)
-    head = f"{name} is trusted as it is now; " + ("it says what to run:" if runs else "nothing in it runs anything")
+    head = f"{name} is trusted with its current content; "
+    head += "these options set what dlc runs:" if runs else "no option in it sets what dlc runs"
     return Outcome(
         "\n".join([head, *(f"  {escape(text)}  ({origin})" for text, origin in runs)]),
         {"file": str(found), "trusted": True, "runs": [{"option": text, "origin": origin} for text, origin in runs]},
