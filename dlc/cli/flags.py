@@ -43,7 +43,12 @@ MaxMemory = Annotated[
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs", "-j", metavar="N", min=0, help="Compilers at once; 0: one per processor.", rich_help_panel=CACHE
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=0,
+        help="Number of compilers that run in parallel; 0: one per processor.",
+        rich_help_panel=CACHE,
     ),
 ]
 

@@ -41,7 +41,8 @@ class CacheOptions:
         None,
         "--cache",
         metavar="rw|ro|off|require|refresh",
-        help="Read and write; read only; no cache; exit code 7 on a miss; rebuild everything. "
+        help="rw: read and write; ro: read only; off: no cache; require: exit code 7 on a miss; refresh: rebuild "
+        "everything and write. "
         "By default cache.mode of the configuration, else rw.",
         panel=CACHE,
     )
@@ -133,8 +134,8 @@ class BuildOptions:
         None,
         "--min-offload",
         metavar="PERCENT",
-        help="Least share of the model's nodes and multiply-adds that the target has to compute, where it may leave "
-        "ops to the host: 95%, or ops=80%,macs=99%. Exit code 4 if it computes less.",
+        help="Minimum share of the model's nodes and multiply-adds that an accelerator has to compute, if the target "
+        "may leave ops to the host: 95%, or ops=80%,macs=99%. Exit code 4 if it computes less.",
         panel=WHAT,
     )
 

@@ -16,18 +16,20 @@ _HEAD = """\
 <!-- Written by `python -m dlc.cli.pages > docs/cli.md`; a test compares. Change the commands, not this file. -->
 # Commands
 
-Results go to stdout and everything else to stderr, so `dlc show model.onnx --text > graph.dlc` gives a clean file.
-On a terminal, long work shows what is running; `--quiet` and the variable `CI` turn that off, `NO_COLOR` the colours.
+Results go to stdout and everything else to stderr, so the file that `dlc show model.onnx --text > graph.dlc` writes
+contains only the graph. On a terminal, a progress line shows the step that is running; `--quiet` and the variable `CI`
+turn it off. `NO_COLOR` turns colours off.
 
-Every command takes `--json`: stdout then holds one JSON document and stderr nothing.
+Every command takes `--json`: it then prints one JSON document to stdout and nothing to stderr.
 
 ```json
 {"schema": "dlc.build/1", "ok": false, "exit_code": 1,
  "diagnostics": [{"code": "cycle", "severity": "error", "message": "…"}]}
 ```
 
-`schema` names the command and the version of its form: within a version keys may be added, none change or go. A
-diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`), `notes`, `help` and `source_line`.
+`schema` names the command and the version of the document's format: within a version keys may be added, but no key
+changes its meaning or is removed. A diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`),
+`notes`, `help` and `source_line`.
 
 ## Exit codes
 
@@ -36,17 +38,17 @@ diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`)
 """
 
 _MEANING = {
-    ExitCode.OK: "everything went well",
-    ExitCode.MODEL: "the model, or where its program should go, cannot be used; for `cache verify`: damage was found; "
-    "for `cache trim` and `clear`: something could not be removed; "
-    "for `train`: the loss was not finite",
+    ExitCode.OK: "success",
+    ExitCode.MODEL: "the model cannot be compiled, or the program cannot be written; "
+    "for `cache verify`: an entry is damaged; for `cache trim` and `clear`: something could not be removed; "
+    "for `train`: the loss or a gradient is not finite",
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
-    ExitCode.MISMATCH: "`verify` found a difference beyond the tolerance",
-    ExitCode.LIMIT: "a limit would be exceeded: the size of a tensor, of the working memory",
+    ExitCode.MISMATCH: "`verify` or `--verify-steps` found a difference beyond the tolerance",
+    ExitCode.LIMIT: "a limit is exceeded: the size of a tensor or of the arena, or `--min-offload`",
     ExitCode.TOOL: "another program is missing or failed: the C compiler, onnxruntime",
-    ExitCode.PLUGIN: "a plugin is at fault",
-    ExitCode.CACHE_MISS: "`--cache require`, and something is not in the cache",
-    ExitCode.BUG: "dlc itself is at fault; the message says what to send",
+    ExitCode.PLUGIN: "error in a plugin",
+    ExitCode.CACHE_MISS: "`--cache require`, and a result is not in the cache",
+    ExitCode.BUG: "internal error of dlc; the message names the files to send with a bug report",
     ExitCode.INTERRUPTED: "interrupted from the keyboard; `train` has written its checkpoint",
 }
 
@@ -60,13 +62,13 @@ _ENVIRONMENT = """
 | `NO_COLOR`, `FORCE_COLOR` | messages without, or always with colours |
 | `CI`, `TERM=dumb` | no progress line |
 
-Flags win over variables, variables over `dlc.toml`; [configuration.md](configuration.md) has its keys.
+Flags override variables, and variables override `dlc.toml`, which [Configuration](configuration.md) describes.
 
 ## Completion
 
-`dlc --install-completion bash` sets it up, `dlc --show-completion bash` prints the script; `zsh`, `fish`, `powershell`
-and `pwsh` have it too. Names of passes, targets and pipelines are completed as well, from installed plugins and
-`dlc.toml`.
+`dlc --install-completion bash` installs completion, and `dlc --show-completion bash` prints the script; `zsh`, `fish`,
+`powershell` and `pwsh` are supported too. Names of passes, targets and pipelines from installed plugins and `dlc.toml`
+are completed as well.
 """
 
 

@@ -52,12 +52,18 @@ ValidationData = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Number of passes over the data, of all runs together. [default: 10]"),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Number of passes over the data, including those of the run that is continued. [default: 10]",
+    ),
 ]
 Steps = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, help="Maximum number of training steps, of all runs together; may end within an epoch."
+        metavar="N",
+        min=1,
+        help="Maximum number of training steps, including those of the run that is continued; may end within an epoch.",
     ),
 ]
 Patience = Annotated[
@@ -156,8 +162,8 @@ def train(
 
     A checkpoint is written after every epoch and when the run is interrupted (Ctrl-C); --resume continues from it
     with the same results as an uninterrupted run. An existing checkpoint is never replaced without --resume or --fresh.
-    The last rows of an epoch are dropped if they do not fill a batch; validation uses every row. Rows are shuffled
-    by the seed alone: the same command gives the same weights.
+    The last rows of an epoch are dropped if they do not fill a batch; validation uses every row of its data. The
+    order of the rows depends on --seed only: the same command gives the same weights.
     """
     del json
     terminal: Terminal = ctx.obj

@@ -28,7 +28,7 @@ Revoke = Annotated[bool, typer.Option("--revoke", help="Revoke the trust in all 
 def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: flags.Json = False) -> Outcome:
     """Trust a directory's configuration to run programs, with its current content; after an edit dlc asks again.
 
-    Only options that run programs need trust: a compiler, its flags. Flags of the command line never do.
+    Only options that set what dlc runs need trust, such as a compiler and its flags. Command-line options never do.
     """
     del json
     from dlc.config.file import find_file, load_config

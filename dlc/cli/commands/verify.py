@@ -33,7 +33,7 @@ Ref = Annotated[
         "--reference",
         metavar="auto|onnxruntime|numpy|torch",
         help="Reference to compare with. auto is onnxruntime for .onnx files where it is installed, else numpy; for "
-        "--gradients torch, beside finite differences.",
+        "--gradients torch, in addition to finite differences.",
     ),
 ]
 ModelFile = Annotated[
@@ -97,10 +97,10 @@ def verify(
 ) -> Outcome:
     """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
 
-    A file that is a whole program is checked without running it; with inputs or something to compare with it runs too.
-    Of a directory that holds such a file that is checked as well.
+    A program in a single file is checked without running it; with inputs, or something to compare with, it is also run.
+    If a directory holds such a file, the file is checked as well.
 
-    A program built with --train holds the model that it is compared with; for others in directories --model names it.
+    A program built with --train holds the model that it is compared with; for other built programs, --model names it.
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
     the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
     """
