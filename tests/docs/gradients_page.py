@@ -32,8 +32,9 @@ HEAD = """\
 <!-- Written by `pytest tests/docs --update` from the tests of gradients; a test compares. Change those, not this. -->
 # Gradients
 
-Every op has its gradient from its declaration: from the ops that it is composed of, or from the adjoint of its loops.
-This page tells what of ONNX can be differentiated, and what the gradient is where mathematics leaves a choice.
+dlc derives the gradient of an op from its definition: from the ops that it is composed of, or from the adjoint of its
+loops. This page lists which operators of ONNX can be differentiated, and which gradient dlc computes at points where
+the mathematical function is not differentiable.
 
 """
 
@@ -66,11 +67,11 @@ def operators() -> list[str]:
     rows = [f"| {n} | {how[n] or 'no'} | {gradient(n, how[n], compared[n])} |" for n in OPERATORS]
     return [
         "## Operators of ONNX",
-        f"ONNX marks {len(OPERATORS)} operators as differentiable. {len(imported)} are imported, and all of those have "
-        f"a gradient. PyTorch's autograd gives the same in double precision at the points of {len(alike)} tests: ties, "
-        "zeros, infinities, duplicate indices, every operand that broadcasts, padding, strides and the like. Three "
-        "functions of the standard (CausalConvWithState, LinearAttention, MeanVarianceNormalization) compute in single "
-        "precision, and are compared in that.",
+        f"ONNX marks {len(OPERATORS)} operators as differentiable. {len(imported)} are imported, and all of these have "
+        f"a gradient. {len(alike)} tests compare it with PyTorch's autograd in double precision, at points such as "
+        "ties, zeros and infinities, and with duplicate indices, broadcast operands, padding and strides. Three "
+        "operators that are imported as functions of the ONNX standard (CausalConvWithState, LinearAttention, "
+        "MeanVarianceNormalization) compute in single precision and are compared in single precision.",
         "\n".join(["| operator | imported | gradient |", "|---|---|---|", *rows]),
     ]
 
@@ -78,8 +79,8 @@ def operators() -> list[str]:
 def gradient(name: str, how: str, count: int) -> str:
     """What there is, or why there is nothing."""
     if not how:
-        return "none: there is no rule to import it, and the standard does not say it in other operators"
-    kind = "yes, 0 everywhere (its result goes in steps)" if name == "Hardmax" else "yes"
+        return "no: it is not imported: dlc has no import rule, and the standard has no function body for it"
+    kind = "yes, 0 everywhere (the function is piecewise constant)" if name == "Hardmax" else "yes"
     return f"{kind}; {count} test{'s' * (count > 1)} against PyTorch"
 
 
@@ -87,11 +88,11 @@ def points() -> list[str]:
     """What is chosen."""
     rows = [f"| {title} | {values(args)} | {values(expected)} |" for title, _, args, expected in TABLE]
     return [
-        "## Where one has to choose",
-        "Gradients are for a cotangent of 1 in every element of the result, operand by operand. PyTorch chooses the "
-        "same but in two rows: for the logarithm of a sum of nothing but -∞ it gives no number, and for elements that "
-        "are scattered to one place it gives a gradient to all of them, where only the last one counts. A row of zeros "
-        "that is normalised is divided by 1 (LpNormalization), by PyTorch by 1e-12.",
+        "## Points without a unique gradient",
+        "The table lists one gradient for each operand, for a cotangent of 1 in every element of the result. PyTorch "
+        "computes the same gradients, except in two rows: for a log-sum-exp of elements that are all -∞ its gradient "
+        "is NaN, and for elements that are scattered to the same place it passes the gradient to all of them, although "
+        "only the last one is in the result. LpNormalization divides a row of zeros by 1, PyTorch divides it by 1e-12.",
         "\n".join(["| point | operands | gradients |", "|---|---|---|", *rows]),
     ]
 
