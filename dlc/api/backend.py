@@ -201,7 +201,7 @@ class Backend(Configurable, ABC):
     def _no_file(self, source: Source) -> Exception:
         return error(
             "not-an-artifact",
-            f"{source.name}: {self.name} reads no program from a single file",
+            f"{source.name}: {self.name} cannot read a program from a single file",
             help="give the directory that it was built into",
             exit_code=ExitCode.USAGE,
         )

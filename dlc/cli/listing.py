@@ -53,7 +53,7 @@ def listing(kind: str, config: Config) -> Listing:
     if kind not in registry.frontends:
         raise error(
             "unknown-listing",
-            f"there is nothing to list under {kind}",
+            f"no list is named {kind}",
             help=did_you_mean(kind, [*KINDS, *registry.frontends], "listings"),
             exit_code=ExitCode.USAGE,
         )

@@ -122,13 +122,13 @@ def call(program: Program, feeds: dict[str, Array], out: dict[str, Array] | None
 
 
 def refuse_flags(choice: BuildOptions) -> None:
-    """Flags that say how to build have no effect on what is built already."""
+    """Flags that say how to build have no effect on what is already built."""
     for name, value in choice.asked.items():
         if value:
             flag = WORDS[name][0]
             raise error(
                 "no-effect",
-                f"{flag}: {choice.model} is built already",
+                f"{flag}: {choice.model} is already built",
                 help="give the model instead of the program, or leave the flag out",
                 exit_code=ExitCode.USAGE,
             )

@@ -91,7 +91,8 @@ def kept_as(path: Path, *, fresh: bool) -> Path | None:
         "checkpoint-exists",
         f"{path} is the checkpoint of an earlier run, which this one would replace",
         location=Location(str(path)),
-        help=f"--resume goes on from it; --fresh begins anew and keeps it as {free}; --checkpoint names another file",
+        help=f"--resume continues from it; --fresh starts a new run and keeps it as {free}; --checkpoint names another "
+        "file",
         exit_code=ExitCode.USAGE,
     )
 

@@ -83,7 +83,7 @@ class Workspace:
         """The model's file. Raises DlcError (USAGE) when there is none."""
         path = Path(model)
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+            what = "is a directory" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
             raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
         return Source(path)
 
@@ -112,7 +112,7 @@ class Workspace:
             if not value:
                 continue
             if key not in known:
-                no_shapes = "takes no shapes, they stand in the file itself"
+                no_shapes = "takes no shapes: the file contains them"
                 why = "has no lenient reading" if key == "lenient" else no_shapes
                 raise error(
                     "no-effect",

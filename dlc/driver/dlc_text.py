@@ -47,7 +47,7 @@ class Dlc(Frontend):
                 "not-a-graph",
                 f"{source.name} is a checkpoint of dlc train, which is not a graph in text",
                 location=Location(source.name),
-                help=f"dlc show {source.name} tells what it holds; checkpoints are called {SUFFIX}",
+                help=f"dlc show {source.name} prints its content; checkpoints have the suffix {SUFFIX}",
             )
         try:
             text = bytes(source.view()).decode("utf-8")

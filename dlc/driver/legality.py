@@ -57,7 +57,7 @@ def check_regions(plan: Plan, backend: Backend) -> None:
             raise error(
                 "memory-limit",
                 f"{name} of {backend.name} holds {limit} bytes, the program needs {size}: {size - limit} too many",
-                help="a smaller batch or input shrinks it; `dlc build --html` shows what lives when",
+                help="use a smaller batch or input; `dlc build --html` shows the live values over time",
                 exit_code=ExitCode.LIMIT,
             )
     _check_alignment(plan, backend, regions)

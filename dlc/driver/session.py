@@ -299,7 +299,7 @@ def _no_space(spec: str, problem: OSError) -> DlcError:
     return error(
         "no-space",
         f"{spec.partition('{')[0]}: its files cannot be written: {problem.strerror}",
-        help="make room where temporary files are (TMPDIR) and where the cache is (--cache-dir), or move them",
+        help="free space in the directories of temporary files (TMPDIR) and of the cache (--cache-dir), or set others",
     )
 
 

@@ -147,7 +147,7 @@ def emit_program(bundle: Bundle, backend: Backend, report: Report) -> Artifact:
     for function in bundle.functions.values():
         check_regions(function.plan, backend)
     if not bundle.template[1]:
-        report.note("the model cannot be written back with its new parameters: a checkpoint holds them")
+        report.note("the trained model cannot be exported: only checkpoints hold its parameters")
     artifact = backend.emit_training(bundle, report)
     return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
 

@@ -105,7 +105,7 @@ class Autodiff(ProgramPass):
             report.count("frozen", len(still))
         report.missed_as = "scattered"
         for node, reason in step.scattered:
-            report.missed(node, f"its gradient adds into memory at computed places: {reason}")
+            report.missed(node, f"its gradient adds into memory at computed indices: {reason}")
         if step.idle:
             report.note(f"gradient zero everywhere: {', '.join(step.idle)}")
         if step.norms and (step.norms.replaced or step.norms.fixed):

@@ -165,7 +165,7 @@ class _Fuser:
                 if movement and any(x.param == name and reads_panels(nest, x) for x in loads(nest.body)):
                     return "it stores a factor in panels"
                 value = Param(name, result.type)
-                inlined = refusal(single, value, nest) if mapped and single is not None else "it is no map"
+                inlined = refusal(single, value, nest) if mapped and single is not None else "it is not elementwise"
                 if not inlined:
                     continue
                 why = inlined if movement else self._epilogue_refusal(nest, value, consumer.kernel)

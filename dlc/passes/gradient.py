@@ -61,7 +61,7 @@ def differentiated(
     """
     report.missed_as = "scattered"
     for node, reason in found.scattered:
-        report.missed(node, f"its {what} adds into memory at computed places: {reason}")
+        report.missed(node, f"its {what} adds into memory at computed indices: {reason}")
     zero = [name for name, g in zip(names, found.gradients, strict=True) if isinstance(g, Splat)]
     if zero:
         report.note(f"zero everywhere: {', '.join(zero)}")

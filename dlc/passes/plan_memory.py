@@ -94,7 +94,7 @@ class PlanMemory(Pass[Plan, Plan]):
                 f"the peak is at step {step} ({described(plan.steps[step])})",
                 *(f"in use there: {text}" for _, text in held[:5]),
             ),
-            help="a smaller batch or input shrinks these tensors",
+            help="use a smaller batch or input",
             exit_code=ExitCode.LIMIT,
         )
 

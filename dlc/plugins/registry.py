@@ -209,8 +209,8 @@ class Registry:
         if not by_suffix and "backends" in self.tables and (backend := self.backend_for(source)):
             raise error(
                 "built-already",
-                f"{source.name} is no model, but a program for {backend.name}",
-                help="dlc run, train, verify and show take it; dlc build takes the model that it was made of",
+                f"{source.name} is not a model but a program for {backend.name}",
+                help="use dlc run, train, verify or show; dlc build needs the model that it was built from",
                 exit_code=ExitCode.USAGE,
             )
         candidates = by_suffix or [name for name, kind in classes.items() if _sniffs(name, kind, source, broken)]

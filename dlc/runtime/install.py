@@ -110,7 +110,11 @@ def _holds(cache: Cache, path: Path, digest: str) -> bool:
 def _install(files: Mapping[str, Writer], directory: Path, in_place: Callable[[str], bool]) -> dict[Path, int]:
     for name in files:
         if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise error("bad-file-name", f"the backend names a file {name!r}", exit_code=ExitCode.PLUGIN)
+            raise error(
+                "bad-file-name",
+                f"the backend returned the file name {name!r}, which is not inside the program's directory",
+                exit_code=ExitCode.PLUGIN,
+            )
     undo: list[Callable[[], object]] = []
     try:
         try:

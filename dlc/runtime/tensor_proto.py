@@ -55,7 +55,7 @@ def read_tensor(content: bytes) -> tuple[str, Array]:
             case _:
                 pass  # names of dimensions, documentation: nothing that values depend on
     if dtype not in _DTYPES:
-        raise ValueError(f"element type {dtype} of ONNX is not supported" if dtype else "it is no TensorProto")
+        raise ValueError(f"element type {dtype} of ONNX is not supported" if dtype else "it is not a TensorProto")
     kind = np.dtype(_DTYPES[dtype]).newbyteorder("<")
     if any(d < 0 for d in dims):
         raise ValueError(f"dimensions {dims}")

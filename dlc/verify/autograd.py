@@ -59,7 +59,7 @@ def torch_gradients(value: Op, wrt: Sequence[Op], feeds: Mapping[Op, Array]) -> 
             path.add(op.digest)
     points = sum(n.points for op in order if op.digest in path and op not in feeds for n in _nests(op))
     if points > MOST:
-        raise error("no-reference", f"the loops have {points} points, of which PyTorch would keep all")
+        raise error("no-reference", f"the loops have {points} points, all of which PyTorch would store")
     leaves = {w.digest: torch.tensor(feeds[w], dtype=torch.float64, requires_grad=True) for w in wrt}
     known: dict[str, Value] = {op.digest: array for op, array in feeds.items()} | leaves
     for op in order:

@@ -65,12 +65,12 @@ def test_sizes_are_kept_beside_the_text_of_functions() -> None:
 
 def test_a_plan_without_room_for_its_kernels_is_refused() -> None:
     """It was made for another processor: nothing may be written over what is alive."""
-    with pytest.raises(DlcError, match=r"works in \d+ bytes, the plan has 0 for it") as caught:
+    with pytest.raises(DlcError, match=r"needs a workspace of \d+ bytes, the plan has 0") as caught:
         backend_of("x86-64-v3").emit(plan_of(products(), backend_of("generic")), Report())
     assert caught.value.exit_code == ExitCode.USAGE
     plan = plan_of(products(), backend_of("x86-64-v3"))
     small = {d: replace(slot, size=slot.size - 64) for d, slot in plan.workspaces.items()}
-    with pytest.raises(DlcError, match="works in"):
+    with pytest.raises(DlcError, match="needs a workspace of"):
         backend_of("x86-64-v3").emit(replace(plan, workspaces=small), Report())
 
 

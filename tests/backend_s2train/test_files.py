@@ -198,7 +198,7 @@ def test_the_device_adds_in_its_own_order(built: Path) -> None:
 def test_a_file_without_its_template(program: Program) -> None:
     found = load_file(source(program), "fast")
     assert isinstance(found, SimulatedTraining)
-    with pytest.raises(DlcError, match="cannot be written back"):
+    with pytest.raises(DlcError, match="the model cannot be exported"):
         found.save_onnx("model.onnx")
 
 

@@ -232,7 +232,7 @@ def test_dropout_of_everything_or_nothing(keep: float, expected: float) -> None:
             Flag.POOL_2 | Flag.POINTER_READ,
             Stage.BACKWARD,
             {"ptr": np.full((2, 2, 6, 6), 4, np.uint8)},
-            "pointer 4 names no place",
+            "pointer 4 is not a position",
         ),
         (Flag.DROPOUT, Stage.FORWARD, {}, "probability"),
     ],

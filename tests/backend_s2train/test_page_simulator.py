@@ -257,7 +257,7 @@ def test_training_steps_of_a_network_give_the_same_bits(name: str, tmp_path: Pat
         one, other = machine.run(entry, fed), simulator.run(entry, **fed)
         assert one.keys() == other.keys() and all(_bits(one[k]) == _bits(other[k]) for k in one)
         _same(machine, simulator)
-    assert not np.array_equal(first, simulator.read(1)), "no weight has moved"
+    assert not np.array_equal(first, simulator.read(1)), "no weight has changed"
     # The host scales gradients until they overflow.
     machine.hypers = tuple(replace(h, scale=h.scale * 2**16, threshold=h.threshold * 2**16) for h in machine.hypers)
     simulator.rescale(2**16)

@@ -114,7 +114,7 @@ def test_a_loss_stands_alone_where_its_scores_are_wanted() -> None:
 def test_values_with_several_readers_are_reported() -> None:
     report = Report()
     select(shared(), report)
-    assert set(report.misses) == {("conv1", "has 2 readers, so it goes to memory")}
+    assert set(report.misses) == {("conv1", "has 2 consumers, so it is stored in memory")}
 
 
 # ---- updates ----

@@ -172,7 +172,7 @@ def test_shown_kernels_parse_back(dlc: Dlc) -> None:
     ("arguments", "message"),
     [
         (["blur.kernel", "--what", "loop"], "--what loop: there is no such part"),
-        (["blur.kernel", "--what", "gradient"], "nothing says with respect to what"),
+        (["blur.kernel", "--what", "gradient"], "the inputs to differentiate with respect to are missing"),
         (["blur.kernel", "--what", "loops", "--text"], "--text prints the whole graph"),
         (["3f2a", "--grad", "B"], "3f2a is no model"),
     ],

@@ -317,7 +317,7 @@ def test_a_broken_backend_hides_no_other() -> None:
 def test_what_a_backend_does_not_say_is_refused() -> None:
     Path("a.bin").write_bytes(b"")
     for ask in (Binary().describe, Binary().check, Binary().load_file):
-        with pytest.raises(DlcError, match="binary reads no program from a single file"):
+        with pytest.raises(DlcError, match="binary cannot read a program from a single file"):
             ask(Source(Path("a.bin")))
     assert (Binary().summary({}), Binary().suffixes, Backend.suffixes) == ((), (".bin",), ())
 

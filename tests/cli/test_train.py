@@ -322,8 +322,8 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
         assert (found["ok"], found["exit_code"], found["ending"]) == (False, 130, "interrupted")
     else:
         assert out.startswith("interrupted: ")
-        assert re.search(r"interrupted after epoch \d, step \d; everything is written", err)
-        assert "--resume goes on from out/checkpoint.ckpt" in err
+        assert re.search(r"interrupted after epoch \d, step \d; all files are written", err)
+        assert "--resume continues from out/checkpoint.ckpt" in err
     assert all(Path(name).exists() for name in ("w.bin", "l.csv", "c.html", "out/checkpoint.ckpt"))
     steps = Path("l.csv").read_text().count("\nstep,")
     assert 1 <= steps < 28

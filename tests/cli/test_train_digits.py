@@ -119,7 +119,7 @@ def test_a_learning_rate_that_is_too_large(dlc: Dlc) -> None:
 def test_a_program_without_training(dlc: Dlc, program: Path) -> None:
     ran = dlc("train", program / "out", "--data", DIGITS / "digits_train.npz")
     assert ran.code == 2
-    assert "holds a program that does not learn" in ran.err
+    assert "is not a training program" in ran.err
 
 
 def test_a_checkpoint_of_another_program(dlc: Dlc) -> None:

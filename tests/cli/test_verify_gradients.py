@@ -102,12 +102,12 @@ def test_a_value_that_is_not_finite(dlc: Dlc) -> None:
 
 
 MISTAKES = {
-    "no_weights": (["blur.kernel", "--gradients"], "--grad INPUT differentiates by an input"),
+    "no_weights": (["blur.kernel", "--gradients"], "--grad INPUT differentiates with respect to an input"),
     "directory": ([".", "--gradients"], "give the model's file"),
-    "pipeline": (["small.onnx", "--gradients", "-p", "infer"], "nothing is built"),
+    "pipeline": (["small.onnx", "--gradients", "-p", "infer"], "--gradients builds no program"),
     "expected": (["small.onnx", "--gradients", "-e", "x.npy"], "--expected: gradients are compared with differences"),
-    "reference": (["small.onnx", "--gradients", "--reference", "onnxruntime"], "gradients have no such reference"),
-    "both": (["small.onnx", "--gradients", "--grad", "x", "--train", ""], "differentiated by weights"),
+    "reference": (["small.onnx", "--gradients", "--reference", "onnxruntime"], "not a reference for gradients"),
+    "both": (["small.onnx", "--gradients", "--grad", "x", "--train", ""], "differentiated with respect to the weights"),
     "train": (["small.onnx", "--train", "loss=mse"], "only --gradients asks for it"),
     "samples": (["small.onnx", "--samples", "3"], "only --gradients asks for it"),
     "loss": (["small.onnx", "--gradients", "--train", "loss=mean"], "there is no loss"),

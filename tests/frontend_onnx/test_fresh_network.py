@@ -108,4 +108,4 @@ def test_a_momentum_that_is_none_keeps_statistics_from_moving(momentum: float) -
     report = Report()
     step = Autodiff().run(parse(model), report)
     assert sum(i.name.endswith("running_mean") for i in step.inputs) == 4
-    assert "by their batch: 4, with the statistics they have: 1" in "".join(report.notes)
+    assert "4 use the statistics of the batch, 1 keep the stored ones" in "".join(report.notes)

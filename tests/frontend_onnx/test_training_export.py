@@ -255,5 +255,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["export", str(tmp_path / "no.onnx"), *arguments[1:], "-o", "step.onnx"]) == 2
     assert run(["export", arguments[0], "--train", "optimizer=adan", "-o", "step.onnx"]) == 2
     report = capsys.readouterr().err
-    assert "no.onnx is no file" in report
+    assert "no.onnx is not a file" in report
     assert "there is no optimizer" in report

@@ -125,7 +125,7 @@ def test_a_model_normalises_by_its_batches_and_keeps_count() -> None:
     assert [i.name for i in found.graph.inputs] == ["x", *found.statistics]
     assert found.graph.aliases == ((1, 1), (2, 2), (3, 3), (4, 4))
     assert (found.replaced, found.fixed) == (2, ())
-    assert "by their batch: 2" in found.summary
+    assert "batch normalisations: 2 use the statistics of the batch" in found.summary
     begun: dict[str, Array] = {n: t.array() for n, t in starts(found.graph).items()}
     got = run(found, begun)
 

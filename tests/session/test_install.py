@@ -68,7 +68,7 @@ def slow(source: Path, path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "/x", "a/../../x"])
 def test_names_that_lead_out_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DlcError, match="names a file"):
+    with pytest.raises(DlcError, match=r"returned the file name .*, which is not inside the program's directory"):
         install(artifact({name: b""}), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 

@@ -28,7 +28,7 @@ def test_other_settings(start: Start, tmp_path: Path, changes: dict[str, Any], t
     start(epochs=1).go()
     run = start(epochs=2, **changes)
     before = weights(run)
-    with pytest.raises(DlcError, match="of a run with other settings or data") as caught:
+    with pytest.raises(DlcError, match="belongs to a run with other settings or data") as caught:
         run.resume(read_checkpoint(tmp_path / "c.dlc"))
     assert text in str(caught.value)
     assert weights(run) == before

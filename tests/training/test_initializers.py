@@ -250,7 +250,7 @@ def report(graph: Graph, options: str) -> str:
 def test_inputs_without_values_need_an_initializer(pattern: str) -> None:
     *_, graph = parsed()
     message = report(graph, f'wrt="{pattern}"')
-    assert 'inputs of the model have no value to start with: "W"' in message
+    assert 'inputs of the model have no initial values: "W"' in message
     assert "init=kaiming-uniform" in message
 
 

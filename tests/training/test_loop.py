@@ -195,7 +195,9 @@ def test_a_batch_without_labels_that_count(start: Start, tmp_path: Path) -> None
     run.course = replace(run.course, data=data_of(program, tmp_path / "d.npz", arrays))
     with pytest.raises(DlcError, match="all labels of the batch are 2, which does not count"):
         run.go()
-    with pytest.raises(DlcError, match="none of the 30 rows to judge by counts: their labels are 2"):
+    with pytest.raises(
+        DlcError, match="no label of the 30 validation rows counts: all of them are 2, which is ignored"
+    ):
         evaluate(program, run.course.data, 4)
 
 

@@ -59,7 +59,7 @@ REFUSED = [
     ("cross-entropy{smoothing=1.5}", "1.5 is above the greatest value, 1", ""),
     ("cross-entropy{weights=1,-2}", "-2.0 is below the least value, 0", ""),
     ("cross-entropy{ignore=3 one-hot=yes}", "ignore=3 is a number of a class", "labels of 0 for every class"),
-    ("huber{delta=0}", "delta=0.0 is not an error size", "mse"),
+    ("huber{delta=0}", "delta=0.0 is not positive and finite", "mse"),
     ("mse{reduction=none}", 'unknown value "none"', "values: mean, sum"),
     ("sum", "there is nothing to add", "write sum{losses="),
     ("sum{losses=mse,l1 weights=1}", "2 losses have 1 weights", "write sum{losses="),

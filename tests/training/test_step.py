@@ -149,11 +149,11 @@ def test_statistics_and_scalars_are_not_trained_unless_they_are_named() -> None:
     report = Report()
     step = Autodiff.from_spec(Spec.parse("autodiff{loss=mse}")).run(graph, report)
     assert [i.name for i in step.inputs if i.role == "weight"] == ["g", "b"]
-    assert report.notes == ["batch normalisations by their batch: 1, with the statistics they have: 0"]
+    assert report.notes == ["batch normalisations: 1 use the statistics of the batch, 0 keep the stored ones"]
     assert [i.name for i in step.inputs if i.role == "state"] == ["m", "v", "step"]
     report = Report()
     Autodiff.from_spec(Spec.parse("autodiff{loss=mse stored-norms=yes}")).run(graph, report)
-    assert report.notes == ["batch normalisations by their batch: 0, with the statistics they have: 1"]
+    assert report.notes == ["batch normalisations: 0 use the statistics of the batch, 1 keep the stored ones"]
     named = step_of(graph, "loss=mse wrt=m,scale")
     assert [i.name for i in named.inputs if i.role == "weight"] == ["m", "scale"]
 

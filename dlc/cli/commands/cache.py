@@ -195,7 +195,7 @@ def _confirmed() -> bool:
     if not sys.stdin.isatty():
         raise error(
             "not-confirmed",
-            "nothing is removed unless somebody says so",
+            "the cache is not cleared without confirmation",
             help="dlc cache clear --yes",
             exit_code=ExitCode.USAGE,
         )

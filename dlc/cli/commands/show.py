@@ -89,8 +89,8 @@ def show(
     if not _DIGEST.fullmatch(what):
         raise error(
             "no-such-thing",
-            f"there is no file and no directory {what}, and no digest looks like this",
-            help="digests have 4 to 64 of the digits 0-9 and a-f; dlc build --json tells those of its steps",
+            f"{what} is not a file, a directory or a digest",
+            help="digests have 4 to 64 of the digits 0-9 and a-f; dlc build --json prints the digests of its steps",
             exit_code=ExitCode.USAGE,
         )
     from dlc.cli.commands.show_cached import show_cached
@@ -211,6 +211,6 @@ def _no_effect(flag: str, reason: str) -> Exception:
     return error(
         "no-effect",
         f"{flag} has no effect here: {reason}",
-        help="leave it out; dlc show --help says what belongs to what",
+        help="leave it out; dlc show --help lists all flags",
         exit_code=ExitCode.USAGE,
     )

@@ -75,7 +75,7 @@ def _only(prefix: str, found: list[Match]) -> Match:
         raise error(
             "unknown-digest",
             f"nothing in the cache has a digest that starts with {prefix}",
-            help="dlc build --json tells the digests of a build's steps; --cache-dir says which cache",
+            help="dlc build --json prints the digests of a build's steps; --cache-dir sets the cache",
             exit_code=ExitCode.USAGE,
         )
     more = [f"and {len(found) - _CANDIDATES} more"] if len(found) > _CANDIDATES else []
@@ -107,8 +107,8 @@ def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: 
         if state is None:
             raise error(
                 "no-text",
-                f"{found.title} left no graph, plan or program that can be read",
-                help=f"dlc show {found.digest[:_DIGITS]} lists what it left",
+                f"{found.title} has no graph, plan or program that can be shown",
+                help=f"dlc show {found.digest[:_DIGITS]} lists its files",
                 exit_code=ExitCode.USAGE,
             )
         data["text"] = print_state(state, origins=origins)

@@ -52,7 +52,7 @@ class Views:
         if "gradient" in names and self.gradient is None:
             raise error(
                 "no-effect",
-                "--what gradient: nothing says with respect to what",
+                "--what gradient: the inputs to differentiate with respect to are missing",
                 help="add --grad INPUT",
                 exit_code=ExitCode.USAGE,
             )

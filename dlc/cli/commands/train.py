@@ -227,9 +227,9 @@ def _ran(terminal: Terminal, run: Run) -> Outcome:
         terminal.tell(
             Diagnostic(
                 "interrupted",
-                f"interrupted after {run.saved}; everything is written",
+                f"interrupted after {run.saved}; all files are written",
                 "warning",
-                help=f"the same command with --resume goes on from {run.outputs.checkpoint}",
+                help=f"the same command with --resume continues from {run.outputs.checkpoint}",
             )
         )
     code = ExitCode.INTERRUPTED if ending == "interrupted" else ExitCode.OK
@@ -264,7 +264,7 @@ def _program(terminal: Terminal, path: Path, max_memory: int | None) -> Training
         raise _usage("not-an-artifact", f"{path} is not a directory or file with a program", help)
     found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
     if not hasattr(found, "train_step"):
-        raise _usage("no-training", f"{path} holds a program that does not learn", help)
+        raise _usage("no-training", f"{path} is not a training program", help)
     return found
 
 
@@ -292,7 +292,7 @@ def _course(
     if data.rows < size:
         raise error(
             "too-few-rows",
-            f"{data.rows:,} rows to train with are less than a batch of {size}",
+            f"{data.rows:,} training rows are fewer than a batch of {size}",
             help="build the program for a smaller batch, with --dim or --input",
             exit_code=ExitCode.USAGE,
         )

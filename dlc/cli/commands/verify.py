@@ -265,7 +265,7 @@ def _judge(
         raise error(
             "no-reference",
             f"{kind} gives no value for {', '.join(map(quote, absent))}",
-            help="is --model the model that the program was built of?",
+            help="check that --model is the model that the program was built from",
             exit_code=ExitCode.MISMATCH,
         )
     results: list[Comparison] = []
@@ -276,7 +276,7 @@ def _judge(
             raise error(
                 "shape-mismatch",
                 f"output {quote(name)} is {type_text(array)}, but {kind} gives {type_text(want[name])}",
-                help="is --model the model that the program was built of, with the same --dim and --input?",
+                help="check that --model, --dim and --input are those that the program was built from",
                 exit_code=ExitCode.MISMATCH,
             )
         results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol, backend.tolerance)))

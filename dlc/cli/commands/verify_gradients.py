@@ -85,7 +85,7 @@ def _question(model: Graph, chosen: BuildOptions, seed: int) -> GradientProblem:
         raise error(
             "no-weights",
             "the model has no weights that its outputs depend on",
-            help="--grad INPUT differentiates by an input",
+            help="--grad INPUT differentiates with respect to an input",
             exit_code=ExitCode.USAGE,
         ) from None
 
@@ -96,7 +96,7 @@ def _refuse(chosen: BuildOptions, asked: Asked) -> None:
         raise _usage(f"{chosen.model} holds a program, but gradients are derived from a model", "give the model's file")
     if asked.reference not in _REFERENCES:
         raise _usage(
-            f"--reference {asked.reference}: gradients have no such reference", "auto, torch, or numpy for differences"
+            f"--reference {asked.reference}: not a reference for gradients", "auto, torch, or numpy for differences"
         )
     if asked.reference == "torch" and not find_spec("torch"):
         raise error(
@@ -106,10 +106,12 @@ def _refuse(chosen: BuildOptions, asked: Asked) -> None:
             exit_code=ExitCode.USAGE,
         )
     if chosen.train is not None and chosen.grad:
-        raise _usage("--grad and --train: a loss is differentiated by weights", "leave one of the two out")
+        raise _usage(
+            "--grad and --train: the loss is differentiated with respect to the weights", "leave one of the two out"
+        )
     for flag, value in {"--target": chosen.target, "--pipeline": chosen.pipeline, "--without": chosen.without}.items():
         if value:
-            raise _usage(f"{flag}: nothing is built to check gradients", "leave it out")
+            raise _usage(f"{flag}: --gradients builds no program", "leave it out")
 
 
 def _usage(message: str, help: str) -> DlcError:

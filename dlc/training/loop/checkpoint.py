@@ -64,10 +64,10 @@ class Checkpoint:
         if problems:
             raise error(
                 "other-run",
-                f"{self.path} is of a run with other settings or data",
+                f"{self.path} belongs to a run with other settings or data",
                 location=Location(str(self.path)),
                 notes=problems,
-                help="give what the run was started with, or start anew without --resume",
+                help="use the settings and data of that run, or start a new run without --resume",
                 exit_code=ExitCode.USAGE,
             )
         if self.state.step > course.steps_per_epoch:
@@ -187,6 +187,6 @@ def _bad(path: Path, reason: str, *notes: str) -> DlcError:
         f"{path} cannot be resumed from: {reason}",
         location=Location(str(path)),
         notes=notes,
-        help="start anew without --resume, or name another file with --checkpoint; the file stays as it is",
+        help="start a new run without --resume, or name another file with --checkpoint; the file stays as it is",
     )
     return DlcError(warning, exit_code=ExitCode.USAGE)

@@ -84,7 +84,7 @@ def _rows(path: Path, head: str, state: State, done: int) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         if lines[:1] != [head]:
-            raise ValueError("its first line is another one")
+            raise ValueError("its first line is not that of a log")
         # A line that was cut off has too few cells; what was being written when the machine stopped is no loss.
         rows = [line.split(",") for line in lines[1:] if line.count(",") == head.count(",")]
         return [

@@ -95,7 +95,10 @@ def evaluate(
             count += terms[0]
             sums = [s + t for s, t in zip(sums, terms[1:], strict=True)]
     if not weight:
-        raise error("no-labels", f"none of the {data.rows:,} rows to judge by counts: their labels are {ignore}")
+        raise error(
+            "no-labels",
+            f"no label of the {data.rows:,} validation rows counts: all of them are {ignore}, which is ignored",
+        )
     over = data.rows / size if is_sum else weight
     means = [s / count if count else math.nan for s in sums]
     named = dict(zip(measure.names, means, strict=True)) if measure else {}

@@ -36,9 +36,11 @@ class TrainingBatchNorms:
         """What there is to tell a user, in a sentence."""
         if not self.replaced and not self.fixed:
             return (
-                "no batch normalisation to train by its batch: where the model had some, they are folded into weights"
+                "no batch normalisation uses the statistics of the batch: if the model had some, they are folded into "
+                "weights"
             )
-        return f"batch normalisations by their batch: {self.replaced}, with the statistics they have: {len(self.fixed)}"
+        fixed = len(self.fixed)
+        return f"batch normalisations: {self.replaced} use the statistics of the batch, {fixed} keep the stored ones"
 
 
 def training_batch_norms(

@@ -68,9 +68,12 @@ class Huber(_Difference):
     def __post_init__(self) -> None:
         """Refuse a delta that leaves nothing, or no limit."""
         if not 0 < self.delta < math.inf:
-            help = "for no limit take mse, which is twice as large"
+            help = "without a limit use mse, which is twice as large"
             raise error(
-                "bad-option", f"huber: delta={self.delta} is not an error size", help=help, exit_code=ExitCode.USAGE
+                "bad-option",
+                f"huber: delta={self.delta} is not positive and finite",
+                help=help,
+                exit_code=ExitCode.USAGE,
             )
 
     def _value(self, prediction: Op, labels: Op) -> Op:

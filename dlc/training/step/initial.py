@@ -57,7 +57,7 @@ def with_weights(model: Graph, patterns: Sequence[str]) -> Graph:
     if new and all(i in new or i.role != "data" for i in model.inputs):
         raise refused(
             f"all inputs of the model would be weights: {', '.join(quote(i.name) for i in model.inputs if i in new)}",
-            "name the weights more closely: wrt=W*",
+            "use a narrower pattern: wrt=W*",
         )
     return _replaced(model, new) if new else model
 

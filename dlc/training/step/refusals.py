@@ -11,13 +11,13 @@ def not_finite(loss: float, updates: str) -> DlcError:
     """The loss, or a gradient of a finite one."""
     message = "a gradient is infinite or NaN" if math.isfinite(loss) else f"the loss is {loss}"
     moved = {
-        "immediate": "weights have moved all the same",
-        "checked": "updates by gradients that are not finite were left out",
+        "immediate": "some weights may have changed",
+        "checked": "updates with gradients that are not finite were skipped",
     }
     return error(
         "not-finite",
-        f"{message}; {moved.get(updates, 'no weight has moved')}",
-        help="a smaller learning rate, clip, or other data; restore a checkpoint to go on from",
+        f"{message}; {moved.get(updates, 'no weight has changed')}",
+        help="use a smaller learning rate, clip, or other data, and restore a checkpoint",
     )
 
 
@@ -35,7 +35,7 @@ def no_template() -> DlcError:
     """The format of the model can only be read."""
     return error(
         "cannot-write",
-        "the model cannot be written back: its frontend only reads its format",
+        "the model cannot be exported: its frontend does not write its format",
         help="build from an ONNX model, or keep the parameters as a checkpoint",
         exit_code=ExitCode.USAGE,
     )

@@ -49,8 +49,8 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
         _check_inputs(patterns, outputs)
         raise refused(
             "the model has no parameters that its output depends on",
-            "initializers of an ONNX file are some, until fold-constants drops their names: train before it; inputs "
-            "are, where wrt names them and init says what they start with: wrt=w*,init=kaiming-uniform",
+            "run autodiff before fold-constants, which drops the names of constants; if the weights are inputs, "
+            "name them and set their initial values: wrt=w*,init=kaiming-uniform",
         )
     default = _default(known, outputs)
     taken = set(default) if not patterns or patterns[0].startswith("!") else set[str]()
@@ -107,8 +107,8 @@ def _inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> list[str]:
 def _check_inputs(patterns: Sequence[str], outputs: Sequence[Op]) -> None:
     """Refuse inputs that are named as weights and have no value to start with."""
     if named := _inputs(patterns, outputs):
-        message = f"inputs of the model have no value to start with: {_listed(named)}"
-        raise refused(message, "to train them, say what they start with: init=kaiming-uniform", patterns[0])
+        message = f"inputs of the model have no initial values: {_listed(named)}"
+        raise refused(message, "to train them, set their initial values: init=kaiming-uniform", patterns[0])
 
 
 def _is_float(op: Op) -> bool:

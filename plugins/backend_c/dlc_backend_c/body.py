@@ -150,10 +150,11 @@ def _check_workspaces(plan: Plan, functions: Functions) -> None:
     for step in plan.calls:
         function, slot = functions[step.body.digest, in_place(plan, step)], plan.workspaces.get(step.digest)
         if function.workspace > (slot.size if slot else 0):
+            planned = slot.size if slot else 0
             raise error(
                 "no-places",
-                f"{function.name} works in {function.workspace} bytes, the plan has {slot.size if slot else 0} for it",
-                help="plan again for this target: what kernels work in has to be known before schedule and plan-memory",
+                f"{function.name} needs a workspace of {function.workspace} bytes, the plan has {planned}",
+                help="plan again for this target: order and plan-memory need the workspaces of its kernels",
                 exit_code=ExitCode.USAGE,
             )
 

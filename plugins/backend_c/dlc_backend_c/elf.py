@@ -18,7 +18,7 @@ def check_machine(library: Path) -> None:
         raise error(
             "cannot-load",
             f"the library is built for {found}, this machine runs {here}",
-            help=f"build the model again here, with a compiler for {here}; or run it where it is for",
+            help=f"build the model again here, with a compiler for {here}; or run it on {found}",
             exit_code=ExitCode.USAGE,
         )
 

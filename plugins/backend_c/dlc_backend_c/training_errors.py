@@ -28,7 +28,7 @@ def _unread(reason: str) -> DlcError:
     return error(
         "bad-checkpoint",
         f"the checkpoint cannot be read: {reason}",
-        help="give what `checkpoint` gave for this very program; nothing has changed",
+        help="pass what `checkpoint` returned for the same program; nothing has changed",
         exit_code=ExitCode.USAGE,
     )
 

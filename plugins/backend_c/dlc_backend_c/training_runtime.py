@@ -84,7 +84,7 @@ class TrainingModel:
     def train_step(self, *args: object, **inputs: object) -> float:
         """One step on one batch; its loss, before the weights moved.
 
-        An exception that the hook of `all_reduce` raises comes out here; no weight has moved then.
+        An exception that the hook of `all_reduce` raises comes out here; no weight has changed then.
         """
         hook = self._hooks[0] if self._hooks else None
         self._memory().all_reduce = self._library.ffi.NULL if hook is None else hook.callback

@@ -97,7 +97,7 @@ def storage_of(choice: Literal["auto", "incbin", "text", "map"], size: int) -> S
         raise error(
             "too-large",
             f"weights of {size:,} bytes do not fit into a library, which holds less than {LIBRARY_LIMIT:,}",
-            help="choose weights=map, which the program is given at run time, or leave weights=auto",
+            help="use weights=map, so that the program maps the file at run time, or weights=auto",
             exit_code=ExitCode.USAGE,
         )
     return choice

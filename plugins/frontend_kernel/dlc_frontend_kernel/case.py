@@ -149,7 +149,7 @@ def _load(text: str, source: str) -> Mapping[str, Any]:
         place = Location(source, line=problem.lineno, column=problem.colno)
         raise error("not-json", f"not JSON: {problem.msg}", location=place, source_line=line) from None
     except RecursionError:
-        raise error("not-json", "not a case: lists within lists without end", location=Location(source)) from None
+        raise error("not-json", "not a case: lists are nested too deeply", location=Location(source)) from None
     except ValueError as problem:
         raise error("not-json", f"not a case: {problem}", location=Location(source)) from None
     if not isinstance(found, dict):

@@ -185,11 +185,11 @@ class Values:
                 raise self._tokens.fault("bad-number", f"{value} is too large for {want}", node.at)
             return Const(found)
         if not isinstance(value, int):
-            help = f"convert what it meets to floating point: f32(…), or write {round(value)}"
-            raise self._tokens.fault("type", f"{value} is no constant of type {want}", node.at, help)
+            help = f"convert the other operand to floating point: f32(…), or write {round(value)}"
+            raise self._tokens.fault("type", f"{value} is not a constant of type {want}", node.at, help)
         low, high = want.limits
         if want is bool_ or not low <= value <= high:
-            raise self._tokens.fault("bad-number", f"{value} is no value of {want}: {low} to {high}", node.at)
+            raise self._tokens.fault("bad-number", f"{value} is not a value of {want}: {low} to {high}", node.at)
         return Const(value)
 
     # ---- elements and subscripts ----

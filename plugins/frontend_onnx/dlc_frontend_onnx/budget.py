@@ -33,6 +33,6 @@ class Budget:
             "too-large",
             f"{what} {count} {kind}; the limit is {getattr(self, kind):,}",
             location=location,
-            help=f"if so many are meant, raise the limit: --set onnx.max-{kind}=N",
+            help=f"if this number is meant, raise the limit: --set onnx.max-{kind}=N",
             exit_code=ExitCode.LIMIT,
         )

@@ -28,7 +28,7 @@ def export(model: Model, train: Train, output: Output, dim: Dims = None) -> None
     )
 
     if not model.is_file():
-        raise error("no-model", f"{model} is no file", help="give an ONNX model", exit_code=ExitCode.USAGE)
+        raise error("no-model", f"{model} is not a file", help="give an ONNX model", exit_code=ExitCode.USAGE)
     wanted = Autodiff.from_spec(Spec.parse_options(Autodiff.name, train, "--train"))
     content = training_model(Onnx(dims=tuple(dim or ())), Source(model), wanted)
     try:

@@ -260,7 +260,7 @@ def _pooled(g: Geometry | None) -> Geometry:
 def _pool(g: Geometry, i: Instruction) -> dict[Slot, Wanted]:
     x, y = (g.n, g.ci, g.hi, g.wi), (g.n, g.co, g.ho, g.wo)
     if i.flags & (Flag.POINTER_WRITE | Flag.POINTER_READ) and g.pool[0] > 4:
-        raise Misfit(f"a pointer of four bits names no place of {g.pool[0]} x {g.pool[0]}")
+        raise Misfit(f"a pointer of four bits is not a position of {g.pool[0]} x {g.pool[0]}")
     source, result = (x, y) if i.stage is Stage.FORWARD else (y, x)
     return {
         "src0": Wanted(source, _HALF, True),

@@ -99,7 +99,7 @@ def norm_backward(work: Selection, op: Cotangent, of: BatchNorm) -> None:
         if readers == norms == 2:
             work.second[seed] = group
         elif readers > 1:
-            # The gradient before the norm has other readers, so it goes to memory beside the result.
+            # The gradient before the norm has other consumers, so it is stored in memory beside the result.
             group.writes["dst1"] = Made(seed, Element.FP16, group.tail.shape, Role.FEATURE_GRADIENT)
         work.absorb(group, op, Backward.SCALE, Flag.BN_BACKWARD).reads["bn0"] = stored
         return

@@ -239,7 +239,7 @@ class Selection:
         if flags & ~FORM_OF[group.opcode, stage].flags:
             return None
         if self.readers[key(value)] > 1:
-            self.report.missed(self.name(value), f"has {self.readers[key(value)]} readers, so it goes to memory")
+            self.report.missed(self.name(value), f"has {self.readers[key(value)]} consumers, so it is stored in memory")
             return None
         return group
 

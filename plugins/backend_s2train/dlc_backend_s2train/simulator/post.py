@@ -199,7 +199,7 @@ def expanded(g: Array, given: Operands, window: int) -> Array:
     pointers = given.fit("ptr", g.shape, "pointer")
     taps = np.arange(window * window, dtype=np.uint8)
     if pointers.size and int(pointers.max()) >= taps.size:
-        raise OperandError(f"pointer {int(pointers.max())} names no place of {window} x {window}")
+        raise OperandError(f"pointer {int(pointers.max())} is not a position of {window} x {window}")
     tiles = np.where(pointers[..., None] == taps, g[..., None], np.float32(0))
     tiles = tiles.reshape(n, c, h, w, window, window).swapaxes(3, 4)
     return tiles.reshape(n, c, h * window, w * window)

@@ -203,7 +203,7 @@ def _bad(reason: str) -> DlcError:
     return error(
         "bad-checkpoint",
         f"the checkpoint cannot be read: {reason}",
-        help="give what `checkpoint` gave for this very program; nothing has changed",
+        help="pass what `checkpoint` returned for the same program; nothing has changed",
         exit_code=ExitCode.USAGE,
     )
 
@@ -298,7 +298,7 @@ class LossScale:
         help = "try a lower learning rate, or look for values in the data that are huge"
         if not self._growth:
             help = "build with --set s2-select.loss-scale=dynamic, or a smaller one; or try a lower learning rate"
-        return Diagnostic("overflow", f"{message}; this is said once", "warning", help=help)
+        return Diagnostic("overflow", f"{message}; this warning is printed once", "warning", help=help)
 
 
 def _steps(count: int) -> str:

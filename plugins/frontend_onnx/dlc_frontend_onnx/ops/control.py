@@ -71,7 +71,9 @@ def loop(node: Node) -> Sequence[Op | None]:
         going = bool(known.reshape(-1)[0])
         step += 1
     if any(not values for values in scanned):
-        raise Unsupported("no iteration at all, whose results have a shape", "remove the loop from the model")
+        raise Unsupported(
+            "a loop without iterations: the shapes of its results are not known", "remove the loop from the model"
+        )
     return [*states, *(_stacked(values, 0) for values in scanned)]
 
 
@@ -105,7 +107,9 @@ def scan(node: Node) -> Sequence[Op | None]:
         for values, value in zip(scanned, made[len(states) :], strict=True):
             values.append(value)
     if steps == 0 and scanned:
-        raise Unsupported("no iteration at all, whose results have a shape", "remove the loop from the model")
+        raise Unsupported(
+            "a loop without iterations: the shapes of its results are not known", "remove the loop from the model"
+        )
     ordered = [values[::-1] if b else values for values, b in zip(scanned, out_backward, strict=True)]
     return [*states, *(_stacked(values, a) for values, a in zip(ordered, out_axes, strict=True))]
 
