@@ -31,12 +31,12 @@ class KeyDoc:
 
 
 KEYS: Final = (
-    KeyDoc("pipeline.NAME", Pipeline, None, "a named pipeline: spec text, or a list of specs and names"),
-    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options: c{cpu=generic lib=static}"),
-    KeyDoc("target.NAME.pipeline", Pipeline, None, "what to run for this target; the backend's own by default"),
+    KeyDoc("pipeline.NAME", Pipeline, None, "a pipeline: text, or a list of passes and names of pipelines"),
+    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options, as c{cpu=generic lib=static}"),
+    KeyDoc("target.NAME.pipeline", Pipeline, None, "pipeline for this target; by default the pipeline of the backend"),
     KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
-    KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "size that `dlc cache trim` and the store itself keep to"),
-    KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, off, fail on a miss, or write only"),
+    KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "maximum size of the cache, for builds and `dlc cache trim`"),
+    KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, no cache, fail on a miss, or rebuild and write"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
 )
 

@@ -26,7 +26,7 @@ class Dlc(Frontend):
     name: ClassVar[str] = "dlc"
     suffixes: ClassVar[tuple[str, ...]] = (".dlc",)
     weights: Literal["random", "refuse"] = option(
-        "random", "what stands for large constants, whose values are not in the text: random values, or an error"
+        "random", "what replaces large constants, whose values are not in the text: random values, or an error"
     )
 
     def sniff(self, source: Source) -> bool:

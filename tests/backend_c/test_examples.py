@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "data" / "kernel"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-g")
 
-# In the order of the cases: inputs, then outputs that are no inputs.
+# In the order of the cases: inputs, then outputs that are not inputs.
 PROJECT1 = {
     "example": "const float *B, const float *C, float *A",
     "case1": "float *A",

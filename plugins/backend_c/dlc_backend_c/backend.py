@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class C(Options, Backend):
-    """C99 sources with a header, and a shared or static library made of them."""
+    """C99 sources with a header, and a shared or static library compiled from them."""
 
     name: ClassVar[str] = "c"
     workshop: ClassVar[Workshop | None] = None

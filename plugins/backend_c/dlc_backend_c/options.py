@@ -13,26 +13,26 @@ from dlc_backend_c.names import prefix_problem
 class Options(Configurable):
     """What a user may choose."""
 
-    cc: str = option("", "compiler; by default gcc, else clang, from PATH", runs=True)
+    cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True)
     cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
-        "native", "instructions to use: those of this machine, none beyond portable C99, or a level of x86-64"
+        "native", "instruction set: that of this machine, portable C99 without extensions, or a level of x86-64"
     )
     strict_float: bool = option(
-        False, "round as the kernels are written: sums in the order of their axes, no fused multiply-add; slower"
+        False, "sums in the order of the axes and no fused multiply-add, as in plain loops; slower"
     )
     lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
     weights: Literal["auto", "incbin", "text", "map"] = option(
         "auto",
-        "where weights live: a binary file in the library, a C array in the library, or a file given at run time; "
+        "how weights are stored: a binary file that the library includes, a C array, or a file that the program maps; "
         "auto: in the library up to 256 MiB",
     )
-    prefix: str = option("", "first part of all names, a C identifier; by default from the model's name")
-    arena: Literal["caller", "static"] = option("caller", "who holds the working memory: the caller, or the library")
+    prefix: str = option("", "prefix of all names, a C identifier; by default from the name of the model's file")
+    arena: Literal["caller", "static"] = option("caller", "who provides the arena: the caller, or the library")
     check: Literal["none", "inputs"] = option(
-        "none", "what functions check of the values they are given: nothing, or that indices are in range"
+        "none", "what functions check in their inputs: nothing, or that indices are in range"
     )
-    flags: tuple[str, ...] = option((), "further flags for the compiler and linker, after dlc's own", runs=True)
-    jobs: int = option(0, "compilers that run at the same time; 0: as many as the build runs", low=0)
+    flags: tuple[str, ...] = option((), "additional flags for the compiler and linker, after those of dlc", runs=True)
+    jobs: int = option(0, "number of compilers that run in parallel; 0: as --jobs of the build", low=0)
 
     def __post_init__(self) -> None:
         """Refuse what could not become a name in C."""

@@ -1,4 +1,4 @@
-"""The function with a parameter for every tensor: inputs in order, then outputs that are no inputs, then the arena.
+"""The function with a parameter for every tensor: inputs in order, then outputs that are not inputs, then the arena.
 
 A tensor that is an input and an output of one name, which `Signature.aliases` pairs, is one parameter: it is read
 before it is written.

@@ -41,29 +41,29 @@ def header_values(training: Training) -> dict[str, object]:
 def _prototype(training: Training, name: str, part: Part) -> str:
     p, macro = training.package.prefix, training.package.macro
     if not part.parameters:
-        return f"/* {p}_{name} is left out: it would have more than {LIMIT} parameters. Use {p}_{name}_run. */"
+        return f"/* {p}_{name} does not exist: it would have more than {LIMIT} parameters. Use {p}_{name}_run. */"
     return f"{macro}_API {prototype(f'{p}_{name}', part.parameters, before=[f'const {p}_training *t'])};"
 
 
 def _described(training: Training, step: Part) -> str:
     """What the header says of a step."""
     p, macro, count = training.package.prefix, training.package.macro, training.bundle.accumulate
-    lines = ["One step on one batch; the loss is that of before."]
+    lines = ["One training step on one batch. The loss is the loss before the update of the weights."]
     if count > 1:
-        lines += [f"Each {count} steps are one update of the weights, with the mean of their gradients."]
+        lines += [f"Every {count} steps the weights are updated, with the mean of the gradients."]
     lines += [""]
     width = max((len(q.ident) for q in step.parameters), default=0)
     lines += [f"{q.ident.ljust(width)}  {q.description}" for q in step.parameters]
     lines += [""] if step.parameters else []
     if training.final:
         lines += [
-            f"{macro}_ERROR_NOT_FINITE: the loss, or a gradient, is infinite or NaN. No weight and nothing of the",
-            "optimizer moved; running statistics and the number of steps did, and may not be finite themselves:",
-            f"go on with {p}_load of an earlier checkpoint.",
+            f"{macro}_ERROR_NOT_FINITE: the loss, or a gradient, is infinite or NaN. Weights and the state of the",
+            "optimizer have not changed; running statistics and the number of steps have, and may not be finite:",
+            f"to continue, load an earlier checkpoint with {p}_load.",
         ]
     else:
         lines += [
-            f"{macro}_ERROR_NOT_FINITE: the loss is infinite or NaN. Weights have moved all the same, because each",
-            f"does as soon as its gradient is known: go on with {p}_load of an earlier checkpoint.",
+            f"{macro}_ERROR_NOT_FINITE: the loss is infinite or NaN. Weights may have changed, because each is",
+            f"updated as soon as its gradient is known: to continue, load an earlier checkpoint with {p}_load.",
         ]
     return "\n".join(["/*" + f" {lines[0]}", *(f" * {line}".rstrip() for line in lines[1:]), " */"])

@@ -27,18 +27,22 @@ class S2Train(Backend):
     suffixes: ClassVar[tuple[str, ...]] = (SUFFIX,)
     tolerance: ClassVar[tuple[float, float] | None] = (5e-3, 5e-3)
     """About ten times the rounding of fp16, in which every layer stores its results."""
-    prefix: str = option("", "name of the file without .s2t; by default from the model's name")
+    prefix: str = option("", "name of the file without .s2t; by default from the name of the model's file")
     emit_: Literal["program", "frames"] = option(
-        "program", "frames: the file holds the link stream too, of weights in full, of a run's values with open frames"
+        "program",
+        "frames: the file also has the frames that are sent to the device: with the values of weights, and with open "
+        "frames for values of a run",
     )
     simulate: Literal["fast", "bit-true"] = option(
-        "fast", "how programs run here: with numpy's products, or adding in the device's order"
+        "fast", "how the simulator adds: by numpy's matrix products, or in the order of the device"
     )
     isa: Literal["v1", "v2"] = option(
-        "v2", "words of instructions: v1 adds those of the published compiler, which tell 512 tensors apart"
+        "v2",
+        "encoding of instructions: v1 also writes the words of the published compiler, which number 512 tensors",
     )
     lifetimes: Literal["own", "published"] = option(
-        "own", "memory that is reported too: published counts a step as the published compiler does; no program changes"
+        "own",
+        "published: also report memory as the published compiler counts it; programs are the same",
     )
 
     memory_limit: int = field(default=LIMIT, init=False, repr=False, compare=False)

@@ -2,8 +2,8 @@
 
     conv (x[4, 512, 4, 4], w)   →   the same on 2 images of 4 x 9: 2 maps side by side, a column of zeros between
 
-Results do not depend on it, and neither do places in memory: an instruction's geometry says how the array has its
-batch, see `frames.parts`.
+Results and addresses in memory do not depend on it: the geometry of an instruction describes how the batch is laid out
+in the array, see `frames.parts`.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ class KernelText(Frontend):
     suffixes: ClassVar[tuple[str, ...]] = (".kernel", ".json")
     runs: ClassVar[tuple[str, ...]] = (Gradient.name,)
 
-    name_: str = option("", "which kernel of a file with several")
-    grad: tuple[str, ...] = option((), "inputs to differentiate by: the graph becomes that of the gradients")
-    forward: bool = option(False, "give the kernel itself, although the file or `grad` asks for gradients")
+    name_: str = option("", "name of the kernel to read, if the file has several")
+    grad: tuple[str, ...] = option((), "inputs to differentiate with respect to: the graph computes the gradients")
+    forward: bool = option(False, "read the kernel itself, even if the file or `grad` requests gradients")
     data_type: Literal["file", "float", "double", "int"] = option(
-        "file", "element type of tensors that have none in the text; `file`: as a case says, else float"
+        "file", "element type of tensors without a type in the text; `file`: as in the case file, or else float"
     )
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
 

@@ -49,12 +49,16 @@ class Onnx(Frontend):
     """The way to other frontends, which the registry lends: a part of the instance that is no option."""
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
-    tied: tuple[str, ...] = option((), "parameters that repeat another and stay equal to it: patterns of names")
+    tied: tuple[str, ...] = option((), "weights that stay tied to an equal weight: patterns of names")
     lenient: bool = option(False, "read what exporters write against the standard, where that has one sensible reading")
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
-    max_nodes: int = option(Budget.nodes, "nodes, those of iterations, branches and functions among them", low=1)
-    max_operands: int = option(Budget.operands, "operands or results of one node", low=1)
-    max_steps: int = option(Budget.steps, "iterations of a loop, or steps of a recurrent layer", low=1)
+    max_nodes: int = option(
+        Budget.nodes, "maximum number of nodes, including those of iterations, branches and functions", low=1
+    )
+    max_operands: int = option(Budget.operands, "maximum number of operands or results of a node", low=1)
+    max_steps: int = option(
+        Budget.steps, "maximum number of iterations of a loop, or of steps of a recurrent layer", low=1
+    )
 
     def sniff(self, source: Source) -> bool:
         """Whether the content starts like a serialised ModelProto: a version, then known fields."""

@@ -2,9 +2,9 @@
 
     relu(batch_norm(conv(x, w)))   →   one instruction: forward conv, bn_forward, relu
 
-It works on a model, or on a training step whose gradients stay named (`autodiff{named=…}`); see `selection` for which
-stages an instruction absorbs. What cannot be placed is reported all at once, and so is how much of the model the
-accelerator does, in nodes and in products, where that is less than what was asked for.
+It works on a model, or on a training step with gradients as single ops (`autodiff{named=…}`); see `selection` for the
+stages that are merged into an instruction. All ops that cannot be placed are reported at once. If the accelerator
+computes less of the model than was asked for, the error has the share in nodes and in multiply-adds.
 """
 
 from __future__ import annotations
@@ -132,40 +132,44 @@ class S2Select(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "kernels"
     loss_scale: float | Literal["dynamic"] = option(
         1024.0,
-        "what gradients are multiplied by while they are fp16, a power of two; dynamic: 32768 at first, halved after a "
-        "step that overflowed, doubled after scale-steps without one",
+        "factor of gradients while they are fp16, a power of two; dynamic: 32768 at first, halved after a step with an "
+        "overflow, doubled after scale-steps steps without one",
         low=1,
     )
     scale_steps: int = option(
-        2000, "steps without overflow after which a dynamic loss scale is doubled", low=1, high=(1 << 32) - 1
+        2000, "number of steps without overflow after which a dynamic loss scale is doubled", low=1, high=(1 << 32) - 1
     )
     master: bool = option(False, "keep trained weights in fp32 too, and round them to fp16 after each update")
     prune: float = option(
-        0.0, "gradients of weights smaller than this become it or 0 at random, so that their mean stays; 0: none", low=0
+        0.0,
+        "gradients of weights smaller than this are replaced by it or by 0 at random, with the same mean; 0: off",
+        low=0,
     )
-    seed: int = option(0, "of the random numbers that prune draws", low=0, high=(1 << 53) - 1)
+    seed: int = option(0, "seed of the random numbers for prune", low=0, high=(1 << 53) - 1)
     update: Literal["fused", "apart"] = option(
         "fused",
-        "apply the gradient of a weight while it is computed, in fp32 and without storing it; apart, and with fuse=no: "
-        "store it as fp16 first",
+        "fused: apply the gradient of a weight while it is computed, in fp32, without storing it; apart, and always "
+        "with fuse=no: store it as fp16 first",
     )
     residual: Literal["double", "single"] = option(
         "double",
-        "write the gradient around a residual block beside the one behind the block's last norm; single: divide that "
-        "one by scale/std where they meet again, which saves memory and traffic for one rounding more",
+        "double: store the gradient of the residual branch and the gradient after the last norm of the block; single: "
+        "recover the former from the latter, divided by scale/std, which saves memory and traffic but rounds once more",
     )
-    fuse: bool = option(True, "let instructions absorb the stages that follow; no: one for each op, to compare with")
+    fuse: bool = option(
+        True, "merge the stages that follow into an instruction; no: one instruction for each op, for comparison"
+    )
     fallback: Literal["none", "host"] = option(
-        "host", "who computes what no instruction does: the host, between instructions, or nobody (it is refused)"
+        "host", "ops without an instruction: computed by the host between instructions, or rejected"
     )
     min_ops: float = option(
-        0.0, "the least part of the model's nodes that the device computes, in percent", low=0, high=100
+        0.0, "minimum share of the model's nodes that the device computes, in percent", low=0, high=100
     )
     min_macs: float = option(
-        0.0, "the least part of the model's multiply-adds that the device computes, in percent", low=0, high=100
+        0.0, "minimum share of the model's multiply-adds that the device computes, in percent", low=0, high=100
     )
     masks: bool = option(
-        False, "write masks of relu and pointers of pools even where nothing reads them, as words of version 1 do"
+        False, "store masks of relu and pointers of pools even if nothing reads them, as words of version 1 do"
     )
 
     def run(self, state: Graph, report: Report) -> Graph:
