@@ -38,7 +38,7 @@ CONTROL: Final = Layout(
         flag("resacc_fwd_en"),
         flag("resacc_bp_en"),
         Field("resacc_bp_finish", _FINISH_BITS, note="N·H·W - 1"),
-        flag("resacc_bp_single_line_en", "the addend was stored behind the norm's backward"),
+        flag("resacc_bp_single_line_en", "the addend is the gradient after the norm's backward"),
         flag("pooling_fwd_en"),
         Field("pooling_fwd_mode", 1, _MODES, "side of the window; written backward as well, where it has no effect"),
         Field("pooling_fwd_group", _GROUP_BITS, note="min(W, 16) / side - 1: pooled outputs of a tile row, less one"),

@@ -42,7 +42,7 @@ HEADER: Final = Layout(
         flag("add", "residual addend"),
         Field("bn", 2, (0, 1, 2, None), "number of norms"),
         flag("maxpool"),
-        flag("part_sum", "the sum goes on from the partial sums' memory"),
+        flag("part_sum", "the sum starts from the memory of partial sums"),
         flag("softmax", "softmax and cross-entropy: the output is d loss / d logits"),
     ),
     "high",
