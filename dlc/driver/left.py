@@ -26,7 +26,9 @@ def check_left(state: Any, level: Level, step: str) -> None:
     graph = state.graph if level == "plan" and isinstance(state, Plan) else state
     if not isinstance(graph, Graph) or (level == "plan" and graph is state):
         what = "a plan" if level == "plan" else f"a graph of {level}"
-        raise error("invalid-state", f"{step} leaves {what}, not {type(state).__name__}", exit_code=ExitCode.BUG)
+        raise error(
+            "invalid-state", f"{step} returned {type(state).__name__} instead of {what}", exit_code=ExitCode.BUG
+        )
     if not (problems := verify(graph, level)):
         return
     *first, last = problems[:_TOLD]

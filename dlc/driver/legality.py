@@ -71,7 +71,7 @@ def _check_alignment(plan: Plan, backend: Backend, regions: Mapping[str, Region]
         if at % align:
             raise error(
                 "misaligned",
-                f"{backend.name} needs values at multiples of {align} bytes, the plan has {what} {at}",
+                f"{backend.name} needs values at multiples of {align} bytes, the plan has {what} byte {at}",
                 help=f"--set plan-memory.align={align}",
                 exit_code=ExitCode.USAGE,
             )

@@ -75,7 +75,7 @@ def offload_options(text: str, backend: Backend, pipeline: Pipeline) -> Demands:
         message = f"{FLAG}: the target {backend.name} leaves no ops to a host"
         raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
     if all(spec.name != backend.offloads for spec in pipeline):
-        message = f"{FLAG}: the pipeline has no pass {backend.offloads}, which says what is left to the host"
+        message = f"{FLAG}: the pipeline has no pass {backend.offloads}, which decides what the host computes"
         raise error("no-effect", message, help="leave it out, or -p", exit_code=ExitCode.USAGE)
     return Demands(backend.offloads, options)
 

@@ -51,7 +51,10 @@ def _temporary_space() -> Check | None:
     if free >= 1 << 30:
         return None
     return Check(
-        "temporary files", "warning", f"{where} has {free >> 20} MiB left", "compilers need room; TMPDIR says where"
+        "temporary files",
+        "warning",
+        f"{where} has {free >> 20} MiB left",
+        "compilers need space; set TMPDIR to another directory",
     )
 
 
@@ -75,7 +78,7 @@ def _plugins(config: Config) -> Iterator[Check]:
     if set(registry.frontends) <= {"dlc"}:
         yield Check("frontends", "warning", "only dlc's own text can be read", "pip install dlc-frontend-onnx")
     if not registry.backends:
-        yield Check("backends", "error", "none is installed, so nothing can be built", "pip install dlc-backend-c")
+        yield Check("backends", "error", "no backend is installed", "pip install dlc-backend-c")
     for name in registry.backends:
         try:
             identity = registry.backend(Spec(name)).toolchain()
@@ -103,7 +106,7 @@ def _cache(config: Config) -> Iterator[Check]:
     from dlc.cache import cache_directory, open_cache
 
     if config.cache_mode == "off":
-        yield Check("cache", "warning", "it is off")
+        yield Check("cache", "warning", "off")
         return
     directory = cache_directory(config.cache_dir)
     cache = open_cache(config.cache_dir, config.cache_mode, size_limit=None)

@@ -193,7 +193,7 @@ def test_a_batch_without_labels_that_count(start: Start, tmp_path: Path) -> None
     program.fails_at = 1
     arrays = {**blobs(ROWS), "y": np.full(ROWS, 2)}
     run.course = replace(run.course, data=data_of(program, tmp_path / "d.npz", arrays))
-    with pytest.raises(DlcError, match="all labels of the batch are 2, which does not count"):
+    with pytest.raises(DlcError, match="all labels of the batch are 2, which is ignored"):
         run.go()
     with pytest.raises(
         DlcError, match="no label of the 30 validation rows counts: all of them are 2, which is ignored"

@@ -224,7 +224,9 @@ def _steps(program: TrainingProgram, course: Course, state: State, watcher: Watc
                 raise
             loss = math.nan
         if not math.isfinite(loss):
-            raise _not_finite(f"the loss is not finite in {_at(course, state, 1)}", index, _uncounted(program, feeds))
+            raise _not_finite(
+                f"the loss or a gradient is not finite in {_at(course, state, 1)}", index, _uncounted(program, feeds)
+            )
         state.step += 1
         state.sum += loss
         state.seconds += time.perf_counter() - begin
@@ -243,13 +245,11 @@ def _uncounted(program: TrainingProgram, feeds: Mapping[str, Array]) -> tuple[st
     ignore = program.classes.ignore if program.classes else None
     if ignore is None or (feeds[program.arguments[-1].name] != ignore).any():
         return ()
-    return (f"all labels of the batch are {ignore}, which does not count: leave such rows out, or make batches larger",)
+    return (f"all labels of the batch are {ignore}, which is ignored: leave such rows out, or use larger batches",)
 
 
 def _not_finite(message: str, rows: Array | tuple[()], more: tuple[str, ...] = ()) -> DlcError:
     numbers = ", ".join(str(int(k)) for k in rows[:_ROWS_TOLD])
     notes = [f"rows of the batch: {numbers}{', …' if len(rows) > _ROWS_TOLD else ''}"] if len(rows) else []
-    help = (
-        "try a lower learning rate, clip gradients (--train '… clip=1'), or look for values in the data that are huge"
-    )
+    help = "try a lower learning rate, clip gradients (--train '… clip=1'), or look for very large values in the data"
     return error("not-finite", message, notes=(*notes, *more), help=help)

@@ -253,8 +253,10 @@ class Values:
             case Operation("//" | "%" as op, (x, y), at):
                 divisor = bare(y)
                 if not isinstance(divisor, Number) or not isinstance(divisor.value, int) or divisor.value < 1:
-                    help = "indices are divided by whole numbers from 1 up"
-                    raise self._tokens.fault("subscript", f"'{op}' by no constant in a subscript", at, help)
+                    help = "divide indices by whole numbers from 1 up"
+                    raise self._tokens.fault(
+                        "subscript", f"'{op}' in a subscript: the divisor is not a constant from 1 up", at, help
+                    )
                 return apply(_INDEX_OPERATORS[op], self._subscript(x), self._subscript(divisor))
             case Operation(op, (x, y), _) if op in _INDEX_OPERATORS:
                 return apply(_INDEX_OPERATORS[op], self._subscript(x), self._subscript(y))

@@ -295,7 +295,7 @@ class LossScale:
 
     def _overflowed(self) -> Diagnostic:
         message = f"gradients overflowed with the loss scale {self.scale:,.0f}: updates by them were left out"
-        help = "try a lower learning rate, or look for values in the data that are huge"
+        help = "try a lower learning rate, or look for very large values in the data"
         if not self._growth:
             help = "build with --set s2-select.loss-scale=dynamic, or a smaller one; or try a lower learning rate"
         return Diagnostic("overflow", f"{message}; this warning is printed once", "warning", help=help)
