@@ -54,13 +54,13 @@ def pipelines(registry: Registry) -> str:
 
 
 def section(registry: Registry, name: str, presets: dict[str, list[str]]) -> str:
-    """What one pass says of itself."""
+    """One pass: levels, docstring, options."""
     entry: Entry = registry.passes[name]
     stage: type[AnyPass] = entry.load()
     used = [f"`{preset}`" for preset, steps in presets.items() if name in steps]
     levels = {"ops": "graph of ops", "kernels": "graph of kernels", "plan": "plan"}
     facts = f"{levels[stage.level_in]} → {levels[stage.level_out]}"
-    where = f"part of {', '.join(used)}" if used else "part of no pipeline; name it in `-p` or `dlc.toml`"
+    where = f"part of {', '.join(used)}" if used else "not part of a pipeline; add it by `-p` or in `dlc.toml`"
     parts = [f"### {name}", f"*{facts}; {where}*", *prose(name, sys.modules[stage.__module__].__doc__ or "")]
     if options := stage.options_doc():
         rows = [f"| `{o.key}` | {cell(o.type)} | `{cell(o.default)}` | {cell(o.doc)} |" for o in options]
