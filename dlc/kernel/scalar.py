@@ -22,7 +22,7 @@ import numpy as np
 from dlc.base.types import DTYPES, Array, DType, bool_
 from dlc.kernel.expr import Const, Expr, apply, select
 
-Rule = Literal["same", "bool", "select", "cast"]
+Rule = Literal["same", "bool", "select", "cast", "bits"]
 Cotangents: TypeAlias = tuple[Expr | None, ...]
 Grad: TypeAlias = Callable[..., Cotangents]
 
@@ -35,8 +35,8 @@ class Scalar:
         name: How expressions and kernel text spell it.
         arity: Number of arguments.
         numpy: The reference value on arrays (broadcasting).
-        rule: Result type: `same` as the arguments, `bool`, `select` (type of the branches), or `cast` (see `to`).
-        to: The target type of a cast.
+        rule: Result type: `same` as the arguments, `bool`, `select` (type of the branches), `cast` or `bits`.
+        to: The target type of a cast; of `bits`, the type of the same size that the argument's bits are read as.
         domain: Which argument types make sense: any, numbers, floats, ints or bools.
         infix: The operator that kernel text prints, or "" for call notation.
         grad: `grad(g, y, *args)` gives the cotangent of every argument (None: zero everywhere). Without it no argument
@@ -88,6 +88,28 @@ def _cast(to: DType) -> Callable[..., Array]:
             return x.astype(to.numpy)
 
     return convert
+
+
+def _bits(to: DType) -> Callable[..., Array]:
+    def read(x: Array) -> Array:
+        bits = np.asarray(x).view(f"u{to.itemsize}")
+        return bits != 0 if to is bool_ else bits.view(to.numpy)
+
+    return read
+
+
+def _shift(fn: Callable[..., Array]) -> Callable[..., Array]:
+    """Beyond the width, and by a negative number, all bits go: numpy does so too, but does not promise it."""
+
+    def shifted(a: Array, b: Array) -> Array:
+        a, b = np.asarray(a), np.asarray(b)
+        width = a.dtype.itemsize * 8
+        inside = (b >= 0) & (b < width)
+        left = fn is np.left_shift
+        gone = np.zeros_like(a) if left else fn(a, np.asarray(width - 1, a.dtype)) >> np.asarray(1, a.dtype)
+        return np.where(inside, fn(a, np.where(inside, b, np.zeros_like(b))), gone)
+
+    return shifted
 
 
 def _whole(x: Array, to: DType) -> Array:
@@ -164,6 +186,8 @@ _TABLE: Final = (
     Scalar("bitand", 2, np.bitwise_and, domain="int"),
     Scalar("bitor", 2, np.bitwise_or, domain="int"),
     Scalar("bitxor", 2, np.bitwise_xor, domain="int"),
+    Scalar("shl", 2, _shift(np.left_shift), domain="int"),
+    Scalar("shr", 2, _shift(np.right_shift), domain="int"),  # the sign bit moves in from the left
     # (a - y) / b is the quotient without its fraction, but for rounding.
     _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
     _binary("pow", _pow, _pow_grad),
@@ -206,6 +230,7 @@ _TABLE: Final = (
     Scalar("not", 1, np.logical_not, rule="bool", domain="bool"),
     Scalar("select", 3, np.where, rule="select", domain="any"),
     *(Scalar(t.name, 1, _cast(t), rule="cast", to=t, domain="any") for t in DTYPES.values()),
+    *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in DTYPES.values()),
 )
 
 SCALARS: Final[dict[str, Scalar]] = {s.name: s for s in _TABLE}
@@ -219,6 +244,10 @@ def result_dtype(fn: str, args: tuple[DType | None, ...]) -> DType | None:
     """
     scalar = SCALARS[fn]
     if scalar.rule == "cast":
+        return scalar.to
+    if scalar.rule == "bits" and scalar.to is not None:
+        if args[0] is not None and args[0].itemsize != scalar.to.itemsize:
+            raise TypeError(f"{fn} of {args[0]}, which has {args[0].itemsize * 8} bits")
         return scalar.to
     values = args[1:] if scalar.rule == "select" else args
     known = {a for a in values if a is not None}

@@ -125,7 +125,7 @@ def _value(e: Expr, kernel: Kernel, env: Mapping[str, Array], like: DType | None
             return env[param]
         case Apply(fn, args):
             rule = SCALARS[fn].rule
-            if rule == "cast":
+            if rule in ("cast", "bits"):
                 return SCALARS[fn].numpy(_value(args[0], kernel, env, None))
             values = args[1:] if rule == "select" else args
             found = next((d for a in values if (d := kernel.dtype_of(a)) is not None), None)

@@ -35,6 +35,8 @@ _SPELLED: Final[Mapping[str, str]] = {
     "bitand": "bitwise_and",
     "bitor": "bitwise_or",
     "bitxor": "bitwise_xor",
+    "shl": "bitwise_left_shift",
+    "shr": "bitwise_right_shift",
     "and": "logical_and",
     "or": "logical_or",
     "xor": "logical_xor",
@@ -191,6 +193,8 @@ class _Loops:
 
     def _function(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> torch.Tensor:
         scalar = SCALARS[fn]
+        if scalar.rule == "bits":
+            raise error("no-reference", f"PyTorch's tensors of f64 have no {fn}")
         if scalar.to is not None:
             return self.value(args[0], None).to(_dtype(scalar.to))
         rest = args[1:] if scalar.rule == "select" else args

@@ -53,6 +53,8 @@ def table() -> list[Kernel]:
 
 def defined(name: str, dtype: DType) -> bool:
     scalar = SCALARS[name]
+    if scalar.rule == "bits":
+        return scalar.to is not None and scalar.to.itemsize == dtype.itemsize
     wanted = {"any": True, "float": dtype.is_float, "int": dtype.is_integer, "bool": dtype is bool_}
     arithmetic_on_bool = dtype is bool_ and name not in ("min", "max", "add", "mul")
     return wanted.get(scalar.domain, not arithmetic_on_bool)
@@ -82,8 +84,9 @@ def extremes(kernel: Kernel) -> list[Array]:
             values = rng.random(64) < 0.5
         else:
             info = np.iinfo(p.dtype.numpy.name)
-            edge = np.array([info.min, info.max, 0, 1, 2, 3, info.max - 1], dtype=p.dtype.numpy)
-            values = np.concatenate([edge, rng.integers(0, 9, 57).astype(p.dtype.numpy)])
+            wide = 8 * p.dtype.itemsize  # the first number of bits that is too large for a shift
+            edge = np.array([info.min, info.max, 0, 1, 2, 3, info.max - 1, wide, wide - 1], dtype=p.dtype.numpy)
+            values = np.concatenate([edge, rng.integers(0, 9, 55).astype(p.dtype.numpy)])
         with np.errstate(over="ignore"):  # 3e9 is infinite in f16
             out.append(rng.permutation(values).astype(p.dtype.numpy))
     return out

@@ -7,6 +7,7 @@ from dlc.kernel.scalar import SCALARS, Scalar
 BEGIN, END = "<!-- functions: written by `pytest tests/docs --update` -->\n", "<!-- end of functions -->\n"
 WORDS = frozenset(("and", "or", "not", "select"))
 """Functions that the language has words for, instead of calls."""
+_RULES = {"cast": "conversions", "bits": "bits as another type"}
 _DOMAINS = {"number": "integers and floats", "float": "floats", "int": "integers", "bool": "`bool`", "any": "all types"}
 
 
@@ -16,7 +17,7 @@ def table() -> str:
     for s in SCALARS.values():
         if s.name in WORDS:
             continue
-        kind = "conversions" if s.rule == "cast" else _DOMAINS[s.domain]
+        kind = _RULES.get(s.rule, _DOMAINS[s.domain])
         rows.setdefault((s.arity, kind), []).append(_cell(s))
     lines = [f"| {arity} | {kind} | {', '.join(names)} |" for (arity, kind), names in sorted(rows.items())]
     return "\n".join(["| arguments | of | functions |", "|---|---|---|", *lines, ""])

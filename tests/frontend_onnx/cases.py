@@ -46,6 +46,7 @@ PYTORCH = {"coordinate_transformation_mode": "pytorch_half_pixel"}
 ALIGNED = {"coordinate_transformation_mode": "align_corners"}
 CROP = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
 FLOOR = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+LEFT, RIGHT = {"direction": "LEFT"}, {"direction": "RIGHT"}
 ANTIALIAS = {"mode": "linear", "antialias": 1}
 SMALLER = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
 
@@ -73,6 +74,11 @@ CASES = [
     Case("Pow", (f(2, 3), np.array(2.0, np.float32)), fixed=(1,), opsets=(7, 13)),
     Case("Pow", (f(2, 3), i(3))),
     Case("Div", (i(7, -7, 9), i(2, 2, -4))),
+    Case("BitShift", (np.array([7, -7, 64, -1], np.int8), np.array([2, 1, 9, -3], np.int8)), LEFT, opsets=(28,)),
+    Case("BitShift", (i(7, -7, 1 << 40, -1), i(2, 1, 64, -3)), RIGHT, opsets=(28,)),
+    Case("BitShift", (np.array([7, 255, 64], np.uint8), np.array([2], np.uint8)), RIGHT, opsets=(11, 18)),
+    Case("BitCast", (f(2, 3),), {"to": onnx.TensorProto.UINT32}, opsets=(26,)),
+    Case("BitCast", (i(-5, 1 << 62),), {"to": onnx.TensorProto.DOUBLE}, opsets=(26,)),
     Case("LeakyRelu", (f(5),), {"alpha": 0.2}),
     Case("Elu", (f(5),), {"alpha": 0.5}, opsets=(7, 13)),
     Case("Celu", (f(5),), {"alpha": 0.5}),

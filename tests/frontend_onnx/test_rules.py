@@ -33,7 +33,7 @@ DOMAIN = {"Acos": (-0.9, 0.9), "Asin": (-0.9, 0.9), "Atanh": (-0.9, 0.9), "Acosh
 def test_unary(op: str) -> None:
     low, high = DOMAIN.get(op, (0.1, 2) if op == "Sqrt" else (-2, 2))
     x = RNG.uniform(low, high, (3, 4)).astype(np.float32)
-    x = x > 0 if op == "Not" else x
+    x = x > 0 if op == "Not" else x.astype(np.int32) if op == "BitwiseNot" else x
     compare(model_of([helper.make_node(op, ["x"], ["y"])], {"x": x}, ["y"], opset=18), {"x": x})
 
 
@@ -42,6 +42,8 @@ def test_binary(op: str) -> None:
     a, b = f(2, 3, 4), f(3, 1)
     if op in ("And", "Or", "Xor"):
         a, b = a > 0, b > 0
+    if op.startswith("Bitwise"):
+        a, b = (a * 100).astype(np.int16), (b * 100).astype(np.int16)
     compare(model_of([helper.make_node(op, ["a", "b"], ["y"])], {"a": a, "b": b}, ["y"]), {"a": a, "b": b})
 
 

@@ -90,6 +90,10 @@ def test_every_function_has_a_result_type_for_its_domain(name: str) -> None:
     scalar = SCALARS[name]
     domain = {"float": [f32], "int": [i32], "bool": [bool_], "number": [f32, i32], "any": list(DTYPES.values())}
     for dtype in domain[scalar.domain]:
+        if scalar.rule == "bits" and scalar.to is not None and scalar.to.itemsize != dtype.itemsize:
+            with pytest.raises(TypeError, match="bits"):
+                result_dtype(name, (dtype,))
+            continue
         got = result_dtype(name, (dtype,) * scalar.arity)
         assert got == (bool_ if scalar.rule == "bool" else scalar.to or dtype)
 

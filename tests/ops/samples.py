@@ -66,6 +66,13 @@ def elementwise() -> Iterator[Op]:
     yield e.Mod(x(2, 3), x(3, name="positive"), fmod=True)
     for logic in (e.And, e.Or, e.Xor):
         yield logic(x(2, 3, dtype=bool_), x(3, dtype=bool_))
+    for bits in (e.BitAnd, e.BitOr, e.BitXor, e.ShiftLeft, e.ShiftRight):
+        yield bits(x(2, 3, dtype=i32), x(3, dtype=i32))
+        yield bits(x(2, 3, dtype=u8), x(3, dtype=u8, name="positive"))
+    yield e.BitNot(x(3, dtype=i64))
+    yield e.BitNot(x(3, dtype=u8))
+    for size in ((f64, i64), (i64, f64), (u8, bool_), (bool_, u8)):
+        yield e.BitCast(x(5, dtype=size[0]), to=size[1])
     for unary in UNARY:
         yield unary(x(3, 4))
     for positive in (e.Log, e.Sqrt, e.Root):

@@ -104,6 +104,8 @@ DLC_INLINE uint32_t dlc_u32_of_float(double x) { return (uint32_t)dlc_i64_of_flo
 """
 
 _FLOAT = """\
+DLC_INLINE @I dlc_bits_of_@N(@T x) { union { @T f; @I u; } v; v.f = x; return v.u; }
+DLC_INLINE @T dlc_@N_of_bits(@I x) { union { @I u; @T f; } v; v.u = x; return v.f; }
 /* NaN if either is; the second form is for a second argument that is a number. */
 DLC_INLINE @T dlc_min_@N(@T a, @T b) { return a < b || a != a ? a : b; }
 DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b || a != a ? a : b; }
@@ -124,6 +126,7 @@ DLC_INLINE @T dlc_add_@N(@T a, @T b) { return (@T)((@U)a + (@U)b); }
 DLC_INLINE @T dlc_sub_@N(@T a, @T b) { return (@T)((@U)a - (@U)b); }
 DLC_INLINE @T dlc_mul_@N(@T a, @T b) { return (@T)((@U)a * (@U)b); }
 DLC_INLINE @T dlc_neg_@N(@T a) { return (@T)((@U)0 - (@U)a); }
+DLC_INLINE @T dlc_shl_@N(@T a, @T b) { return (@U)b < @Wu ? (@T)((@U)a << b) : (@T)0; }
 DLC_INLINE @T dlc_min_@N(@T a, @T b) { return a < b ? a : b; }
 DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b ? a : b; }
 DLC_INLINE @T dlc_pow_@N(@T a, @T b)
@@ -139,6 +142,13 @@ DLC_INLINE @T dlc_pow_@N(@T a, @T b)
 _SIGNED = """\
 DLC_INLINE @T dlc_abs_@N(@T a) { return a < 0 ? dlc_neg_@N(a) : a; }
 DLC_INLINE @T dlc_sign_@N(@T a) { return (@T)((a > 0) - (a < 0)); }
+/* Shifts are for all numbers of bits; the sign moves in from the left, also where C leaves that to the compiler. */
+DLC_INLINE @T dlc_shr_@N(@T a, @T b)
+{
+    if ((@U)b >= @Wu)
+        return a < 0 ? (@T)-1 : (@T)0;
+    return a < 0 ? (@T)~(~a >> b) : (@T)(a >> b);
+}
 /* Division by zero gives 0, and by -1 wraps: neither may trap. */
 DLC_INLINE @T dlc_truncdiv_@N(@T a, @T b) { return b == 0 ? (@T)0 : b == -1 ? dlc_neg_@N(a) : (@T)(a / b); }
 DLC_INLINE @T dlc_fmod_@N(@T a, @T b) { return b == 0 || b == -1 ? (@T)0 : (@T)(a % b); }
@@ -156,6 +166,7 @@ DLC_INLINE @T dlc_mod_@N(@T a, @T b)
 _UNSIGNED = """\
 DLC_INLINE @T dlc_abs_@N(@T a) { return a; }
 DLC_INLINE @T dlc_sign_@N(@T a) { return (@T)(a > 0); }
+DLC_INLINE @T dlc_shr_@N(@T a, @T b) { return b < @Wu ? (@T)(a >> b) : (@T)0; }
 DLC_INLINE @T dlc_truncdiv_@N(@T a, @T b) { return b == 0 ? (@T)0 : (@T)(a / b); }
 DLC_INLINE @T dlc_fmod_@N(@T a, @T b) { return b == 0 ? (@T)0 : (@T)(a % b); }
 DLC_INLINE @T dlc_floordiv_@N(@T a, @T b) { return dlc_truncdiv_@N(a, b); }
@@ -218,7 +229,8 @@ def _sections(target: CTarget) -> Iterator[str]:
     yield _F16
     yield _FROM_FLOAT
     for t, suffix in ((f32, "f"), (f64, "")):
-        yield _FLOAT.replace("@T", VALUE[t]).replace("@N", t.name).replace("@S", suffix)
+        text = _FLOAT.replace("@T", VALUE[t]).replace("@N", t.name).replace("@S", suffix)
+        yield text.replace("@I", f"uint{8 * t.itemsize}_t")
     for t in DTYPES.values():
         if t.is_integer:
             yield _integer(t)
@@ -236,7 +248,8 @@ def _integer(t: DType) -> str:
     negative = "    if (b < 0)\n        return a == 1 ? (@T)1 : a == -1 ? (b & 1 ? (@T)-1 : (@T)1) : (@T)0;"
     text = _INTEGER.replace("@NEGATIVE_POWER\n", negative + "\n" if t.kind == "int" else "")
     text += _SIGNED if t.kind == "int" else _UNSIGNED
-    return text.replace("@T", VALUE[t]).replace("@N", t.name).replace("@U", unsigned)
+    text = text.replace("@T", VALUE[t]).replace("@N", t.name).replace("@U", unsigned)
+    return text.replace("@W", str(8 * t.itemsize))
 
 
 def _vector(t: DType, size: int) -> str:

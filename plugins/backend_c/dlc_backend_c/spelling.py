@@ -52,6 +52,9 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
     if scalar.rule == "cast":
         assert scalar.to is not None
         return _cast(dtype, scalar.to, args[0])
+    if scalar.rule == "bits":
+        assert scalar.to is not None
+        return _reread(dtype, scalar.to, args[0])
     if fn == "select":
         return f"({args[0]} ? {args[1]} : {args[2]})"
     if fn in OPERATORS and scalar.rule == "bool":
@@ -116,6 +119,19 @@ def _cast(source: DType, to: DType, x: str) -> str:
     if source.is_float:
         return f"dlc_{to}_of_float((double){x})" if source is f64 else f"dlc_{to}_of_float({x})"
     return f"(({VALUE[to]}){x})"
+
+
+def _reread(source: DType, to: DType, x: str) -> str:
+    """The bits of x as a value of another type of that size."""
+    if source is to:
+        return x
+    if source.is_float:
+        x = f"dlc_f16_bits({x})" if source is f16 else f"dlc_bits_of_{source}({x})"
+    if to is bool_:
+        return f"({x} != 0)"
+    if to is f16:
+        return f"dlc_f16_value((uint16_t){x})"
+    return f"dlc_{to}_of_bits((uint{8 * to.itemsize}_t){x})" if to.is_float else f"(({VALUE[to]}){x})"
 
 
 def load(dtype: DType, element: str) -> str:

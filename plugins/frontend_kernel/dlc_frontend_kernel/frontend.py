@@ -52,7 +52,7 @@ class KernelText(Frontend):
         """The functions and reductions that an expression may use."""
         for s in SCALARS.values():
             if not s.infix or s.infix == s.name:
-                yield s.name, "conversion" if s.rule == "cast" else f"function of {s.arity}"
+                yield s.name, "conversion" if s.to is not None else f"function of {s.arity}"
             else:
                 yield s.name, f"function of {s.arity}, {s.infix}"
         for name in REDUCTIONS:

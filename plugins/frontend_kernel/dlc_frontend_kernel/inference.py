@@ -81,6 +81,10 @@ class Types:
         scalar = SCALARS[fn]
         if scalar.rule == "cast":
             return scalar.to
+        if scalar.rule == "bits" and scalar.to is not None:
+            if args[0] is None or args[0].itemsize != scalar.to.itemsize:
+                raise self._fault(f"{fn} of {args[0] or 'a number'}", node, f"it takes {scalar.to.itemsize * 8} bits")
+            return scalar.to
         if scalar.rule == "select":
             self._logical(node, args[0])
             return self._common(node, fn, args[1], args[2])

@@ -144,7 +144,7 @@ class Values:
                 self._branch(node.args[2], want, condition, False),
             )
         scalar = SCALARS[node.fn]
-        if scalar.rule == "cast":
+        if scalar.to is not None:
             source = self._types.of(node.args[0]) or self._adapted(node.args[0])
             value = self._value(node.args[0], source)
             return value if source == scalar.to else apply(node.fn, value)

@@ -57,6 +57,18 @@ def truncdiv(a: Array, b: Array) -> Array:
     return np.where((np.remainder(a, b) != 0) & ((a < 0) != (b < 0)), quotient + 1, quotient)
 
 
+def shl(a: Array, b: Array) -> Array:
+    """Bits moved to the left; beyond the width all are gone."""
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return np.where(inside, a << np.where(inside, b, 0).astype(b.dtype), 0).astype(a.dtype)
+
+
+def shr(a: Array, b: Array) -> Array:
+    """Bits moved to the right; beyond the width the sign is left."""
+    inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+    return np.where(inside, a >> np.where(inside, b, 0).astype(b.dtype), np.where(a < 0, -1, 0)).astype(a.dtype)
+
+
 def pow(a: Array, b: Array) -> Array:
     """Powers; of integers with negative exponents the whole part, where NumPy raises, and 0 for those of 0."""
     a, b = np.asarray(a), np.asarray(b)

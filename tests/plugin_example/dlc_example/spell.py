@@ -75,6 +75,8 @@ class Speller:
 
     def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> str:
         scalar = SCALARS[fn]
+        if scalar.rule == "bits" and scalar.to is not None:
+            return f"np.asarray({self(args[0])}).view({dtype(scalar.to)})"
         if scalar.to is not None:
             return f"np.asarray({self(args[0])}).astype({dtype(scalar.to)})"
         values = args[1:] if scalar.rule == "select" else args

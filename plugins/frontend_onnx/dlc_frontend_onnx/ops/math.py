@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Final
 
-import numpy as np
-
 from dlc.base.types import Type, bool_, f64
 from dlc.graph import Op, Splat
 from dlc.ops import elementwise as e
 from dlc.ops.linear import MatMul
-from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -25,6 +23,7 @@ UNARY: Final[Mapping[str, Callable[[Op], Op]]] = {
     "Asinh": e.Asinh,
     "Atan": e.Atan,
     "Atanh": e.Atanh,
+    "BitwiseNot": e.BitNot,
     "Ceil": e.Ceil,
     "Cos": e.Cos,
     "Cosh": e.Cosh,
@@ -53,6 +52,9 @@ UNARY: Final[Mapping[str, Callable[[Op], Op]]] = {
 BINARY: Final[Mapping[str, Callable[[Op, Op], Op]]] = {
     "Add": e.Add,
     "And": e.And,
+    "BitwiseAnd": e.BitAnd,
+    "BitwiseOr": e.BitOr,
+    "BitwiseXor": e.BitXor,
     "Div": e.Div,
     "Equal": e.Equal,
     "Greater": e.Greater,
@@ -207,14 +209,21 @@ def where(node: Node) -> Op:
 
 @onnx("BitShift")
 def bit_shift(node: Node) -> Op:
-    """y = x · 2ⁿ or x / 2ⁿ for constant n."""
-    x, shift = node.x(), node.constant(1, "the number of bits")
-    if x.dtype.kind != "uint":
-        raise Unsupported(f"a shift of {x.dtype}", "supported: unsigned integers")
-    if bool((shift >= x.dtype.itemsize * 8).any()):
-        raise Unsupported("a shift by the whole width of the type")
-    factor = constant(np.left_shift(np.ones_like(shift), shift), x.dtype)
-    return e.Mul(x, factor) if node.text("direction") == "LEFT" else e.Div(x, factor)
+    """The bits of x moved by n to the left or right."""
+    x, n, direction = node.x(0), node.x(1), node.text("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise Unsupported(f"a shift in the direction {direction!r}", "LEFT and RIGHT are defined")
+    return e.ShiftLeft(x, n) if direction == "LEFT" else e.ShiftRight(x, n)
+
+
+@onnx("BitCast", since=26)
+def bit_cast(node: Node) -> Op:
+    """The bits of x read as another element type of the same size."""
+    x, to = node.x(), node.dtype("to")
+    if to.itemsize != x.dtype.itemsize:
+        sizes = f"{x.dtype.itemsize * 8} bits of {x.dtype} as {to}, which has {to.itemsize * 8}"
+        raise Unsupported(sizes, "BitCast is for types of the same size; Cast converts")
+    return x if to is x.dtype else e.BitCast(x, to=to)
 
 
 @onnx("Identity")
