@@ -16,7 +16,7 @@ from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
-from dlc.kernel.expr import Axis, Expr, apply, select
+from dlc.kernel.expr import Axis, Expr, apply, lift, select
 from dlc.ops.pointwise import literal
 
 
@@ -165,23 +165,33 @@ class OneHot(Op):
 
 
 class Trilu(Op):
-    """The upper (or lower) triangle of the last two dimensions, 0 elsewhere; diagonal `k` is the last one kept."""
+    """The upper (or lower) triangle of the last two dimensions, 0 elsewhere; diagonal `k` is the last one kept.
+
+    Diagonals count from the main one upward; `by`, a single integer, is added to k.
+    """
 
     x: Op
+    by: Op | None = None
     upper: bool = True
     k: int = 0
 
     def define(self, *params: Any) -> Comp:
-        (x,) = params
+        x, by = params
         if len(x.shape) < 2:
             raise ShapeError(f"{x.type} is not a matrix")
         i = grid(x.shape)
-        row, column = i[-2], i[-1]
-        keep = column - row >= self.k if self.upper else column - row <= self.k
+        diagonal: Expr = i[-1] - i[-2]
+        last: Expr = lift(self.k)
+        if by is not None:
+            _integers(self.by or self.x)
+            same(by.type.size, 1, "numbers of diagonals")
+            last = apply("i64", by[(0,) * len(by.shape)]) + self.k
+        keep = diagonal >= last if self.upper else diagonal <= last
         return comp(i, select(keep, x[i], literal(0, x.dtype)))
 
     def evaluate(self, *args: Array) -> Any:
-        return np.triu(args[0], self.k) if self.upper else np.tril(args[0], self.k)
+        k = self.k + (int(args[1].reshape(())) if len(args) > 1 else 0)
+        return np.triu(args[0], k) if self.upper else np.tril(args[0], k)
 
 
 class ScatterNd(Op):

@@ -224,23 +224,29 @@ class ArgMin(Op):
         return IndexOf(self.x, low, axis=self.axis, keep=self.keep, last=self.last)
 
 
-class CumSum(Op):
-    """y[i] = Σ x[k] for k <= i along `axis` (k < i when exclusive), or from the end when reverse."""
+class _Running(Op, abstract=True):
+    """A reduction of the elements up to each one."""
 
     x: Op
     axis: int = 0
     exclusive: bool = False
     reverse: bool = False
 
-    def define(self, *params: Any) -> Comp:
-        (x,) = params
+    def _comp(self, kind: str, x: Any) -> Comp:
         if not 0 <= self.axis < len(x.shape):
             raise ShapeError(f"axis {self.axis} of {x.type}")
         i = grid(x.shape)
         k = Axis("k", x.shape[self.axis])
         low, high = (i[self.axis], k) if self.reverse else (k, i[self.axis])
         body = x[tuple(k if d == self.axis else a for d, a in enumerate(i))]
-        return comp(i, body, sum=(k,), where=low < high if self.exclusive else low <= high)
+        return comp(i, body, **{kind: (k,)}, where=low < high if self.exclusive else low <= high)  # type: ignore[arg-type]
+
+
+class CumSum(_Running):
+    """y[i] = Σ x[k] for k <= i along `axis` (k < i when exclusive), or from the end when reverse."""
+
+    def define(self, *params: Any) -> Comp:
+        return self._comp("sum", params[0])
 
     def evaluate(self, *args: Array) -> Any:
         x = np.flip(args[0], self.axis) if self.reverse else args[0]
@@ -250,3 +256,10 @@ class CumSum(Op):
             total = np.roll(total, 1, self.axis)
             total[(slice(None),) * self.axis + (slice(0, 1),)] = 0
         return np.flip(total, self.axis) if self.reverse else total
+
+
+class CumProd(_Running):
+    """y[i] = Π x[k] for k <= i along `axis` (k < i when exclusive), or from the end when reverse."""
+
+    def define(self, *params: Any) -> Comp:
+        return self._comp("prod", params[0])

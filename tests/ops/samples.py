@@ -106,6 +106,7 @@ def reductions() -> Iterator[Op]:
     yield rd.IndexOf(x(3, 4, dtype=i32), x(3, 1, dtype=i32), axis=1)
     for flags in ((False, False), (True, False), (False, True), (True, True)):
         yield rd.CumSum(x(2, 5), axis=1, exclusive=flags[0], reverse=flags[1])
+        yield rd.CumProd(x(3, 4), axis=0, exclusive=flags[0], reverse=flags[1])
     yield rd.CumSum(x(4, 2, dtype=i32), axis=0, exclusive=True)
 
 
@@ -205,6 +206,7 @@ def indexing() -> Iterator[Op]:
     yield ix.GatherNd(x(2, 4, 3), x(2, 2, 1, dtype=i64, name="index"), batch=1)
     yield ix.OneHot(x(3, dtype=i64, name="index"), x(2), depth=4, axis=1)
     yield ix.Trilu(x(2, 3, 4), k=1)
+    yield ix.Trilu(x(4, 3), x(1, dtype=i64, name="index"), k=1)
     yield ix.Trilu(x(4, 3, dtype=i32), upper=False, k=-1)
     yield ix.ScatterNd(x(4, 3), x(2, 1, dtype=i64, name="permutation"), x(2, 3))
     yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")

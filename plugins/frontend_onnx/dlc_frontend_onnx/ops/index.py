@@ -67,8 +67,10 @@ def one_hot(node: Node) -> Op:
 @onnx("Trilu")
 def trilu(node: Node) -> Op:
     """A triangle of a matrix."""
-    k = int(node.constant(1, "the diagonal").reshape(-1)[0]) if node.optional(1) is not None else 0
-    return ix.Trilu(node.x(), upper=node.flag("upper", True), k=k)
+    upper, value = node.flag("upper", True), node.maybe_constant(1)
+    if value is None:
+        return ix.Trilu(node.x(), node.optional(1), upper=upper)
+    return ix.Trilu(node.x(), upper=upper, k=int(value.reshape(-1)[0]))
 
 
 @onnx("NonZero")

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dlc.base.types import bool_, u8
-from dlc.graph import Op
+from dlc.graph import Input, Op
 from dlc.ops import elementwise as e
 from dlc.ops import reduce as r
+from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.implied import axis_choices, axis_sets, reduced_shape
 from dlc_frontend_onnx.node import FIXED, Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.tensors import check_count
 from dlc_frontend_onnx.unsupported import Unsupported
 
 REDUCTIONS: Final[Mapping[str, Any]] = {
@@ -84,14 +86,18 @@ def arg(node: Node) -> Op:
 
 
 @onnx("CumSum")
-def cumsum(node: Node) -> Op:
-    """Running sum along an axis."""
-    rank = len(node.x().shape)
-    (given,) = node.numbers(1, "the axis", lambda _: axis_choices(rank, 1, lambda _: True))
+@onnx("CumProd", since=26)
+def cumulative(node: Node) -> Op:
+    """Running sum or product along an axis, which may be computed."""
+    x, rank = node.x(), len(node.x().shape)
+    running = r.CumSum if node.proto.op_type == "CumSum" else r.CumProd
 
     def along(axis: int) -> Op:
-        return r.CumSum(node.x(), axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
+        return running(x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
 
-    if node.maybe_constant(1) is None:
-        return _chosen(node.x(1), rank, range(rank), along)
-    return along(*node.axes((given,)))
+    if (value := node.maybe_constant(1)) is not None:
+        return along(normalized(int(value.reshape(())), rank))
+    check_count(rank * x.type.size, "the running sums along each axis")
+    if isinstance(node.x(1), Input):
+        node.values.assume(node.x(1), axis_choices(rank, 1, lambda _: True) or ())
+    return _chosen(node.x(1), rank, range(rank), along)
