@@ -18,7 +18,7 @@ from dlc.graph.walk import as_result, toposort
 from dlc.kernel.expr import Apply, Expr
 from dlc.ops.elementwise import Abs, Add, Cast, Div, Mod, Mul, Neg, Pow, Sub
 from dlc.ops.linear import Gemm, MatMul
-from dlc.ops.reduce import CumSum, IndexOf, ReduceProd, ReduceSum, ReduceSumSquare
+from dlc.ops.reduce import CumProd, CumSum, IndexOf, ReduceProd, ReduceSum, ReduceSumSquare
 
 # Functions that choose among integers or compare them: they cannot leave the range.
 _CHOOSING = frozenset({"select", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "sign"})
@@ -31,7 +31,7 @@ _WIDE: Mapping[type[Op], Callable[..., Array]] = {
     Abs: np.abs,
     Pow: np.power,
 }
-_SUMS = (ReduceSum, ReduceProd, ReduceSumSquare, CumSum, MatMul, Gemm)
+_SUMS = (ReduceSum, ReduceProd, ReduceSumSquare, CumSum, CumProd, MatMul, Gemm)
 
 
 def evaluate_exactly(op: Op, args: Sequence[Array]) -> Array | None:

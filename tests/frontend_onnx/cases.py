@@ -111,6 +111,8 @@ CASES = [
     Case("Gemm", (f(4, 3), f(5, 4), f(5)), {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}, opsets=(7, 13)),
     Case("Gemm", (f(3, 4), f(4, 5)), opsets=(11, 13)),
     Case("Einsum", (f(2, 3, 4), f(2, 4, 5)), {"equation": "bij, bjk -> bik"}),
+    Case("Det", (f(2, 3, 3),), opsets=(11, 22)),
+    Case("Det", (f(6, 6),), opsets=(22,)),
     Case("Conv", (IMAGE, f(6, 2, 3, 3), f(6)), {"group": 2, "pads": [1, 0, 1, 2], "strides": [2, 1]}, opsets=(7, 11)),
     Case("Conv", (IMAGE, f(3, 4, 3, 2)), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     Case("Conv", (IMAGE, f(3, 4, 3, 2)), {"auto_pad": "SAME_LOWER", "dilations": [1, 2]}),

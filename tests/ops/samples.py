@@ -134,6 +134,12 @@ def contractions() -> Iterator[Op]:
         output_pad=(1, 0),
         group=2,
     )
+    yield ln.OtherRows(x(2, 4, 3), x(2, 1, 1, dtype=i64, name="label"))
+    yield ln.Det(x(2, 1, 1))
+    yield ln.Det(x(2, 2))
+    yield ln.Det(x(2, 3, 3))
+    yield ln.Det(x(2, 5, 5))
+    yield ln.Det(x(4, 4))
 
 
 def windows() -> Iterator[Op]:

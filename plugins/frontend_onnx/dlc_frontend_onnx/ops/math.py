@@ -9,7 +9,7 @@ from typing import Final
 from dlc.base.types import Type, bool_, f64
 from dlc.graph import Op, Splat
 from dlc.ops import elementwise as e
-from dlc.ops.linear import MatMul
+from dlc.ops.linear import Det, MatMul
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
@@ -236,3 +236,9 @@ def identity(node: Node) -> Op:
 def matmul(node: Node) -> Op:
     """Matrix product, batched."""
     return MatMul(node.x(0), node.x(1))
+
+
+@onnx("Det", since=11)
+def det(node: Node) -> Op:
+    """The determinant of each square matrix."""
+    return Det(node.x())
