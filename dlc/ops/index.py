@@ -15,8 +15,8 @@ from dlc.base.allowed import Demand
 from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
-from dlc.kernel.define import Comp, ShapeError, comp, grid, same
-from dlc.kernel.expr import Axis, Expr, apply, lift, select
+from dlc.kernel.define import Comp, ShapeError, comp, grid, inside, same
+from dlc.kernel.expr import TRUE, Axis, Expr, apply, lift, select
 from dlc.ops.pointwise import literal
 
 
@@ -192,6 +192,39 @@ class Trilu(Op):
     def evaluate(self, *args: Array) -> Any:
         k = self.k + (int(args[1].reshape(())) if len(args) > 1 else 0)
         return np.triu(args[0], k) if self.upper else np.tril(args[0], k)
+
+
+class Overwrite(Op):
+    """y = past with the elements of `update` along `axis` from start[b] on, b the first dimension.
+
+    As ONNX TensorScatter 24: what reaches past the end goes on at the beginning if `circular`, else it is dropped.
+    """
+
+    past: Op
+    update: Op
+    start: Op
+    axis: int = 1
+    circular: bool = False
+
+    def define(self, *params: Any) -> Comp:
+        past, update, start = params
+        _integers(self.start)
+        same(len(past.shape), len(update.shape), "ranks")
+        if not 0 < self.axis < len(past.shape) or start.shape != past.shape[:1]:
+            raise ShapeError(f"updates along axis {self.axis} of {past.type} from {start.type} on")
+        _check_elements(self.past, self.update, self.axis)
+        count, extent = update.shape[self.axis], past.shape[self.axis]
+        whole = tuple(count if d == self.axis else e for d, e in enumerate(past.shape))
+        if update.shape != whole or count > extent:
+            raise ShapeError(f"{past.type} is not updated by {update.type} along axis {self.axis}")
+        i = grid(past.shape)
+        if not count:
+            return comp(i, past[i])
+        place = i[self.axis] - apply("i64", start[i[0]])
+        place = place % extent if self.circular else place
+        valid = apply("min", apply("max", place, 0), count - 1)
+        new = update[tuple(valid if d == self.axis else a for d, a in enumerate(i))]
+        return comp(i, select(inside((place, count)) or TRUE, new, past[i]))
 
 
 class ScatterNd(Op):

@@ -15,11 +15,11 @@ from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
-from dlc.kernel.expr import Axis, Const, Expr, apply, both, select
+from dlc.kernel.expr import Axis, Expr, apply, both, select
 from dlc.ops.elementwise import Div
 from dlc.ops.pointwise import ceil_div, is_extreme, literal, scalar
 from dlc.ops.reduce import ReduceMax, ReduceMean
-from dlc.ops.window import defaulted, sliding, window_size
+from dlc.ops.window import defaulted, row_major, sliding, window_size
 
 
 class _Windows(Op, abstract=True):
@@ -111,7 +111,7 @@ class MaxPlace(Op):
         if y.type != pool.type:
             raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
         index, k, element, guard = pool.taps(x)
-        number = apply("i64", _number(k, self.window))
+        number = apply("i64", row_major(k, self.window))
         hit = is_extreme(element, y[index], x.dtype)
         return comp(index, select(hit, number, math.prod(self.window)), min=k, where=guard)
 
@@ -157,7 +157,7 @@ class Unpool(Op):
             if stride[d] > 1:
                 guard = both(guard, apply("eq", reach % stride[d], 0))
             guard = both(guard, inside((at[-1], y.shape[d + 2])))
-        mine = apply("eq", place[tuple(at)], apply("i64", _number(taps, self.window)))
+        mine = apply("eq", place[tuple(at)], apply("i64", row_major(taps, self.window)))
         value = select(mine, y[tuple(at)], literal(0, y.dtype))
         summed = tuple(k for k in free if k in taps)
         return comp((n, c, *i), value, sum=summed, where=guard) if summed else comp((n, c, *i), value)
@@ -168,12 +168,38 @@ def _tiles(window: int, stride: int, dilation: int, reach: int, windows: int) ->
     return window == stride and dilation == 1 and -(-reach // stride) <= windows
 
 
-def _number(taps: Sequence[Expr], window: Sequence[int]) -> Expr:
-    """The row-major number of a tap."""
-    number: Expr = Const(0)
-    for tap, extent in zip(taps, window, strict=True):
-        number = number * extent + tap
-    return number
+class TapIndex(Op):
+    """index[n,c,o…]: i64 = the row-major number, in data of shape `of`, of the tap place[n,c,o…] of window o.
+
+    With `columns` the elements of a channel are numbered with the first spatial dimension varying fastest.
+    """
+
+    place: Op
+    of: tuple[int, ...] = ()
+    window: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    columns: bool = False
+
+    def define(self, *params: Any) -> Comp:
+        (place,) = params
+        rank = len(self.of) - 2
+        if rank < 0 or len(self.window) != rank or place.shape[:2] != self.of[:2] or len(place.shape) != rank + 2:
+            raise ShapeError(f"places {place.type} of windows {list(self.window)} in {list(self.of)}")
+        stride = defaulted(self.stride, rank, 1, "stride")
+        pads = defaulted(self.pads, 2 * rank, 0, "pads")
+        dilation = defaulted(self.dilation, rank, 1, "dilation")
+        n, c, *o = grid(place.shape)
+        rest: Expr = apply("i64", place[(n, c, *o)])
+        at: list[Expr] = []
+        for d in reversed(range(rank)):
+            at.insert(0, o[d] * stride[d] - pads[d] + rest % self.window[d] * dilation[d])
+            rest = rest // self.window[d]
+        extents = list(self.of[2:])
+        if self.columns:
+            at, extents = at[::-1], extents[::-1]
+        return comp((n, c, *o), row_major([n, c, *at], [*self.of[:2], *extents]))
 
 
 class SumPool(_Windows):

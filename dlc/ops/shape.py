@@ -270,10 +270,11 @@ class DepthToSpace(Op):
 
 
 class SpaceToDepth(Op):
-    """x[N, C, H, W] → [N, C·b², H/b, W/b] for b = `block`: the inverse of DepthToSpace in "DCR" order."""
+    """x[N, C, H, W] → [N, C·b², H/b, W/b] for b = `block`: the inverse of DepthToSpace in either order."""
 
     x: Op
     block: int = 1
+    mode: Literal["DCR", "CRD"] = "DCR"
 
     def expand(self) -> Op:
         n, c, h, w = _image(self.x)
@@ -281,7 +282,8 @@ class SpaceToDepth(Op):
         if b < 1 or h % b or w % b:
             raise ShapeError(f"{h}x{w} does not divide into blocks of {b}x{b}")
         split = Reshape(self.x, to=(n, c, h // b, b, w // b, b))
-        return Reshape(Transpose(split, perm=(0, 3, 5, 1, 2, 4)), to=(n, c * b * b, h // b, w // b))
+        perm = (0, 3, 5, 1, 2, 4) if self.mode == "DCR" else (0, 1, 3, 5, 2, 4)
+        return Reshape(Transpose(split, perm=perm), to=(n, c * b * b, h // b, w // b))
 
 
 def _image(x: Op) -> tuple[int, int, int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.graph.tensor import Array
 from dlc.kernel.define import ShapeError, inside
-from dlc.kernel.expr import Expr
+from dlc.kernel.expr import Const, Expr
 
 
 def window_size(extent: int, kernel: int, stride: int, begin: int, end: int, dilation: int, ceil: bool = False) -> int:
@@ -40,6 +40,14 @@ def padded_only(places: Sequence[Expr], shape: Sequence[int], pads: Sequence[int
     """Guard for the dimensions that have padding; the others never leave the data."""
     rank = len(shape)
     return inside(*((p, e) for d, (p, e) in enumerate(zip(places, shape, strict=True)) if pads[d] or pads[rank + d]))
+
+
+def row_major(at: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """The number of a place in row-major order."""
+    number: Expr = Const(0)
+    for place, extent in zip(at, extents, strict=True):
+        number = number * extent + place
+    return number
 
 
 def sliding(

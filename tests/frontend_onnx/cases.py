@@ -46,6 +46,8 @@ PYTORCH = {"coordinate_transformation_mode": "pytorch_half_pixel"}
 ALIGNED = {"coordinate_transformation_mode": "align_corners"}
 CROP = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
 FLOOR = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+UNPOOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
+COL2IM = {"strides": [2, 3], "pads": [1, 0, 1, 3], "dilations": [1, 2]}
 LEFT, RIGHT = {"direction": "LEFT"}, {"direction": "RIGHT"}
 ANTIALIAS = {"mode": "linear", "antialias": 1}
 SMALLER = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
@@ -119,6 +121,15 @@ CASES = [
     Case("ConvTranspose", (IMAGE, f(4, 3, 3, 3), f(3)), {"strides": [2, 2], "pads": [1, 1, 0, 1]}),
     Case("MaxPool", (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}, opsets=(8, 12)),
     Case("MaxPool", (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    Case("MaxPool", (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}, outputs=2),
+    Case("MaxPool", (f(1, 2, 6, 7),), {"kernel_shape": [3, 3], "storage_order": 1, "dilations": [2, 1]}, outputs=2),
+    Case("MaxUnpool", (f(1, 1, 2, 2), i(5, 7, 13, 15).reshape(1, 1, 2, 2)), UNPOOL, opsets=(11, 22)),
+    Case("MaxUnpool", (f(1, 1, 2, 2), i(5, 7, 13, 15).reshape(1, 1, 2, 2), i(1, 1, 5, 6)), UNPOOL, fixed=(2,)),
+    Case("Col2Im", (f(2, 12, 16), i(5, 6), i(2, 3)), fixed=(1, 2), opsets=(18,)),
+    Case("Col2Im", (f(1, 8, 9), i(5, 6), i(2, 2)), COL2IM, fixed=(1, 2), opsets=(18,)),
+    Case("TensorScatter", (f(2, 5, 3), f(2, 2, 3), i(0, 3)), opsets=(24,)),
+    Case("TensorScatter", (f(2, 2, 5, 3), f(2, 2, 3, 3), i(4, 1)), {"mode": "circular"}, opsets=(24,)),
+    Case("TensorScatter", (f(2, 5), f(2, 2)), {"axis": 1}, opsets=(24,)),
     # The first window is larger than the data.
     Case("MaxPool", (f(1, 2, 1, 2),), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}, oracle=runtime),
     Case("AveragePool", (f(1, 2, 1, 2),), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}, oracle=runtime),

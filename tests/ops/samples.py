@@ -134,6 +134,9 @@ def contractions() -> Iterator[Op]:
         output_pad=(1, 0),
         group=2,
     )
+    yield ln.Col2Im(x(2, 12, 16), image=(5, 6), block=(2, 3))
+    yield ln.Col2Im(x(1, 8, 6), (5, 6), (2, 2), stride=(2, 3), pads=(1, 0, 1, 0), dilation=(1, 2))
+    yield ln.Col2Im(x(1, 3, 5), image=(7,), block=(3,))
     yield ln.OtherRows(x(2, 4, 3), x(2, 1, 1, dtype=i64, name="label"))
     yield ln.Det(x(2, 1, 1))
     yield ln.Det(x(2, 2))
@@ -156,6 +159,8 @@ def windows() -> Iterator[Op]:
     yield pl.Unpool(x(2, 1, 5), x(2, 1, 5, dtype=i64, name="tap"), (2, 1, 8), (2,), dilation=(3,))
     yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 5, 6), (2, 2), (2, 2), (0, 0, 1, 0))
     yield pl.Unpool(x(1, 2, 3, 3), x(1, 2, 3, 3, dtype=i64, name="tap"), (1, 2, 5, 8), (2, 3), (2, 3), (1, 1, 0, 0))
+    yield pl.TapIndex(x(1, 2, 3, 2, dtype=i64, name="tap"), (1, 2, 7, 7), (3, 4), (2, 3), (1, 0, 0, 1))
+    yield pl.TapIndex(x(2, 1, 3, dtype=i64, name="tap"), (2, 1, 9), (2,), dilation=(3,), columns=True)
     yield pl.GlobalAveragePool(x(2, 3, 4, 5))
     yield pl.GlobalMaxPool(x(2, 3, 4, 5))
 
@@ -202,6 +207,7 @@ def movements() -> Iterator[Op]:
     yield sh.DepthToSpace(x(2, 8, 2, 3), block=2)
     yield sh.DepthToSpace(x(1, 8, 2, 3), block=2, mode="CRD")
     yield sh.SpaceToDepth(x(2, 2, 4, 6), block=2)
+    yield sh.SpaceToDepth(x(1, 3, 4, 2), block=2, mode="CRD")
 
 
 def indexing() -> Iterator[Op]:
@@ -214,6 +220,8 @@ def indexing() -> Iterator[Op]:
     yield ix.Trilu(x(2, 3, 4), k=1)
     yield ix.Trilu(x(4, 3), x(1, dtype=i64, name="index"), k=1)
     yield ix.Trilu(x(4, 3, dtype=i32), upper=False, k=-1)
+    for circular in (False, True):
+        yield ix.Overwrite(x(2, 4, 3), x(2, 2, 3), x(2, dtype=i64, name="label"), circular=circular)
     yield ix.ScatterNd(x(4, 3), x(2, 1, dtype=i64, name="permutation"), x(2, 3))
     yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")
     yield ix.ScatterElements(x(4, 3), x(2, 3, dtype=i64, name="permutation"), x(2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, inside, same
 from dlc.kernel.expr import Axis, Expr, apply, both
 from dlc.ops.elementwise import Add
 from dlc.ops.shape import Reshape
-from dlc.ops.window import defaulted, padded_only, sliding, window_size
+from dlc.ops.window import defaulted, padded_only, row_major, sliding, window_size
 
 
 class Conv(Op):
@@ -135,14 +136,7 @@ class ConvTranspose(Op):
         stride, pads, dilation, out = self._figures()
         n, g, f, c = axes("n g f c", x.shape[0], self.group, w.shape[1], x.shape[1] // self.group)
         o, k = grid(out, "o"), grid(w.shape[2:], "k")
-        guard: Expr | None = None
-        place: list[Expr] = []
-        for d in range(len(o)):
-            reach = o[d] + pads[d] - k[d] * dilation[d]
-            place.append(reach // stride[d])
-            if stride[d] > 1:
-                guard = both(guard, apply("eq", reach % stride[d], 0))
-            guard = both(guard, inside((place[-1], x.shape[d + 2])))
+        place, guard = _windows_at(o, k, stride, pads, dilation, x.shape[2:])
         channel: Expr = g * c.extent + c
         body = x[n, channel, *place] * w[channel, f, *k]
         into = (x.shape[0], self.group * w.shape[1], *out)
@@ -170,3 +164,57 @@ class ConvTranspose(Op):
         crop = tuple(slice(pads[d], pads[d] + out[d]) for d in range(rank))
         y = full[(slice(None), slice(None), *crop)]
         return y if self.b is None else y + args[2].reshape(-1, *(1,) * rank)
+
+
+class Col2Im(Op):
+    """y[n,c,i…] = Σ x[n, c·K + k, l] over the windows l and their elements k with l·stride + k·dilation - pad = i.
+
+    ONNX Col2Im 18, the adjoint of taking windows apart: x is [N, C·K, L] with K elements in a window of shape `block`
+    and L windows over an image of shape `image`, both numbered in row-major order; y is [N, C, *image].
+    """
+
+    x: Op
+    image: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+
+    def define(self, *params: Any) -> Comp:
+        (x,) = params
+        rank, per = len(self.image), math.prod(self.block)
+        if len(x.shape) != 3 or len(self.block) != rank or per < 1 or x.shape[1] % per:
+            raise ShapeError(f"{x.type} does not consist of windows {list(self.block)} of {list(self.image)}")
+        stride = defaulted(self.stride, rank, 1, "stride")
+        pads = defaulted(self.pads, 2 * rank, 0, "pads")
+        dilation = defaulted(self.dilation, rank, 1, "dilation")
+        counts = [
+            window_size(e, self.block[d], stride[d], pads[d], pads[rank + d], dilation[d])
+            for d, e in enumerate(self.image)
+        ]
+        same(x.shape[2], math.prod(counts), f"windows of {list(self.image)} and columns")
+        n, c = axes("n c", x.shape[0], x.shape[1] // per)
+        i, k = grid(self.image, "i"), grid(self.block, "k")
+        place, guard = _windows_at(i, k, stride, pads, dilation, counts)
+        element = x[n, c * per + row_major(k, self.block), row_major(place, counts)]
+        return comp((n, c, *i), element, sum=k, where=guard)
+
+
+def _windows_at(
+    i: Sequence[Axis],
+    k: Sequence[Axis],
+    stride: Sequence[int],
+    pads: Sequence[int],
+    dilation: Sequence[int],
+    counts: Sequence[int],
+) -> tuple[list[Expr], Expr | None]:
+    """The window whose element k lies at i along each dimension, and where there is one."""
+    guard: Expr | None = None
+    place: list[Expr] = []
+    for d in range(len(i)):
+        reach = i[d] + pads[d] - k[d] * dilation[d]
+        place.append(reach // stride[d])
+        if stride[d] > 1:
+            guard = both(guard, apply("eq", reach % stride[d], 0))
+        guard = both(guard, inside((place[-1], counts[d])))
+    return place, guard

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlc.base.types import i64
-from dlc.graph import Op
+from dlc.base.types import Type, i64
+from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
 from dlc.ops.elementwise import Less, Sub, Where
@@ -53,6 +53,17 @@ def scatter_elements(node: Node) -> Op:
 def _reduction(node: Node) -> str:
     found = node.text("reduction", "none")
     return "" if found == "none" else found
+
+
+@onnx("TensorScatter", since=24)
+def tensor_scatter(node: Node) -> Op:
+    """A cache with new elements from given places on, one for each item of the batch."""
+    mode = node.text("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise Unsupported(f"mode {mode!r}", "linear and circular are defined")
+    past, axis = node.x(0), node.axis(default=-2)
+    start = node.optional(2) or Splat(0, Type(i64, past.shape[:1]))
+    return ix.Overwrite(past, node.x(1), start, axis=axis, circular=mode == "circular")
 
 
 @onnx("OneHot")

@@ -126,11 +126,15 @@ def _pooled(node: Node) -> dict[str, object]:
 
 
 @onnx("MaxPool")
-def max_pool(node: Node) -> Op:
-    """Maximum over windows."""
-    node.refuse_output(1, "Indices")
-    node.ignore("storage_order")
-    return pool.MaxPool(node.x(), **_pooled(node))  # type: ignore[arg-type]
+def max_pool(node: Node) -> tuple[Op, ...]:
+    """Maximum over windows, and where in the data it is."""
+    x, figures, columns = node.x(), _pooled(node), node.flag("storage_order")
+    y = pool.MaxPool(x, **figures)  # type: ignore[arg-type]
+    if not node.wants(1):
+        return (y,)
+    first = pool.MaxPlace(x, y, **figures)  # type: ignore[arg-type]
+    del figures["ceil"]
+    return y, pool.TapIndex(first, of=x.shape, columns=columns, **figures)  # type: ignore[arg-type]
 
 
 @onnx("AveragePool")

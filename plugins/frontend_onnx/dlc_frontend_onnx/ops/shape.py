@@ -271,13 +271,17 @@ def tile(node: Node) -> Op:
 @onnx("DepthToSpace")
 def depth_to_space(node: Node) -> Op:
     """Channels to blocks of pixels."""
-    mode: Literal["DCR", "CRD"] = "CRD" if node.text("mode", "DCR") == "CRD" else "DCR"
-    return s.DepthToSpace(node.x(), block=node.int("blocksize", 1), mode=mode)
+    return s.DepthToSpace(node.x(), block=node.int("blocksize", 1), mode=_order(node))
+
+
+def _order(node: Node) -> Literal["DCR", "CRD"]:
+    mode = node.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise Unsupported(f"blocks in the order {mode!r}", "DCR and CRD are defined")
+    return "CRD" if mode == "CRD" else "DCR"
 
 
 @onnx("SpaceToDepth")
 def space_to_depth(node: Node) -> Op:
     """Blocks of pixels to channels."""
-    if node.text("mode", "DCR") != "DCR":
-        raise Unsupported("blocks in another order than DCR")
-    return s.SpaceToDepth(node.x(), block=node.int("blocksize", 1))
+    return s.SpaceToDepth(node.x(), block=node.int("blocksize", 1), mode=_order(node))
