@@ -20,7 +20,7 @@ from dlc.kernel.expr import TRUE, Axis, Expr, apply, lift, select
 from dlc.ops.pointwise import literal
 
 
-def _place(index: Expr, extent: int, of: DType) -> Expr:
+def valid_place(index: Expr, extent: int, of: DType) -> Expr:
     """A subscript from data of a type, made valid."""
     index = _wide(index, of)
     wrapped = select(index < 0, index + extent, index)
@@ -70,7 +70,7 @@ class Gather(Op):
         _check_rows(self.x, self.indices, self.axis)
         i, j = grid(x.shape, "i"), grid(indices.shape, "j")
         before, after = i[: self.axis], i[self.axis + 1 :]
-        place = _place(indices[j], x.shape[self.axis], indices.dtype)
+        place = valid_place(indices[j], x.shape[self.axis], indices.dtype)
         return comp((*before, *j, *after), x[(*before, place, *after)])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -95,7 +95,7 @@ class GatherElements(Op):
             raise ShapeError(f"axis {self.axis} of {x.type}")
         _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
-        place = _place(indices[i], x.shape[self.axis], indices.dtype)
+        place = valid_place(indices[i], x.shape[self.axis], indices.dtype)
         return comp(i, x[tuple(place if d == self.axis else a for d, a in enumerate(i))])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -127,7 +127,7 @@ class GatherNd(Op):
         _check_rows(self.x, self.indices, *range(self.batch, self.batch + width))
         j = grid(indices.shape[:-1], "j")
         rest = grid(x.shape[self.batch + width :], "r")
-        places = [_place(indices[(*j, k)], x.shape[self.batch + k], indices.dtype) for k in range(width)]
+        places = [valid_place(indices[(*j, k)], x.shape[self.batch + k], indices.dtype) for k in range(width)]
         return comp((*j, *rest), x[(*j[: self.batch], *places, *rest)])
 
     def demands(self) -> Mapping[str, Demand]:
@@ -248,7 +248,7 @@ class ScatterNd(Op):
         if updates.shape != (*indices.shape[:-1], *x.shape[width:]):
             raise ShapeError(f"updates {updates.type} for {x.type} at {indices.type}")
         j, rest = grid(indices.shape[:-1], "j"), grid(x.shape[width:], "r")
-        places = [_place(indices[(*j, k)], x.shape[k], indices.dtype) for k in range(width)]
+        places = [valid_place(indices[(*j, k)], x.shape[k], indices.dtype) for k in range(width)]
         return _scattered(x, (*places, *rest), (*j, *rest), updates[(*j, *rest)], self.reduce)
 
     def demands(self) -> Mapping[str, Demand]:
@@ -275,7 +275,7 @@ class ScatterElements(Op):
             raise ShapeError(f"updates {updates.type} at {indices.type} along axis {self.axis} of {x.type}")
         _check_elements(self.x, self.indices, self.axis)
         i = grid(indices.shape)
-        place = _place(indices[i], x.shape[self.axis], indices.dtype)
+        place = valid_place(indices[i], x.shape[self.axis], indices.dtype)
         index = tuple(place if d == self.axis else a for d, a in enumerate(i))
         return _scattered(x, index, i, updates[i], self.reduce)
 

@@ -48,6 +48,11 @@ CROP = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_v
 FLOOR = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
 UNPOOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
 COL2IM = {"strides": [2, 3], "pads": [1, 0, 1, 3], "dilations": [1, 2]}
+BICUBIC = {"mode": "bicubic", "align_corners": 1}
+REFLECTED = {"mode": "cubic", "padding_mode": "reflection", "align_corners": 1}
+REGIONS = np.array([[0.5, 1, 4, 5.5], [-2, -3, 9, 4], [3, 3, 3.2, 9]], np.float32)
+BINS = {"output_height": 2, "output_width": 3, "sampling_ratio": 2}
+DEFORMED = {"offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 0]}
 LEFT, RIGHT = {"direction": "LEFT"}, {"direction": "RIGHT"}
 ANTIALIAS = {"mode": "linear", "antialias": 1}
 SMALLER = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
@@ -214,6 +219,18 @@ CASES = [
     Case("Resize", (IMAGE, f(0), f(0), i(9, 9)), {"axes": [2, 3], **SMALLER}, fixed=(1, 2, 3), opsets=(18,)),
     Case("Resize", (IMAGE, ROI, f(0), i(2, 4, 5, 5)), {"mode": "linear", **CROP}, fixed=(1, 2, 3)),
     Case("Resize", (IMAGE, f(0), TWICE), FLOOR, fixed=(1, 2), opsets=(11, 13, 19)),
+    # The reference does not know the names of version 16.
+    Case("GridSample", (f(2, 3, 4, 5), f(2, 3, 2, 2)), BICUBIC, opsets=(16,), oracle=runtime),
+    Case("GridSample", (f(2, 3, 4, 5), f(2, 3, 2, 2)), {"padding_mode": "reflection"}, opsets=(20, 22)),
+    Case("GridSample", (f(1, 2, 4, 5), f(1, 3, 2, 2) * 3), REFLECTED, opsets=(20,)),
+    Case("GridSample", (f(1, 2, 3, 4, 5), f(1, 2, 3, 2, 3)), {"padding_mode": "border"}, opsets=(20,)),
+    Case("GridSample", (f(1, 2, 4, 5), f(1, 3, 2, 2) * 2), {"mode": "nearest"}, opsets=(20,)),
+    Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), {**BINS, "spatial_scale": 0.5}, opsets=(16, 22)),
+    Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), {**BINS, "mode": "max"}, opsets=(16,)),
+    # The reference has no version before coordinates were chosen by an attribute.
+    Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), BINS, opsets=(10,), oracle=runtime),
+    Case("DeformConv", (IMAGE, f(4, 2, 3, 2), f(2, 12, 5, 5)), {"group": 2}, opsets=(19, 22)),
+    Case("DeformConv", (IMAGE, f(3, 4, 3, 2), f(2, 24, 3, 5), f(3), f(2, 12, 3, 5)), DEFORMED, opsets=(19,)),
     Case("Upsample", (IMAGE, TWICE), {"mode": "nearest"}, fixed=(1,), opsets=(9,)),
     Case("Upsample", (IMAGE,), {"mode": "linear", "scales": [1.0, 1.0, 2.0, 2.0]}, opsets=(7,), oracle=runtime),
     Case("PRelu", (f(2, 3, 4), f(3)), opsets=(6,), oracle=broadcast_to_channels),

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64, u8
 from dlc.graph import Input, Op, toposort
+from dlc.ops import deform as de
 from dlc.ops import elementwise as e
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
@@ -19,6 +20,7 @@ from dlc.ops import order as od
 from dlc.ops import pool as pl
 from dlc.ops import random as ra
 from dlc.ops import reduce as rd
+from dlc.ops import sample as sa
 from dlc.ops import shape as sh
 from dlc.ops import standardize as st
 
@@ -52,6 +54,7 @@ def samples() -> Iterator[Op]:
     yield from movements()
     yield from indexing()
     yield from losses()
+    yield from sampling()
     yield from random()
 
 
@@ -231,6 +234,40 @@ def indexing() -> Iterator[Op]:
     yield od.Placed(x(4, 3, dtype=i64, name="permutation"), count=3)
     yield od.FirstOf(x(3, 5), axis=1, count=2)
     yield od.FirstOf(x(5, 2, dtype=i32), axis=0, count=5, largest=False)
+
+
+def sampling() -> Iterator[Op]:
+    for mode in ("nearest", "linear", "cubic"):
+        yield sa.SampleAt(x(2, 3, 4, 5), x(2, 3, 2), mode=mode)
+        yield sa.SampleAt(x(2, 2, 4), x(3, 2, 1), x(3, dtype=i64, name="label"), mode=mode, padding="border")
+        for padding in ("reflection", "mirror"):
+            yield sa.SampleAt(x(1, 2, 4, 3), x(1, 3, 2), mode=mode, padding=padding)
+        for beyond in ("zeros", "border", "reflection"):
+            for aligned in (False, True):
+                yield sa.GridSample(x(1, 2, 4, 3), x(1, 2, 2, 2), mode=mode, padding=beyond, aligned=aligned)
+    yield sa.SampleAt(x(2, 3, 4, 5), x(2, 3, 2), padding="near", reduce="max")
+    yield sa.GridSample(x(1, 2, 3, 4, 2), x(1, 2, 3, 2, 3))
+    yield sa.GridPlaces(x(1, 2, 2), extents=(4, 3))
+    yield sa.GridPlaces(x(1, 2, 2), extents=(4, 3), padding="mirror", aligned=True)
+    for half in (False, True):
+        yield de.RoiPlaces(x(3, 4), bins=(2, 3), samples=2, scale=0.5, half=half)
+        for kind in ("avg", "max"):
+            yield de.RoiAlign(
+                *(x(2, 2, 6, 5), x(3, 4, name="positive"), x(3, dtype=i64, name="label")),
+                bins=(2, 3),
+                samples=2,
+                half=half,
+                mode=kind,
+            )
+    yield de.DeformPlaces(x(2, 16, 3, 2), groups=2, window=(2, 2), stride=(1, 2), pads=(1, 0), dilation=(1, 1))
+    yield de.DeformConv(x(1, 2, 4, 4), x(3, 2, 2, 2), x(1, 8, 3, 3), x(3))
+    yield de.DeformConv(
+        *(x(2, 4, 4, 5), x(2, 2, 2, 3), x(2, 24, 4, 2), x(2), x(2, 12, 4, 2)),
+        stride=(1, 2),
+        pads=(1, 0, 0, 1),
+        group=2,
+        offset_group=2,
+    )
 
 
 def random() -> Iterator[Op]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Final, Literal
 
-from dlc.base.types import Type
+from dlc.base.types import Type, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import linear
+from dlc.ops.deform import DeformConv, RoiAlign
 from dlc.ops.index import ScatterElements
 from dlc.ops.pointwise import literal
+from dlc.ops.sample import GridSample, Mode
 from dlc.ops.shape import Pad
-from dlc_frontend_onnx.node import Node
+from dlc_frontend_onnx.node import Node, cast
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.tensors import check_count
+from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @onnx("MaxUnpool", since=9)
@@ -45,3 +51,73 @@ def col2im(node: Node) -> Op:
     image, block = node.numbers(1, "the shape of the image"), node.numbers(2, "the shape of the windows")
     stride, pads, dilation = node.ints("strides") or (), node.ints("pads") or (), node.ints("dilations") or ()
     return linear.Col2Im(node.x(0), image=image, block=block, stride=stride, pads=pads, dilation=dilation)
+
+
+_MODES: Final[Mapping[str, Mode]] = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "cubic": "cubic",
+    "bicubic": "cubic",
+}
+
+
+@onnx("GridSample", since=16)
+def grid_sample(node: Node) -> Op:
+    """x at the places that a grid of numbers from -1 to 1 means."""
+    mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")
+    if mode not in _MODES:
+        raise Unsupported(f"sampling mode {mode!r}", f"supported: {', '.join(_MODES)}")
+    if padding not in ("zeros", "border", "reflection"):
+        raise Unsupported(f"padding mode {padding!r}", "zeros, border and reflection are defined")
+    beyond: Literal["zeros", "border", "reflection"] = padding
+    return GridSample(node.x(0), node.x(1), _MODES[mode], beyond, aligned=node.flag("align_corners"))
+
+
+@onnx("RoiAlign", since=10)
+def roi_align_of_corners(node: Node) -> Op:
+    """Bins of regions; corners of elements are at whole numbers."""
+    return _roi_align(node, half=False)
+
+
+@onnx("RoiAlign", since=16)
+def roi_align(node: Node) -> Op:
+    """Bins of regions."""
+    mode = node.text("coordinate_transformation_mode", "half_pixel")
+    if mode not in ("half_pixel", "output_half_pixel"):
+        raise Unsupported(f"coordinates {mode!r}", "half_pixel and output_half_pixel are defined")
+    return _roi_align(node, half=mode == "half_pixel")
+
+
+def _roi_align(node: Node, half: bool) -> Op:
+    mode, samples = node.text("mode", "avg"), node.int("sampling_ratio")
+    bins = node.int("output_height", 1), node.int("output_width", 1)
+    if mode not in ("avg", "max"):
+        raise Unsupported(f"mode {mode!r}", "avg and max are defined")
+    if samples < 1:
+        raise Unsupported("as many samples as a region is large", "export the model with a sampling_ratio above 0")
+    if min(bins) < 1:
+        raise ShapeError(f"bins of {bins[0]} by {bins[1]}")
+    x, rois = node.x(0), node.x(1)
+    check_count(math.prod((*x.shape[1:2], *rois.shape[:1], *bins, samples, samples)), "the samples of all regions")
+    kind: Literal["avg", "max"] = "max" if mode == "max" else "avg"
+    scale = node.float("spatial_scale", 1.0)
+    return RoiAlign(x, rois, cast(node.x(2), i64), bins=bins, samples=samples, scale=scale, half=half, mode=kind)
+
+
+@onnx("DeformConv", since=19)
+def deform_conv(node: Node) -> Op:
+    """A convolution with taps at computed places."""
+    node.ints("kernel_shape")
+    return DeformConv(
+        node.x(0),
+        node.x(1),
+        node.x(2),
+        node.optional(3),
+        node.optional(4),
+        stride=node.ints("strides") or (),
+        pads=node.ints("pads") or (),
+        dilation=node.ints("dilations") or (),
+        group=node.int("group", 1),
+        offset_group=node.int("offset_group", 1),
+    )
