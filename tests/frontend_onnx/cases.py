@@ -53,6 +53,7 @@ REFLECTED = {"mode": "cubic", "padding_mode": "reflection", "align_corners": 1}
 REGIONS = np.array([[0.5, 1, 4, 5.5], [-2, -3, 9, 4], [3, 3, 3.2, 9]], np.float32)
 BINS = {"output_height": 2, "output_width": 3, "sampling_ratio": 2}
 DEFORMED = {"offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 0]}
+MEL = (np.array(8), np.array(64), np.array(8192), np.float32(20), np.float32(4000))
 LEFT, RIGHT = {"direction": "LEFT"}, {"direction": "RIGHT"}
 ANTIALIAS = {"mode": "linear", "antialias": 1}
 SMALLER = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
@@ -231,6 +232,17 @@ CASES = [
     Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), BINS, opsets=(10,), oracle=runtime),
     Case("DeformConv", (IMAGE, f(4, 2, 3, 2), f(2, 12, 5, 5)), {"group": 2}, opsets=(19, 22)),
     Case("DeformConv", (IMAGE, f(3, 4, 3, 2), f(2, 24, 3, 5), f(3), f(2, 12, 3, 5)), DEFORMED, opsets=(19,)),
+    Case("DFT", (f(2, 7, 3, 1),), opsets=(17,)),
+    Case("DFT", (f(2, 7, 3, 2), np.array(9)), {"axis": 2, "inverse": 1}, fixed=(1,), opsets=(17,)),
+    Case("DFT", (f(2, 8, 1), np.array(6), np.array(-2)), {"onesided": 1}, fixed=(1, 2), opsets=(20,)),
+    Case("DFT", (f(2, 5, 2),), {"onesided": 1, "inverse": 1}, opsets=(20,)),
+    Case("DFT", (f(5, 2, 2), np.array(7), np.array(0)), {"onesided": 1, "inverse": 1}, fixed=(1, 2), opsets=(20,)),
+    Case("STFT", (f(2, 32, 1), np.array(6), f(10)), fixed=(1,), opsets=(17,)),
+    Case("STFT", (f(2, 32, 2), np.array(6), f(8), np.array(8)), {"onesided": 0}, fixed=(1, 3), opsets=(17,)),
+    Case("MelWeightMatrix", MEL, fixed=(0, 1, 2, 3, 4), opsets=(17,)),
+    Case("HannWindow", (np.array(9),), fixed=(0,), opsets=(17,)),
+    Case("BlackmanWindow", (np.array(9),), {"periodic": 0}, fixed=(0,), opsets=(17,)),
+    Case("HammingWindow", (np.array(8),), {"output_datatype": 11}, fixed=(0,), opsets=(17,)),
     Case("Upsample", (IMAGE, TWICE), {"mode": "nearest"}, fixed=(1,), opsets=(9,)),
     Case("Upsample", (IMAGE,), {"mode": "linear", "scales": [1.0, 1.0, 2.0, 2.0]}, opsets=(7,), oracle=runtime),
     Case("PRelu", (f(2, 3, 4), f(3)), opsets=(6,), oracle=broadcast_to_channels),

@@ -12,6 +12,7 @@ from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64, u8
 from dlc.graph import Input, Op, toposort
 from dlc.ops import deform as de
 from dlc.ops import elementwise as e
+from dlc.ops import fourier as fo
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
 from dlc.ops import loss as ls
@@ -246,6 +247,15 @@ def sampling() -> Iterator[Op]:
             for aligned in (False, True):
                 yield sa.GridSample(x(1, 2, 4, 3), x(1, 2, 2, 2), mode=mode, padding=beyond, aligned=aligned)
     yield sa.SampleAt(x(2, 3, 4, 5), x(2, 3, 2), padding="near", reduce="max")
+    yield fo.DftMatrix(6, (6, 4), (1, 2), False, False, f32)
+    yield fo.DftMatrix(5, (3, 5), (2, 1), True, True, f64)
+    yield fo.Dft(x(2, 5, 1), axis=1, length=5)
+    yield fo.Dft(x(2, 6, 3, 1), axis=1, length=6, half=True)
+    yield fo.Dft(x(2, 5, 3, 2), axis=2, length=4, inverse=True)
+    for length in (6, 7):
+        yield fo.Dft(x(2, 5, 2), axis=1, length=length, inverse=True, half=True)
+    yield fo.Frames(x(2, 9, 2), x(4), length=4, step=2)
+    yield fo.Frames(x(1, 5, 1), length=3)
     yield sa.GridSample(x(1, 2, 3, 4, 2), x(1, 2, 3, 2, 3))
     yield sa.GridPlaces(x(1, 2, 2), extents=(4, 3))
     yield sa.GridPlaces(x(1, 2, 2), extents=(4, 3), padding="mirror", aligned=True)
