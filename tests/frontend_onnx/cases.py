@@ -54,6 +54,16 @@ REGIONS = np.array([[0.5, 1, 4, 5.5], [-2, -3, 9, 4], [3, 3, 3.2, 9]], np.float3
 BINS = {"output_height": 2, "output_width": 3, "sampling_ratio": 2}
 DEFORMED = {"offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 0]}
 MEL = (np.array(8), np.array(64), np.array(8192), np.float32(20), np.float32(4000))
+TOKENS = RNG.integers(0, 3, (3, 9))
+GRAMS = {
+    "ngram_counts": [0, 2, 8],
+    "ngram_indexes": [1, 0, 4, 2, 3, 6],
+    "pool_int64s": [0, 2, 0, 1, 1, 1, 2, 0, 0, 1, 2],
+    "weights": [0.5, 1.5, 2.0, 3.0, 0.25, 1.0, 7.0],
+    "min_gram_length": 1,
+    "max_gram_length": 3,
+    "max_skip_count": 1,
+}
 LEFT, RIGHT = {"direction": "LEFT"}, {"direction": "RIGHT"}
 ANTIALIAS = {"mode": "linear", "antialias": 1}
 SMALLER = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
@@ -243,6 +253,9 @@ CASES = [
     Case("HannWindow", (np.array(9),), fixed=(0,), opsets=(17,)),
     Case("BlackmanWindow", (np.array(9),), {"periodic": 0}, fixed=(0,), opsets=(17,)),
     Case("HammingWindow", (np.array(8),), {"output_datatype": 11}, fixed=(0,), opsets=(17,)),
+    Case("TfIdfVectorizer", (TOKENS,), {**GRAMS, "mode": "TF"}, opsets=(9,)),
+    Case("TfIdfVectorizer", (TOKENS.astype(np.int32),), {**GRAMS, "mode": "IDF", "max_skip_count": 2}, opsets=(9,)),
+    Case("TfIdfVectorizer", (TOKENS[0],), {**GRAMS, "mode": "TFIDF", "min_gram_length": 2}, opsets=(9,)),
     Case("Upsample", (IMAGE, TWICE), {"mode": "nearest"}, fixed=(1,), opsets=(9,)),
     Case("Upsample", (IMAGE,), {"mode": "linear", "scales": [1.0, 1.0, 2.0, 2.0]}, opsets=(7,), oracle=runtime),
     Case("PRelu", (f(2, 3, 4), f(3)), opsets=(6,), oracle=broadcast_to_channels),

@@ -16,6 +16,7 @@ from dlc.ops import fourier as fo
 from dlc.ops import index as ix
 from dlc.ops import linear as ln
 from dlc.ops import loss as ls
+from dlc.ops import ngrams as ng
 from dlc.ops import normalize as nm
 from dlc.ops import order as od
 from dlc.ops import pool as pl
@@ -230,6 +231,9 @@ def indexing() -> Iterator[Op]:
     yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")
     yield ix.ScatterElements(x(4, 3), x(2, 3, dtype=i64, name="permutation"), x(2, 3))
     yield ix.ScatterElements(x(4, 3), x(4, 3, dtype=i64, name="index"), x(4, 3), axis=1, reduce="max")
+    for strides in (1, 3):
+        yield ng.NgramCounts(x(2, 6, dtype=i64, name="label"), x(4, 2, dtype=i64, name="label"), strides=strides)
+    yield ng.NgramCounts(x(1, 5, dtype=i32, name="label"), x(3, 1, dtype=i32, name="label"))
     yield od.Rank(x(3, 5), axis=1)
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
     yield od.Placed(x(4, 3, dtype=i64, name="permutation"), count=3)
