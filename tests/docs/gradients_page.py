@@ -9,7 +9,7 @@ from dlc_frontend_onnx.rules import support
 from onnx import defs
 
 from tests.ops.test_gradient_conventions import TABLE
-from tests.ops.torch_cases import elementwise, movement, networks, recurrent, reduction, selection, windows
+from tests.ops.torch_cases import elementwise, movement, networks, recurrent, reduction, sampling, selection, windows
 
 _NAMES = """
     Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Cast CastLike CausalConvWithState Celu
@@ -25,7 +25,8 @@ _NAMES = """
 """
 OPERATORS = tuple(_NAMES.split())
 """Operators that the schemas of ONNX (release 1.23) mark as differentiable in at least one operand."""
-CASES = [case for m in (elementwise, movement, networks, recurrent, reduction, selection, windows) for case in m.CASES]
+_MODULES = (elementwise, movement, networks, recurrent, reduction, sampling, selection, windows)
+CASES = [case for m in _MODULES for case in m.CASES]
 """What `tests/ops/test_gradients_torch*.py` compares with PyTorch."""
 
 HEAD = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ops.torch_cases import elementwise, movement, reduction, selection
+from tests.ops.torch_cases import elementwise, movement, reduction, sampling, selection
 from tests.ops.torch_cases.case import Case
 from tests.ops.torch_cases.check import check
 
@@ -26,4 +26,9 @@ def test_operators_that_move_elements(case: Case) -> None:
 
 @pytest.mark.parametrize("case", selection.CASES, ids=str)
 def test_operators_that_select_by_data(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("case", sampling.CASES, ids=str)
+def test_operators_at_computed_places(case: Case) -> None:
     check(case)
