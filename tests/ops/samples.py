@@ -25,6 +25,7 @@ from dlc.ops import reduce as rd
 from dlc.ops import sample as sa
 from dlc.ops import shape as sh
 from dlc.ops import standardize as st
+from dlc.ops import trees as tr
 
 _number = count()
 
@@ -234,6 +235,8 @@ def indexing() -> Iterator[Op]:
     for strides in (1, 3):
         yield ng.NgramCounts(x(2, 6, dtype=i64, name="label"), x(4, 2, dtype=i64, name="label"), strides=strides)
     yield ng.NgramCounts(x(1, 5, dtype=i32, name="label"), x(3, 1, dtype=i32, name="label"))
+    tables = [x(7, dtype=i64, name="label") for _ in range(4)]
+    yield tr.TreeStep(x(3, 4), x(3, 2, dtype=i64, name="label"), tables[0], x(7), *tables[1:])
     yield od.Rank(x(3, 5), axis=1)
     yield od.Rank(x(5, 2, dtype=i32), axis=0, largest=False)
     yield od.Placed(x(4, 3, dtype=i64, name="permutation"), count=3)
