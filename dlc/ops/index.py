@@ -171,9 +171,9 @@ class Trilu(Op):
     """
 
     x: Op
-    by: Op | None = None
     upper: bool = True
     k: int = 0
+    by: Op | None = None
 
     def define(self, *params: Any) -> Comp:
         x, by = params
@@ -190,7 +190,7 @@ class Trilu(Op):
         return comp(i, select(keep, x[i], literal(0, x.dtype)))
 
     def evaluate(self, *args: Array) -> Any:
-        k = self.k + (int(args[1].reshape(())) if len(args) > 1 else 0)
+        k = self.k if self.by is None else self.k + int(args[1].reshape(()))
         return np.triu(args[0], k) if self.upper else np.tril(args[0], k)
 
 

@@ -224,7 +224,7 @@ def indexing() -> Iterator[Op]:
     yield ix.GatherNd(x(2, 4, 3), x(2, 2, 1, dtype=i64, name="index"), batch=1)
     yield ix.OneHot(x(3, dtype=i64, name="index"), x(2), depth=4, axis=1)
     yield ix.Trilu(x(2, 3, 4), k=1)
-    yield ix.Trilu(x(4, 3), x(1, dtype=i64, name="index"), k=1)
+    yield ix.Trilu(x(4, 3), k=1, by=x(1, dtype=i64, name="index"))
     yield ix.Trilu(x(4, 3, dtype=i32), upper=False, k=-1)
     for circular in (False, True):
         yield ix.Overwrite(x(2, 4, 3), x(2, 2, 3), x(2, dtype=i64, name="label"), circular=circular)

@@ -80,7 +80,7 @@ def trilu(node: Node) -> Op:
     """A triangle of a matrix."""
     upper, value = node.flag("upper", True), node.maybe_constant(1)
     if value is None:
-        return ix.Trilu(node.x(), node.optional(1), upper=upper)
+        return ix.Trilu(node.x(), upper=upper, by=node.optional(1))
     return ix.Trilu(node.x(), upper=upper, k=int(value.reshape(-1)[0]))
 
 
