@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-# Composites reach `lower` whole and become one kernel each, with two exceptions. Most of a batch normalisation,
-# expanded, is a constant expression that is evaluated when the weights are written. Connectionist temporal
-# classification is written out in time: that is too much for one kernel, and its gradient shares the steps.
-_EXPAND = "expand{only=batch_norm,ctc,ctc_rows}"
+# Composites reach `lower` whole and become one kernel each, with three exceptions. Most of a batch normalisation,
+# expanded, is a constant expression that is evaluated when the weights are written, and so is the matrix of a Fourier
+# transform. Connectionist temporal classification is written out in time: that is too much for one kernel, and its
+# gradient shares the steps.
+_EXPAND = "expand{only=batch_norm,ctc,ctc_rows,dft}"
 PIPELINES: Mapping[str, str] = {
     "infer": f"fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,order,plan-memory",
 }

@@ -226,8 +226,8 @@ def indexing() -> Iterator[Op]:
     yield ix.Trilu(x(2, 3, 4), k=1)
     yield ix.Trilu(x(4, 3), k=1, by=x(1, dtype=i64, name="index"))
     yield ix.Trilu(x(4, 3, dtype=i32), upper=False, k=-1)
-    for circular in (False, True):
-        yield ix.Overwrite(x(2, 4, 3), x(2, 2, 3), x(2, dtype=i64, name="label"), circular=circular)
+    yield ix.Overwrite(x(2, 4, 3), x(2, 2, 3), x(2, dtype=i64, name="label"))
+    yield ix.Overwrite(x(2, 3, 5), x(2, 3, 2), x(2, dtype=i64, name="label"), axis=2, circular=True)
     yield ix.ScatterNd(x(4, 3), x(2, 1, dtype=i64, name="permutation"), x(2, 3))
     yield ix.ScatterNd(x(4, 3), x(5, 1, dtype=i64, name="index"), x(5, 3), reduce="add")
     yield ix.ScatterElements(x(4, 3), x(2, 3, dtype=i64, name="permutation"), x(2, 3))
@@ -277,9 +277,9 @@ def sampling() -> Iterator[Op]:
                 mode=kind,
             )
     yield de.DeformPlaces(x(2, 16, 3, 2), groups=2, window=(2, 2), stride=(1, 2), pads=(1, 0), dilation=(1, 1))
-    yield de.DeformConv(x(1, 2, 4, 4), x(3, 2, 2, 2), x(1, 8, 3, 3), x(3))
+    yield de.DeformConv(x(1, 2, 4, 4), x(5, 2, 2, 2), x(1, 8, 3, 3), x(5))
     yield de.DeformConv(
-        *(x(2, 4, 4, 5), x(2, 2, 2, 3), x(2, 24, 4, 2), x(2), x(2, 12, 4, 2)),
+        *(x(1, 4, 4, 5), x(2, 2, 2, 3), x(1, 24, 4, 2), x(2), x(1, 12, 4, 2)),
         stride=(1, 2),
         pads=(1, 0, 0, 1),
         group=2,

@@ -26,7 +26,7 @@ PASSES: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passe
 GRAPHS = st.builds(random_graph, st.integers(0, 2**32), st.integers(1, 14))
 ON_OPS = (
     "expand",
-    "expand{only=batch_norm,ctc,ctc_rows}",
+    "expand{only=batch_norm,ctc,ctc_rows,dft}",
     "expand{keep=softmax,gelu}",
     "fold-constants",
     "fold-constants{max-bytes=0}",
