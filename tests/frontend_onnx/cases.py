@@ -51,6 +51,7 @@ COL2IM = {"strides": [2, 3], "pads": [1, 0, 1, 3], "dilations": [1, 2]}
 BICUBIC = {"mode": "bicubic", "align_corners": 1}
 REFLECTED = {"mode": "cubic", "padding_mode": "reflection", "align_corners": 1}
 REGIONS = np.array([[0.5, 1, 4, 5.5], [-2, -3, 9, 4], [3, 3, 3.2, 9]], np.float32)
+BOXES = np.array([[0, 0.5, 1, 4, 5.5], [1, 2, 3, 9, 4], [1, 3, 3, 2, 9], [0, 8, 8, 9, 9]], np.float32)
 BINS = {"output_height": 2, "output_width": 3, "sampling_ratio": 2}
 DEFORMED = {"offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 0]}
 MEL = (np.array(8), np.array(64), np.array(8192), np.float32(20), np.float32(4000))
@@ -240,6 +241,9 @@ CASES = [
     Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), {**BINS, "mode": "max"}, opsets=(16,)),
     # The reference has no version before coordinates were chosen by an attribute.
     Case("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), BINS, opsets=(10,), oracle=runtime),
+    # The reference does not implement it.
+    Case("MaxRoiPool", (IMAGE, BOXES), {"pooled_shape": [2, 3], "spatial_scale": 0.5}, opsets=(13,), oracle=runtime),
+    Case("MaxRoiPool", (IMAGE, BOXES), {"pooled_shape": [3, 2]}, opsets=(13,), oracle=runtime),
     Case("DeformConv", (IMAGE, f(4, 2, 3, 2), f(2, 12, 5, 5)), {"group": 2}, opsets=(19, 22)),
     Case("DeformConv", (IMAGE, f(3, 4, 3, 2), f(2, 24, 3, 5), f(3), f(2, 12, 3, 5)), DEFORMED, opsets=(19,)),
     Case("DFT", (f(2, 7, 3, 1),), opsets=(17,)),

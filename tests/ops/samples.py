@@ -22,6 +22,7 @@ from dlc.ops import order as od
 from dlc.ops import pool as pl
 from dlc.ops import random as ra
 from dlc.ops import reduce as rd
+from dlc.ops import roi_pool as rp
 from dlc.ops import sample as sa
 from dlc.ops import shape as sh
 from dlc.ops import standardize as st
@@ -276,6 +277,13 @@ def sampling() -> Iterator[Op]:
                 half=half,
                 mode=kind,
             )
+    for rows in (False, True):
+        yield rp.RoiRanges(x(3, 5), extent=4, bins=3, rows=rows, scale=1.5)
+    yield rp.RangeMax(x(2, 3, 4, 5), x(3, 2, 2, dtype=i64, name="range"), x(3, dtype=i64, name="label"))
+    yield rp.RangeMax(x(2, 2, 3, 4), x(2, 3, 2, dtype=i64, name="range"), axis=3)
+    yield rp.NonEmpty(x(2, 3, 2, 3), x(2, 2, 2, dtype=i64, name="label"), x(2, 3, 2, dtype=i64, name="label"))
+    yield rp.RoiItems(x(3, 5))
+    yield rp.MaxRoiPool(x(2, 2, 6, 5), x(3, 5, name="positive"), bins=(2, 3))
     yield de.DeformPlaces(x(2, 16, 3, 2), groups=2, window=(2, 2), stride=(1, 2), pads=(1, 0), dilation=(1, 1))
     yield de.DeformConv(x(1, 2, 4, 4), x(5, 2, 2, 2), x(1, 8, 3, 3), x(5))
     yield de.DeformConv(
@@ -343,6 +351,8 @@ def feed(op: Op, seed: int = 0) -> dict[str, Any]:
             value = rng.integers(-3, 3, i.shape)
         elif word == "label":
             value = rng.integers(0, 4, i.shape)
+        elif word == "range":
+            value = rng.integers(0, 2, i.shape) + np.array([0, 2])
         elif word == "tap":
             value = rng.integers(0, 7, i.shape)
         elif word == "permutation":

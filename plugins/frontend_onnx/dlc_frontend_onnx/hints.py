@@ -16,7 +16,7 @@ _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     _DATA: ("NonMaxSuppression", "Unique"),
     _RANDOM: ("Multinomial",),
-    _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder"),
+    _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "LabelEncoder"),
 }
 _BY_OPERATOR: Final = {operator: hint for hint, operators in _HINTS.items() for operator in operators}
 _DOMAINS: Final[Mapping[str, str]] = {

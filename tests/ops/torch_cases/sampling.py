@@ -73,7 +73,21 @@ def overwritten(what: str, past: Array, update: Array, start: Array, circular: b
     return Case("TensorScatter", what, (past, update, start), same, attributes, opset=24)
 
 
+def boxes(what: str, x: Array, rois: Array, bins: tuple[int, int]) -> Case:
+    """Maxima over bins of regions inside the image, whose sizes are multiples of the bins."""
+
+    def same(x: Tensor, _: Tensor) -> Tensor:
+        found: list[Tensor] = []
+        for item, left, top, right, bottom in rois.astype(int).tolist():
+            part = x[item, :, top : bottom + 1, left : right + 1]
+            found.append(F.max_pool2d(part, (part.shape[1] // bins[0], part.shape[2] // bins[1])))
+        return torch.stack(found)
+
+    return Case("MaxRoiPool", what, (x, rois), same, {"pooled_shape": bins}, fixed=(1,))
+
+
 PLACES: Final = i(5, 7, 13, 15).reshape(1, 1, 2, 2)
+BOXES: Final = np.array([[0.0, 0, 0, 5, 3], [1, 1, 2, 3, 5], [0, 1, 0, 6, 5]])
 SINGULAR: Final = np.array([[4.0, -2], [-2, 1]])
 GRID: Final = normal(2, 3, 2, 2)
 
@@ -98,6 +112,7 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     *(sampled("nearest", padding, 0, normal(2, 3, 4, 5), GRID) for padding in ("zeros", "border")),
     sampled("linear", "zeros", 0, normal(1, 2, 3, 4, 5), normal(1, 2, 3, 2, 3)),
+    boxes("regions that overlap", normal(2, 3, 6, 7), BOXES, (2, 3)),
     unpooled("windows that do not overlap", normal(1, 1, 2, 2), PLACES, [2, 2], strides=[2, 2]),
     overwritten("some rows", normal(2, 5, 3), normal(2, 2, 3), i(0, 3), False),
     overwritten("rows around the end", normal(2, 5, 3), normal(2, 3, 3), i(4, 1), True),

@@ -13,6 +13,7 @@ from dlc.ops import linear
 from dlc.ops.deform import DeformConv, RoiAlign
 from dlc.ops.index import ScatterElements
 from dlc.ops.pointwise import literal
+from dlc.ops.roi_pool import MaxRoiPool
 from dlc.ops.sample import GridSample, Mode
 from dlc.ops.shape import Pad
 from dlc_frontend_onnx.node import Node, cast
@@ -121,3 +122,13 @@ def deform_conv(node: Node) -> Op:
         group=node.int("group", 1),
         offset_group=node.int("offset_group", 1),
     )
+
+
+@onnx("MaxRoiPool")
+def max_roi_pool(node: Node) -> Op:
+    """The maximum over each bin of regions."""
+    x, rois, bins = node.x(0), node.x(1), node.ints("pooled_shape") or ()
+    if len(bins) != 2 or min(bins) < 1:
+        raise ShapeError(f"bins {list(bins)} must be two positive numbers")
+    check_count(math.prod((*rois.shape[:1], *x.shape[1:3], *bins)), "the bins of all regions")
+    return MaxRoiPool(x, rois, bins=(bins[0], bins[1]), scale=node.float("spatial_scale", 1.0))
