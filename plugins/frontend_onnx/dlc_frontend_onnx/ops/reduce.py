@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from dlc.base.types import bool_, u8
 from dlc.graph import Input, Op
-from dlc.ops import elementwise as e
 from dlc.ops import reduce as r
 from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.implied import axis_choices, axis_sets, reduced_shape
-from dlc_frontend_onnx.node import FIXED, Node, cast, number
-from dlc_frontend_onnx.ops.shape import reshaped
+from dlc_frontend_onnx.node import FIXED, Node, cast
+from dlc_frontend_onnx.ops.choose import along_axis
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -52,20 +51,10 @@ def reduce_operand(node: Node) -> Op:
     if count and node.maybe_constant(1) is None and (out := node.declared[0]) is not None:
         sets = list(axis_sets(len(x), count, leading(out)))
         if count == 1:
-            return _chosen(node.x(1), len(x), [d for (d,) in sets], lambda d: _reduced(node, (d,), all_if_empty))
+            return along_axis(node.x(1), len(x), [d for (d,) in sets], lambda d: _reduced(node, (d,), all_if_empty))
         if len(sets) > 1:
             raise Unsupported("axes is computed from the model's inputs, and several lead to the declared shape", FIXED)
     return _reduced(node, axes, all_if_empty)
-
-
-def _chosen(axis: Op, rank: int, axes: Sequence[int], along: Callable[[int], Op]) -> Op:
-    """What one of some axes gives, the one that a run-time operand names, from either end."""
-    *others, last = axes
-    found = along(last)
-    for d in others:
-        named = e.Or(e.Equal(axis, number(d, axis)), e.Equal(axis, number(d - rank, axis)))
-        found = e.Where(reshaped(named, ()), along(d), found)
-    return found
 
 
 def _reduced(node: Node, given: tuple[int, ...] | None, all_if_empty: bool) -> Op:
@@ -100,4 +89,4 @@ def cumulative(node: Node) -> Op:
     check_count(rank * x.type.size, "the running sums along each axis")
     if isinstance(node.x(1), Input):
         node.values.assume(node.x(1), axis_choices(rank, 1, lambda _: True) or ())
-    return _chosen(node.x(1), rank, range(rank), along)
+    return along_axis(node.x(1), rank, range(rank), along)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlc.graph import Op
+from dlc.graph import Input, Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.fourier import Dft, Frames
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Reshape
 from dlc_frontend_onnx.node import Array, Node, constant
+from dlc_frontend_onnx.ops.choose import along_axis
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
 
@@ -29,8 +30,24 @@ def dft_axis_attribute(node: Node) -> Op:
 
 @onnx("DFT", since=20)
 def dft(node: Node) -> Op:
-    """Fourier transform along an axis that is an operand."""
-    return _dft(node, -2 if node.optional(2) is None else int(_single(node, 2, "the axis")))
+    """Fourier transform along an axis that is an operand, perhaps one that is known at run time."""
+    if node.optional(2) is None:
+        return _dft(node, -2)
+    rank = len(node.x().shape)
+    if node.maybe_constant(2) is None and isinstance(node.x(2), Input) and node.declared and node.declared[0]:
+        leads = [d for d in range(rank - 1) if _leads(node, d)]
+        if leads:
+            node.values.assume(node.x(2), [(*leads, *(d - rank for d in leads))])
+            return along_axis(node.x(2), rank, leads, lambda d: _dft(node, d))
+    return _dft(node, int(_single(node, 2, "the axis")))
+
+
+def _leads(node: Node, axis: int) -> bool:
+    """Whether a transform along this axis has the shape that the model declares."""
+    try:
+        return _dft(node, axis).shape == node.declared[0]
+    except ShapeError:
+        return False
 
 
 def _dft(node: Node, axis: int) -> Op:
