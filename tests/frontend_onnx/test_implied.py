@@ -144,7 +144,11 @@ def test_declared_shapes_reach_through_elementwise_operators() -> None:
 def test_the_axis_of_a_transform_is_known_at_run_time() -> None:
     """Along two axes of one extent, and along the only one that gives the declared number of bins."""
     x = RNG.standard_normal((2, 4, 4, 1)).astype(np.float32)
-    for shape, attributes, axes in (([2, 4, 4, 2], {}, (0, 1, 2, -2)), ([2, 3, 4, 2], {"onesided": 1}, (1, -3))):
+    cases: list[tuple[list[int], dict[str, Any], tuple[int, ...]]] = [
+        ([2, 4, 4, 2], {}, (0, 1, 2, -2)),
+        ([2, 3, 4, 2], {"onesided": 1}, (1, -3)),
+    ]
+    for shape, attributes, axes in cases:
         proto = model("DFT", [shape], np.asarray(1), opset=20, x=x, **attributes)
         proto.graph.node[0].input[:] = ["x", "", "s"]
         for axis in axes:
@@ -152,7 +156,7 @@ def test_the_axis_of_a_transform_is_known_at_run_time() -> None:
             allowed(parse(proto)).check("s", feeds["s"])
             got, want = evaluate(parse(proto), feeds)["y0"], reference(proto, ["y0"], feeds)[0]
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert allowed(parse(proto)).wrong(np.asarray(2)) is not None
+        assert allowed(parse(proto)).wrong(np.asarray(3)) is not None
 
 
 def test_what_the_declared_shapes_do_not_tell_is_unsupported_as_before() -> None:
