@@ -17,20 +17,91 @@ Array = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type and shape."""
 
 Kind = Literal["float", "int", "uint", "bool"]
+Specials = Literal["ieee", "fn", "fnuz", "finite", "scale"]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """How a narrow float lies in its bits: sign (but for `scale`), exponent, fraction, from the highest bit down.
+
+    Attributes:
+        exponent: Bits of the exponent.
+        fraction: Bits of the fraction.
+        bias: What is added to the exponent of a value.
+        specials: `ieee`: the largest exponent means infinity and NaN. `fn`: NaN is all ones, there is no infinity.
+            `fnuz`: NaN is where -0 would be, there is neither infinity nor -0. `finite`: there are neither; what is too
+            large becomes the largest value. `scale`: a power of two alone, without sign and zero; NaN is all ones;
+            halves round up, and so does all between the two smallest values. What `fn`, `fnuz` and `scale` cannot
+            represent, because it is too large or in another way, becomes NaN.
+    """
+
+    exponent: int
+    fraction: int
+    bias: int
+    specials: Specials = "ieee"
+
+    @property
+    def signed(self) -> bool:
+        """Whether there are negative values."""
+        return self.specials != "scale"
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every value, zero included, has a negative."""
+        return self.specials not in ("fnuz", "scale")
+
+    @property
+    def largest_bits(self) -> int:
+        """The bits of the largest finite value."""
+        ones = (1 << self.exponent + self.fraction) - 1
+        return {"ieee": ones - (1 << self.fraction), "fn": ones - 1, "scale": ones - 1}.get(self.specials, ones)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        exponent, fraction = divmod(self.largest_bits, 1 << self.fraction)
+        return math.ldexp(1 + fraction / (1 << self.fraction), exponent - self.bias)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest positive value."""
+        return math.ldexp(1.0, -self.bias if self.specials == "scale" else 1 - self.bias - self.fraction)
 
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `f32`, `i64` and so on are the only instances; compare with `is` or `==`."""
+    """An element type. `f32`, `i64` and so on are the only instances; compare with `is` or `==`.
+
+    Narrow types are for storage: what is computed with their values is computed in `compute` and rounded to the type.
+    In memory every element has bytes of its own, also where ONNX's files pack several of less than 8 bits into one.
+
+    Attributes:
+        name: How every text spells it.
+        kind: What its values are.
+        bits: Bits of an element that count; the others of its bytes are zero.
+        format: Layout of a narrow float.
+        library: Name of the numpy dtype in the package ml_dtypes, for those that numpy does not have.
+    """
 
     name: str
     kind: Kind
-    itemsize: int
+    bits: int
+    format: FloatFormat | None = None
+    library: str = ""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return -(-self.bits // 8)
 
     @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype with the same bits."""
-        return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{self.itemsize * 8}")
+        if self.library:
+            import ml_dtypes  # only models with such types need it
+
+            return np.dtype(getattr(ml_dtypes, self.library))
+        return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{self.bits}")
 
     @property
     def is_float(self) -> bool:
@@ -39,6 +110,18 @@ class DType:
     @property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is a type of storage alone."""
+        return self.compute is not self
+
+    @cached_property
+    def compute(self) -> DType:
+        """The type in which its values are computed with; itself unless it is narrow."""
+        if self.format:
+            return f32
+        return i32 if self.library else self
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -51,35 +134,75 @@ class DType:
             raise ValueError(f"{self.name} is not an integer type")
         if self.kind == "bool":
             return 0, 1
-        bits = self.itemsize * 8
-        return (-(1 << bits - 1), (1 << bits - 1) - 1) if self.kind == "int" else (0, (1 << bits) - 1)
+        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.kind == "int" else (0, (1 << self.bits) - 1)
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """Lowest and highest value: infinities where a float has them, `limits` of an integer."""
+        if not self.is_float:
+            return self.limits
+        if self.format is None or self.format.specials == "ieee":
+            return -math.inf, math.inf
+        largest = self.format.largest
+        return (-largest if self.format.signed else self.format.smallest), largest
+
+    def wrapped(self, value: int) -> int:
+        """An integer without the bits that an integer type does not have."""
+        low, _ = self.limits
+        return (value - low) % (1 << self.bits) + low
 
     def __str__(self) -> str:
         return self.name
 
 
-f16: Final = DType("f16", "float", 2)
-f32: Final = DType("f32", "float", 4)
-f64: Final = DType("f64", "float", 8)
-i8: Final = DType("i8", "int", 1)
-i16: Final = DType("i16", "int", 2)
-i32: Final = DType("i32", "int", 4)
-i64: Final = DType("i64", "int", 8)
-u8: Final = DType("u8", "uint", 1)
-u16: Final = DType("u16", "uint", 2)
-u32: Final = DType("u32", "uint", 4)
-u64: Final = DType("u64", "uint", 8)
-bool_: Final = DType("bool", "bool", 1)
+f16: Final = DType("f16", "float", 16, FloatFormat(5, 10, 15))
+f32: Final = DType("f32", "float", 32)
+f64: Final = DType("f64", "float", 64)
+i8: Final = DType("i8", "int", 8)
+i16: Final = DType("i16", "int", 16)
+i32: Final = DType("i32", "int", 32)
+i64: Final = DType("i64", "int", 64)
+u8: Final = DType("u8", "uint", 8)
+u16: Final = DType("u16", "uint", 16)
+u32: Final = DType("u32", "uint", 32)
+u64: Final = DType("u64", "uint", 64)
+bool_: Final = DType("bool", "bool", 8)
 
-DTYPES: Final[dict[str, DType]] = {t.name: t for t in (f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)}
+NARROW: Final = (
+    DType("bf16", "float", 16, FloatFormat(8, 7, 127), "bfloat16"),
+    DType("f8e4m3fn", "float", 8, FloatFormat(4, 3, 7, "fn"), "float8_e4m3fn"),
+    DType("f8e4m3fnuz", "float", 8, FloatFormat(4, 3, 8, "fnuz"), "float8_e4m3fnuz"),
+    DType("f8e5m2", "float", 8, FloatFormat(5, 2, 15), "float8_e5m2"),
+    DType("f8e5m2fnuz", "float", 8, FloatFormat(5, 2, 16, "fnuz"), "float8_e5m2fnuz"),
+    DType("f8e8m0", "float", 8, FloatFormat(8, 0, 127, "scale"), "float8_e8m0fnu"),
+    DType("f4e2m1", "float", 4, FloatFormat(2, 1, 1, "finite"), "float4_e2m1fn"),
+    DType("i4", "int", 4, library="int4"),
+    DType("u4", "uint", 4, library="uint4"),
+    DType("i2", "int", 2, library="int2"),
+    DType("u2", "uint", 2, library="uint2"),
+)
+"""Types that numpy does not have. One more is one more row here, and its name in the tables of a format that has it."""
+
+DTYPES: Final[dict[str, DType]] = {
+    t.name: t for t in (f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, *NARROW)
+}
 
 
 def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
     """The element type with the same bits as a numpy dtype, or None when dlc has no such type."""
-    for candidate in DTYPES.values():
-        if candidate.numpy == dtype:
+    known = NARROW if dtype.isbuiltin == 2 else DTYPES.values()
+    for candidate in known:
+        if bool(candidate.library) == (dtype.isbuiltin == 2) and candidate.numpy == dtype:
             return candidate
     return None
+
+
+def in_compute_type(array: Array) -> Array:
+    """Elements of a type that numpy does not have, in the type that they are computed with; others as they are."""
+    if array.dtype.isbuiltin != 2:  # numpy's own
+        return array
+    found = dtype_of_numpy(array.dtype)
+    return array if found is None else array.astype(found.compute.numpy)
 
 
 def shortest(value: bool | int | float, dtype: DType) -> bool | int | float:
@@ -91,7 +214,7 @@ def shortest(value: bool | int | float, dtype: DType) -> bool | int | float:
         exact, short = float(element), float(str(element))
         # Decimal to f64 to f32 rounds twice: once in a very long while the shortest digits name a neighbour. And what
         # is short with an exponent may not be without: 1e+12 is written 1000000000000.0, the element 999999995904.0.
-        same = np.isnan(element) or dtype.numpy.type(short) == element
+        same = bool(np.isnan(element)) or dtype.numpy.type(short) == element
         return short if same and len(repr(short)) <= len(repr(exact)) else exact
 
 
@@ -134,4 +257,4 @@ class Type:
         return cls(DTYPES[m[1]], tuple(int(d) for d in m[2].split(",")) if m[2] else ())
 
 
-_TYPE = re.compile(r"([a-z]+\d*)\[((?:\d+(?:,\d+)*)?)\]")
+_TYPE = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\]")

@@ -15,7 +15,7 @@ from dlc.base.types import Array, DType
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, converted_dtype
-from dlc.kernel.scalar import SCALARS, result_dtype
+from dlc.kernel.scalar import SCALARS, combine_at, result_dtype
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
 SLAB_POINTS = 1 << 20
@@ -80,15 +80,13 @@ def _run_slab(interpreter: Points, nest: Nest, shape: tuple[int, ...]) -> None:
     if nest.reduce is None:
         out[index] = value
     else:
-        SCALARS[nest.reduce].numpy.at(out, index, value)  # type: ignore[attr-defined]  # add, mul, max, min are ufuncs
+        combine_at(nest.reduce, out, index, value)
 
 
 def _literal(value: bool | int | float, dtype: DType) -> Array:
     """A literal; integers wrap as all integer data does (`x - 1` of unsigned data is written `x + -1`)."""
     if dtype.is_integer and not isinstance(value, float):
-        bits = dtype.itemsize * 8
-        value = int(value) % (1 << bits)
-        return np.asarray(value, f"uint{bits}").astype(dtype.numpy)
+        return np.asarray(dtype.wrapped(int(value)), dtype.numpy)
     return np.asarray(value, dtype.numpy)
 
 

@@ -31,12 +31,9 @@ def identity(reduce: str | None, dtype: DType) -> bool | int | float:
         return 0.0 if dtype.is_float else False if dtype is bool_ else 0
     if reduce == "mul":
         return 1.0 if dtype.is_float else True if dtype is bool_ else 1
-    sign = -1 if reduce == "max" else 1
-    if dtype.is_float:
-        return sign * math.inf
     if dtype is bool_:
         return reduce == "min"
-    low, high = dtype.limits
+    low, high = dtype.extremes
     return low if reduce == "max" else high
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from dlc.base.types import DTYPES, Array, DType, bool_
+from dlc.base.types import DTYPES, Array, DType, bool_, in_compute_type
 from dlc.kernel.expr import Const, Expr, apply, select
 
 Rule = Literal["same", "bool", "select", "cast", "bits"]
@@ -81,11 +81,12 @@ def _pow(a: Array, b: Array) -> Array:
 
 def _cast(to: DType) -> Callable[..., Array]:
     def convert(x: Array) -> Array:
-        x = np.asarray(x)
+        x = in_compute_type(np.asarray(x))
         if to.is_integer and x.dtype.kind == "f":
             return _whole(x, to)
         with np.errstate(invalid="ignore", over="ignore"):
-            return x.astype(to.numpy)
+            # To a type that numpy does not have by way of the type that it is computed in: there it is rounded once.
+            return (x.astype(to.compute.numpy) if to.library else x).astype(to.numpy)
 
     return convert
 
@@ -125,6 +126,33 @@ def _whole(x: Array, to: DType) -> Array:
         large = (whole >= 2.0**63) & (whole < 2.0**64)
         return np.where(large, np.where(large, whole, 0.0).astype(np.uint64), found.astype(np.uint64))
     return found.astype(to.numpy)
+
+
+def _rounding(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numpy's types for all types: values of those that numpy does not have are computed in their compute
+    type, and a result that is no comparison is rounded to theirs."""
+
+    def value(*args: Any) -> Any:
+        of = next((d for a in args if (d := getattr(a, "dtype", None)) is not None and d.isbuiltin == 2), None)
+        if of is None:
+            return fn(*args)
+        found = np.asarray(fn(*(in_compute_type(np.asarray(a)) for a in args)))
+        return found if found.dtype.kind == "b" else found.astype(of)
+
+    return value
+
+
+def combine_at(fn: str, out: Array, index: tuple[Array, ...], value: Array) -> None:
+    """out[index] = fn(out[index], value), for every index in turn; narrow elements are rounded once, at the end."""
+    wide = in_compute_type(out)
+    _UFUNCS[fn].at(wide, index, in_compute_type(value))
+    if wide is not out:
+        out[...] = wide.astype(out.dtype)
+
+
+def combine_runs(fn: str, values: Array, starts: Array) -> Array:
+    """What each run of rows that begins at one of `starts` is combined into; narrow elements are rounded once."""
+    return _UFUNCS[fn].reduceat(in_compute_type(values), starts, axis=0).astype(values.dtype, copy=False)
 
 
 def _share(g: Expr, smaller: Expr, own: Expr, other: Expr) -> Expr:
@@ -233,7 +261,11 @@ _TABLE: Final = (
     *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in DTYPES.values()),
 )
 
-SCALARS: Final[dict[str, Scalar]] = {s.name: s for s in _TABLE}
+SCALARS: Final[dict[str, Scalar]] = {
+    s.name: s if s.rule in ("cast", "select") else replace(s, numpy=_rounding(s.numpy)) for s in _TABLE
+}
+_UFUNCS: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+"""Those that reduce."""
 
 
 def result_dtype(fn: str, args: tuple[DType | None, ...]) -> DType | None:

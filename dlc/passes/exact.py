@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.base.types import DType
+from dlc.base.types import DType, in_compute_type
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.graph.walk import as_result, toposort
@@ -60,7 +60,8 @@ def _primitive(op: Op, args: Sequence[Array]) -> Array | None:
         return as_result(op.evaluate(*args), op.type)
 
 
-def _is_safe(op: Op, args: Sequence[Array]) -> bool:
+def _is_safe(op: Op, given: Sequence[Array]) -> bool:
+    args = [in_compute_type(np.asarray(a)) for a in given]
     if isinstance(op, IndexOf):
         return True  # what it gives are subscripts
     if isinstance(op, Cast):

@@ -12,7 +12,7 @@ import numpy as np
 
 from dlc.api.program import Port
 from dlc.base.diagnostics import ExitCode, Location, did_you_mean, error, quote
-from dlc.base.types import DTYPES, Array, Type
+from dlc.base.types import Array, Type, dtype_of_numpy
 from dlc.files.array_files import named_file, readable
 from dlc.runtime.tensor_proto import read_tensor
 
@@ -36,7 +36,8 @@ def _random(port: Port, generator: np.random.Generator) -> Array:
     if port.allowed is not None:
         return port.allowed.draw(generator, of)
     values = generator.standard_normal(of.shape) if of.dtype.is_float else generator.integers(0, 2, of.shape)
-    return np.asarray(values, of.dtype.numpy)
+    unsigned = of.dtype.format is not None and not of.dtype.format.signed
+    return np.asarray(np.abs(values) if unsigned else values).astype(of.dtype.numpy)
 
 
 def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input") -> dict[str, Array]:
@@ -79,8 +80,13 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     with zipfile.ZipFile(content, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+                np.lib.format.write_array(file, _as_bytes(np.asarray(array)), allow_pickle=False)
     write_whole(path, content.getvalue())
+
+
+def _as_bytes(array: Array) -> Array:
+    """Elements of a type that numpy does not have as bytes without one: no file of numpy's names it."""
+    return array.view(f"V{array.dtype.itemsize}") if array.dtype.isbuiltin == 2 else array
 
 
 def _read(path: Path) -> list[tuple[str, Array]]:
@@ -126,6 +132,8 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
             exit_code=ExitCode.USAGE,
         )
     wanted = known[name].type
+    if wanted.dtype.library and array.dtype == np.dtype(f"V{wanted.dtype.itemsize}"):  # as numpy stores what it lacks
+        array = array.view(wanted.dtype.numpy)
     if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
         raise error(
             f"wrong-{what}",
@@ -141,14 +149,15 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
 
 def type_text(array: Array) -> str:
     """`f32[1,3]`, as types of ports are written."""
-    name = next((d.name for d in DTYPES.values() if d.numpy == array.dtype), str(array.dtype))
+    name = dtype_of_numpy(array.dtype) or array.dtype
     return f"{name}[{','.join(map(str, array.shape))}]"
 
 
 def _remedy(array: Array, wanted: Type) -> str:
     """What would make the array fit."""
     if array.shape == wanted.shape:
-        return f"convert it with numpy: array.astype({str(wanted.dtype.numpy)!r})"
+        to = f"ml_dtypes.{wanted.dtype.library}" if wanted.dtype.library else repr(str(wanted.dtype.numpy))
+        return f"convert it with numpy: array.astype({to})"
     if array.size == wanted.size:
         return f"it has as many elements: reshape it to {list(wanted.shape)}"
     return "a program has the shapes it was built with; dlc build takes others with --dim and --input"

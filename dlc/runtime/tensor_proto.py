@@ -6,29 +6,78 @@ TensorProto), so that feeding a program needs no model format installed. Files a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
-from dlc.base.types import Array
+from dlc.base.types import DTYPES, Array, DType, Type
 
-_DTYPES = {
-    1: "f4",
-    2: "u1",
-    3: "i1",
-    4: "u2",
-    5: "i2",
-    6: "i4",
-    7: "i8",
-    9: "?",
-    10: "f2",
-    11: "f8",
-    12: "u4",
-    13: "u8",
+ELEMENT_TYPES: Final[Mapping[int, DType]] = {
+    code: DTYPES[name]
+    for code, name in {
+        1: "f32",
+        2: "u8",
+        3: "i8",
+        4: "u16",
+        5: "i16",
+        6: "i32",
+        7: "i64",
+        9: "bool",
+        10: "f16",
+        11: "f64",
+        12: "u32",
+        13: "u64",
+        16: "bf16",
+        17: "f8e4m3fn",
+        18: "f8e4m3fnuz",
+        19: "f8e5m2",
+        20: "f8e5m2fnuz",
+        21: "u4",
+        22: "i4",
+        23: "f4e2m1",
+        24: "f8e8m0",
+        25: "u2",
+        26: "i2",
+    }.items()
 }
-"""TensorProto.DataType → numpy; strings, complex numbers and the small floats have no counterpart in dlc."""
+"""TensorProto.DataType → element type; strings, complex numbers and 6-bit floats have no counterpart in dlc."""
+
+
+def raw_bytes(of: Type) -> int:
+    """Bytes of a tensor's raw data: elements of less than 8 bits are packed, several to a byte."""
+    return -(-of.size * of.dtype.bits // 8) if of.dtype.bits < 8 else of.nbytes
+
+
+def raw_elements(of: Type, data: bytes | memoryview) -> Array:
+    """The elements in `raw_bytes(of)` bytes of raw data, of which the lowest bits of a byte come first."""
+    bits = of.dtype.bits
+    if bits >= 8:
+        return np.frombuffer(data, of.dtype.numpy.newbyteorder("<"), of.size).reshape(of.shape)
+    packed = np.frombuffer(data, np.uint8)
+    found = np.empty((packed.size, 8 // bits), np.uint8)
+    for k in range(8 // bits):
+        found[:, k] = packed >> k * bits & (1 << bits) - 1
+    return found.reshape(-1)[: of.size].view(of.dtype.numpy).reshape(of.shape)
+
+
+def listed_elements(of: Type, values: Sequence[Any]) -> Array:
+    """The elements of a tensor that lists them as numbers, narrow ones by their bits.
+
+    Raises:
+        ValueError: there are more or fewer values than the type has.
+    """
+    dtype = of.dtype
+    count = raw_bytes(of) if dtype.bits < 8 else of.size
+    if len(values) != count:
+        raise ValueError(f"{of} has {of.size} elements, {len(values)} values are stored where {count} are needed")
+    if dtype.bits < 8:
+        return raw_elements(of, np.array(values, np.int64).astype(np.uint8).tobytes())
+    if dtype.narrow:
+        bits = np.array(values, np.int64).astype(f"u{dtype.itemsize}")
+        return bits.view(dtype.numpy).reshape(of.shape)
+    wide = np.array(values, np.int64 if dtype.is_integer and dtype.name != "u64" else dtype.numpy)
+    return wide.astype(dtype.numpy).reshape(of.shape)
 
 
 def read_tensor(content: bytes) -> tuple[str, Array]:
@@ -54,19 +103,16 @@ def read_tensor(content: bytes) -> tuple[str, Array]:
                 raise ValueError("its values lie in another file")
             case _:
                 pass  # names of dimensions, documentation: nothing that values depend on
-    if dtype not in _DTYPES:
+    if dtype not in ELEMENT_TYPES:
         raise ValueError(f"element type {dtype} of ONNX is not supported" if dtype else "it is not a TensorProto")
-    kind = np.dtype(_DTYPES[dtype]).newbyteorder("<")
     if any(d < 0 for d in dims):
         raise ValueError(f"dimensions {dims}")
-    count = len(raw) // kind.itemsize if raw is not None else len(values)
-    if count != math.prod(dims) or (raw is not None and len(raw) % kind.itemsize):
-        raise ValueError(f"{count} values for the shape {dims}")
-    if raw is not None:
-        return name, np.frombuffer(raw, kind).reshape(dims)
-    if kind.char == "e":  # halves are stored as their bits
-        return name, np.array(values, np.uint16).view(np.float16).reshape(dims)
-    return name, np.array(values, kind).reshape(dims)
+    of = Type(ELEMENT_TYPES[dtype], tuple(dims))
+    if raw is None:
+        return name, listed_elements(of, values)
+    if len(raw) != raw_bytes(of):
+        raise ValueError(f"{len(raw)} bytes for {of}, which takes {raw_bytes(of)}")
+    return name, raw_elements(of, raw)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlc.base.types import Array
+from dlc.base.types import Array, dtype_of_numpy, in_compute_type
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def compare(name: str, got: Array, want: Array, tolerance: Tolerance) -> Compari
     assert got.shape == want.shape, (got.shape, want.shape)
     if not want.size:
         return Comparison(name, 0.0, 0.0, 0, 1.0, 0, 0, tolerance, ())
-    exact = want.dtype.kind in "iub"
+    exact = in_compute_type(want).dtype.kind in "iub"
     a, b = got.astype(np.float64), want.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
@@ -80,16 +80,20 @@ def compare(name: str, got: Array, want: Array, tolerance: Tolerance) -> Compari
 
 def _ulps(got: Array, want: Array, broken: Array) -> int:
     """Steps between neighbours of the type: floats are ordered like their bit patterns, once negatives are mirrored."""
-    if want.dtype.kind == "b":
+    kind = in_compute_type(want).dtype.kind
+    if kind == "b":
         return int(np.count_nonzero(got != want) > 0)
-    if want.dtype.kind in "iu":
+    if kind in "iu":
         # Through the smaller and the larger of each pair: unsigned differences would wrap.
-        return int(np.max(np.maximum(got, want).astype(object) - np.minimum(got, want).astype(object)))
-    whole = {2: np.int16, 4: np.int32, 8: np.int64}[want.dtype.itemsize]
+        a, b = in_compute_type(got), in_compute_type(want)
+        return int(np.max(np.maximum(a, b).astype(object) - np.minimum(a, b).astype(object)))
+    of = dtype_of_numpy(want.dtype)
+    assert of is not None, want.dtype
+    sign = 1 << (of.bits - 1 if of.format is None or of.format.signed else of.bits)
     lines: list[Array] = []
     for array in (got, want):
-        bits = np.ascontiguousarray(array).view(whole).astype(object if whole is np.int64 else np.int64)
-        lines.append(np.where(bits < 0, -(bits + (1 << (want.dtype.itemsize * 8 - 1))), bits))
+        bits = np.ascontiguousarray(array).view(f"u{of.itemsize}").astype(object if of.itemsize == 8 else np.int64)
+        lines.append(np.where(bits >= sign, sign - bits, bits))
     kept = ~(broken | np.isnan(got) | np.isnan(want))
     steps = np.abs(lines[0] - lines[1])[kept]
     return int(steps.max()) if steps.size else 0

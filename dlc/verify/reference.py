@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
-from dlc.base.types import Array
+from dlc.base.types import Array, in_compute_type
 from dlc.verify.compare import Tolerance
 
 Kind = Literal["auto", "onnxruntime", "numpy"]
@@ -93,7 +93,7 @@ def tolerance_for(
 
     Integers and booleans have to be equal.
     """
-    if want.dtype.kind in "iub":
+    if in_compute_type(want).dtype.kind in "iub":
         return Tolerance(0.0, 0.0)
     scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=0.0)) if want.size else 0.0
     near, part = backend or (1e-3, _SCALE)

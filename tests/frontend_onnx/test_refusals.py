@@ -38,7 +38,7 @@ def many() -> onnx.ModelProto:
     stored = {"b": np.ones(3, np.float32), "two": np.array([2, 2], np.float32)}
     model = model_of(nodes, inputs, outputs, stored, domains=["ai.onnx.ml", "com.microsoft"])
     text = helper.make_tensor_value_info("text", TensorProto.STRING, [1])
-    brain = helper.make_tensor_value_info("brain", TensorProto.BFLOAT16, [1])
+    brain = helper.make_tensor_value_info("brain", TensorProto.COMPLEX64, [1])
     model.graph.input.extend([text, brain])
     return model
 

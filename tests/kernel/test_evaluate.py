@@ -140,7 +140,7 @@ def test_nests(name: str) -> None:
     assert got.shape == kernel.results[0].shape
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d is not bool_], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d is not bool_ and d.name != "f8e8m0"], ids=str)
 @pytest.mark.parametrize("reduce", ["add", "mul", "max", "min"])
 def test_identities_of_reductions(dtype: DType, reduce: str) -> None:
     low, high = (-1.5, 2.5) if dtype.is_float else dtype.limits

@@ -19,7 +19,7 @@ from dlc.kernel.evaluate import Array, Points
 from dlc.kernel.expr import Expr, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
-from dlc.kernel.scalar import SCALARS
+from dlc.kernel.scalar import combine_at
 from dlc.passes.views import is_view
 from dlc.placement import check_placement
 
@@ -133,7 +133,7 @@ def _run_scattered(kernel: Kernel, nest: Nest, env: Mapping[str, Array], random:
         if nest.reduce is None:
             out[index] = value
         else:
-            SCALARS[nest.reduce].numpy.at(out, index, value)  # type: ignore[attr-defined]  # pyright: ignore
+            combine_at(nest.reduce, out, index, value)
 
 
 @dataclass

@@ -12,7 +12,6 @@ may be rounded in another order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.loops.traits import Traits, traits
 from dlc.kernel.nest import identity
-from dlc.kernel.scalar import SCALARS
+from dlc.kernel.scalar import SCALARS, combine_runs
 
 _ELEMENTS = 1 << 18
 """Elements of one value of a batch: a few dozen of them are alive at once."""
@@ -200,8 +199,7 @@ class _Machine:
             self.run(s.body, inner, None)
             outside, cuts = np.unique(up[chosen], return_index=True)
             for name, (fn, values) in inner.sums.items():
-                reduced: Any = SCALARS[fn].numpy  # add, mul, max, min are ufuncs
-                found.append((name, outside, reduced.reduceat(values, cuts, axis=0)))
+                found.append((name, outside, combine_runs(fn, values, cuts)))
         return found
 
     def _combined(self, batch: Batch, name: str, points: Array, fn: str, value: Array) -> None:

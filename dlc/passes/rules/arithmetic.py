@@ -218,9 +218,11 @@ def cast(op: Cast) -> Op | None:
 def _widens(have: DType, want: DType) -> bool:
     """Whether a conversion keeps every value, and a later conversion cannot tell."""
     if have.kind == "bool":
-        return True
-    kinds = {("uint", "int")} if want.itemsize > have.itemsize else set[tuple[str, str]]()
-    return want.itemsize >= have.itemsize and (have.kind == want.kind or (have.kind, want.kind) in kinds)
+        return not want.narrow  # one of them has no zero
+    if want.is_float and want.narrow:
+        return have is want
+    kinds = {("uint", "int")} if want.bits > have.bits else set[tuple[str, str]]()
+    return want.bits >= have.bits and (have.kind == want.kind or (have.kind, want.kind) in kinds)
 
 
 @equation(Pointwise)

@@ -10,19 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
 from dlc.base.allowed import Allowed
-from dlc.base.types import i64
+from dlc.base.types import DTYPES, bool_, i64
 from dlc_backend_c.names import c_comment, c_string
-from dlc_backend_c.spelling import literal
+from dlc_backend_c.spelling import STORAGE, literal
 
-_CTYPES: Mapping[str, str] = {
-    "f32": "float",
-    "f64": "double",
-    "f16": "uint16_t",
-    "bool": "uint8_t",
-    **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
-}
-"""Types in the interface. Half precision has none in C99: its bits; booleans are bytes that hold 0 or 1."""
+_CTYPES: Mapping[str, str] = {t.name: "uint8_t" if t is bool_ else STORAGE[t] for t in DTYPES.values()}
+"""Types in the interface. Narrow types have none in C99: their bits, in the lowest of a byte if there are less than 8;
+booleans are bytes that hold 0 or 1."""
 
 
 @dataclass(frozen=True)

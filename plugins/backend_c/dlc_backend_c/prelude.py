@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64
-from dlc_backend_c import in_order, masks
+from dlc_backend_c import in_order, masks, narrow
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -33,52 +33,6 @@ _TILES = """\
 @PUSH#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
 #endif
 """.replace("@PUSH", PUSH)
-
-_F16 = """\
-DLC_INLINE uint16_t dlc_f16_bits(double x)
-{
-    union { double f; uint64_t u; } in;
-    uint64_t fraction, rest, half;
-    uint16_t sign, h;
-    int exponent, shift = 42;
-    in.f = x;
-    sign = (uint16_t)(in.u >> 48 & 0x8000u);
-    exponent = (int)(in.u >> 52 & 0x7ffu) - 1023;
-    fraction = in.u & 0xfffffffffffffu;
-    if (exponent == 1024)
-        return (uint16_t)(sign | 0x7c00u | (fraction ? 0x200u : 0u));
-    if (exponent > 15)
-        return (uint16_t)(sign | 0x7c00u);
-    if (exponent < -25)
-        return sign;
-    if (exponent < -14) {
-        shift = 28 - exponent;
-        fraction |= (uint64_t)1 << 52;
-        h = (uint16_t)(fraction >> shift);
-    } else {
-        h = (uint16_t)((unsigned)(exponent + 15) << 10 | (unsigned)(fraction >> 42));
-    }
-    rest = fraction & (((uint64_t)1 << shift) - 1);
-    half = (uint64_t)1 << (shift - 1);
-    if (rest > half || (rest == half && (h & 1u)))
-        h = (uint16_t)(h + 1u);
-    return (uint16_t)(sign | h);
-}
-DLC_INLINE float dlc_f16_value(uint16_t h)
-{
-    union { uint32_t u; float f; } out;
-    unsigned exponent = h >> 10 & 0x1fu, fraction = h & 0x3ffu;
-    float small;
-    if (exponent == 0) {
-        small = (float)fraction * 5.9604644775390625e-8f;
-        return h & 0x8000u ? -small : small;
-    }
-    out.u = (uint32_t)(h & 0x8000u) << 16 | (exponent == 31 ? 255u : exponent + 112u) << 23 | (uint32_t)fraction << 13;
-    return out.f;
-}
-DLC_INLINE float dlc_round_f16(float x) { return dlc_f16_value(dlc_f16_bits((double)x)); }
-DLC_INLINE float dlc_f16_of_f64(double x) { return dlc_f16_value(dlc_f16_bits(x)); }
-"""
 
 # C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap.
 _FROM_FLOAT = """\
@@ -226,13 +180,15 @@ def _sections(target: CTarget) -> Iterator[str]:
     if target.vector_bytes:
         yield _TILES
     yield _HEAD + in_order.DEFINITION + masks.DEFINITION
-    yield _F16
+    for t in DTYPES.values():
+        if t.narrow:
+            yield narrow.definitions(t)
     yield _FROM_FLOAT
     for t, suffix in ((f32, "f"), (f64, "")):
         text = _FLOAT.replace("@T", VALUE[t]).replace("@N", t.name).replace("@S", suffix)
         yield text.replace("@I", f"uint{8 * t.itemsize}_t")
     for t in DTYPES.values():
-        if t.is_integer:
+        if t.is_integer and not t.narrow:
             yield _integer(t)
     yield scalar_functions() if target.vector_bytes else _LIBM
     if target.vector_bytes:

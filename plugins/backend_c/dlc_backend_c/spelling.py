@@ -1,7 +1,7 @@
 """The C text of every scalar function at every element type: the counterpart of `dlc.kernel.scalar`.
 
-Values of f16 are floats that f16 can represent: every operation on them rounds. Integer operations wrap, by way of
-unsigned arithmetic. Values of bool are 0 or 1.
+Values of narrow types are those of their compute type that they can represent: every operation on them rounds. Integer
+operations wrap, by way of unsigned arithmetic. Values of bool are 0 or 1.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dlc.kernel.scalar import SCALARS
 
 Text = Callable[..., str]
 
-STORAGE: Mapping[DType, str] = {
-    t: "double" if t is f64 else "float" if t is f32 else "uint16_t" if t is f16 else "unsigned char" if t is bool_
-    else f"{t.kind}{t.itemsize * 8}_t"
-    for t in DTYPES.values()
-}  # fmt: skip
-"""How elements lie in memory."""
+_NAMED: Mapping[DType, str] = {f64: "double", f32: "float", bool_: "unsigned char"}
 
-VALUE: Mapping[DType, str] = {t: "float" if t is f16 else "int" if t is bool_ else c for t, c in STORAGE.items()}
+STORAGE: Mapping[DType, str] = {
+    t: _NAMED.get(t) or f"{'uint' if t.narrow else t.kind}{t.itemsize * 8}_t" for t in DTYPES.values()
+}
+"""How elements lie in memory: those of narrow types as their bits, each in bytes of its own."""
+
+VALUE: Mapping[DType, str] = {t: "int" if t is bool_ else STORAGE[t.compute] for t in DTYPES.values()}
 """The type of a value while it is computed with."""
 
 OPERATORS = frozenset(("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"))
@@ -63,6 +63,8 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         return f"({args[0]} {_LOGIC[fn]} {args[1]})"
     if fn == "not":
         return f"(!{args[0]})"
+    if dtype.narrow:
+        return _narrow(fn, dtype, args)
     if dtype.is_float:
         return _float(fn, dtype, args)
     if dtype is bool_:
@@ -70,6 +72,17 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
     if fn in _BITS:
         return f"({args[0]} {_BITS[fn]} {args[1]})"
     return f"dlc_{fn}_{dtype}({', '.join(args)})"
+
+
+def _narrow(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
+    """Computed in the compute type, and rounded unless every result is a value of the type."""
+    found = spell(fn, dtype.compute, args)
+    exact = ("min", "max", "neg", "abs") if dtype.format and dtype.format.symmetric else ("min", "max")
+    return found if SCALARS[fn].rule == "bool" or fn in exact else _rounded(dtype, found)
+
+
+def _rounded(dtype: DType, value: str) -> str:
+    return f"dlc_round_{dtype}({value})"
 
 
 def _bool(fn: str, args: tuple[str, ...]) -> str:
@@ -86,25 +99,22 @@ def _widened(fn: str, args: tuple[str, ...]) -> str:
 
 
 def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
-    wide = f64 if dtype is f64 else f32
-    suffix = "" if wide is f64 else "f"
+    suffix = "" if dtype is f64 else "f"
     if fn == "isnan":
         return f"({args[0]} != {args[0]})"
     if fn == "isinf":
         return f"(isinf({args[0]}) != 0)"
     if fn in OPERATORS:
-        out = f"({args[0]} {SCALARS[fn].infix} {args[1]})"
-    elif fn == "neg":
+        return f"({args[0]} {SCALARS[fn].infix} {args[1]})"
+    if fn == "neg":
         return f"(-{args[0]})"
-    elif fn in ("min", "max", "sign", "mod", "floordiv"):
-        out = f"dlc_{fn}_{wide}({', '.join(args)})"
-    elif fn in _FAST and wide is f32:
-        out = f"dlc_{fn}_f32({args[0]})"
-    elif fn == "truncdiv":
-        out = f"trunc{suffix}({args[0]} / {args[1]})"
-    else:
-        out = f"{_LIBM.get(fn, fn)}{suffix}({', '.join(args)})"
-    return f"dlc_round_f16({out})" if dtype is f16 else out
+    if fn in ("min", "max", "sign", "mod", "floordiv"):
+        return f"dlc_{fn}_{dtype}({', '.join(args)})"
+    if fn in _FAST and dtype is f32:
+        return f"dlc_{fn}_f32({args[0]})"
+    if fn == "truncdiv":
+        return f"trunc{suffix}({args[0]} / {args[1]})"
+    return f"{_LIBM.get(fn, fn)}{suffix}({', '.join(args)})"
 
 
 def _cast(source: DType, to: DType, x: str) -> str:
@@ -112,8 +122,10 @@ def _cast(source: DType, to: DType, x: str) -> str:
         return x
     if to is bool_:
         return f"({x} != 0)"
-    if to is f16:
-        return f"dlc_round_f16((float){x})" if source is not f64 else f"dlc_f16_of_f64({x})"
+    if to is f16 and source is f64:
+        return f"dlc_f16_of_f64({x})"
+    if to.narrow:
+        return _rounded(to, _cast(source.compute, to.compute, x))
     if to.is_float:
         return f"(({VALUE[to]}){x})"
     if source.is_float:
@@ -136,13 +148,13 @@ def _reread(source: DType, to: DType, x: str) -> str:
 
 def load(dtype: DType, element: str) -> str:
     """The value of an element in memory."""
-    return f"dlc_f16_value({element})" if dtype is f16 else element
+    return f"dlc_{dtype}_value({element})" if dtype.narrow else element
 
 
 def store(dtype: DType, value: str) -> str:
     """What is written to memory for a value."""
-    if dtype is f16:
-        return f"dlc_f16_bits({value})"
+    if dtype.narrow:
+        return f"dlc_{dtype}_bits({value})"
     return f"({STORAGE[dtype]}){value}" if dtype is bool_ else value
 
 
@@ -152,11 +164,8 @@ def literal(value: Number, dtype: DType) -> str:
         return "1" if value else "0"
     if dtype.is_float:
         return _float_literal(float(value), dtype)
-    bits = dtype.itemsize * 8
-    whole = int(value) & ((1 << bits) - 1)
-    if dtype.kind == "int" and whole >> (bits - 1):
-        whole -= 1 << bits
-    if dtype.kind == "int":
+    whole = dtype.wrapped(int(value))
+    if VALUE[dtype].startswith("int"):
         smallest = -(1 << 63)
         return "(-9223372036854775807 - 1)" if whole == smallest else f"({whole})" if whole < 0 else str(whole)
     return f"{whole}u"
@@ -164,10 +173,10 @@ def literal(value: Number, dtype: DType) -> str:
 
 def _float_literal(value: float, dtype: DType) -> str:
     suffix = "" if dtype is f64 else "f"
-    if math.isnan(value):
-        return "NAN" if dtype is not f64 else "((double)NAN)"
     with np.errstate(over="ignore"):
         rounded = float(np.asarray(value).astype(dtype.numpy))
+    if math.isnan(rounded):
+        return "NAN" if dtype is not f64 else "((double)NAN)"
     if math.isinf(rounded):
         text = "INFINITY" if dtype is not f64 else "((double)INFINITY)"
         return text if rounded > 0 else f"(-{text})"

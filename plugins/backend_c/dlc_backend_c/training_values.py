@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dlc.api.training import Bundle, Place
-from dlc.base.types import Array, DType, f16
+from dlc.base.types import Array, DType
 from dlc.graph import Tensor
 from dlc_backend_c.header import CPort
 from dlc_backend_c.spelling import STORAGE, literal
@@ -15,6 +15,7 @@ from dlc_backend_c.spelling import STORAGE, literal
 # Unsigned type, bits of the exponent, and a quiet NaN of each float type.
 _FLOATS: Mapping[str, tuple[str, str, str]] = {
     "f16": ("uint16_t", "0x7c00u", "0x7e00u"),
+    "bf16": ("uint16_t", "0x7f80u", "0x7fc0u"),
     "f32": ("uint32_t", "0x7f800000u", "0x7fc00000u"),
     "f64": ("uint64_t", "((uint64_t)0x7ff00000u << 32)", "((uint64_t)0x7ff80000u << 32)"),
 }
@@ -58,7 +59,7 @@ def initial_lines(place: Place, offsets: Mapping[Place, int]) -> list[str]:
 
 
 def _element(value: Array, dtype: DType) -> str:
-    return f"{int(value.view(np.uint16))}u" if dtype is f16 else literal(value.item(), dtype)
+    return f"{int(value.view(f'u{dtype.itemsize}'))}u" if dtype.narrow else literal(value.item(), dtype)
 
 
 def not_finite(prefix: str, loss: CPort) -> str:

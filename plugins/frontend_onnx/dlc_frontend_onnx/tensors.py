@@ -15,27 +15,15 @@ import onnx
 
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
-from dlc.base.types import DType, Type, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from dlc.base.types import DType, Type, f32, f64, i64, u32, u64
 from dlc.graph import FileData, MemoryData, Tensor
+from dlc.runtime.tensor_proto import ELEMENT_TYPES, listed_elements, raw_bytes, raw_elements
 from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place
 
 T = onnx.TensorProto
 
-DTYPES: Final[Mapping[int, DType]] = {
-    T.FLOAT: f32,
-    T.DOUBLE: f64,
-    T.FLOAT16: f16,
-    T.INT8: i8,
-    T.INT16: i16,
-    T.INT32: i32,
-    T.INT64: i64,
-    T.UINT8: u8,
-    T.UINT16: u16,
-    T.UINT32: u32,
-    T.UINT64: u64,
-    T.BOOL: bool_,
-}
+DTYPES: Final[Mapping[int, DType]] = ELEMENT_TYPES
 _TYPED_FIELD: Final[Mapping[DType, str]] = {
     f32: "float_data",
     f64: "double_data",
@@ -109,19 +97,17 @@ def memory_tensor(proto: onnx.TensorProto) -> Tensor:
     if proto.HasField("raw_data"):
         return _from_bytes(type, proto.raw_data)
     values: Any = getattr(proto, _TYPED_FIELD.get(type.dtype, "int32_data"))
-    if len(values) != type.size:
-        raise error("bad-tensor", f"{type} has {type.size} elements, {len(values)} are stored")
-    if type.dtype == f16:
-        return Tensor.of(np.array(values, np.uint16).view(np.float16).reshape(type.shape), f16)
-    wide = np.array(values, np.int64 if type.dtype.is_integer and type.dtype != u64 else type.dtype.numpy)
-    return Tensor.of(wide.astype(type.dtype.numpy).reshape(type.shape), type.dtype)
+    try:
+        return Tensor.of(listed_elements(type, values), type.dtype)
+    except (ValueError, OverflowError) as problem:
+        raise error("bad-tensor", str(problem)) from None
 
 
 def _from_bytes(type: Type, data: bytes | memoryview) -> Tensor:
-    if len(data) != type.nbytes:
-        raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {len(data)} are stored")
-    flat = np.frombuffer(data, type.dtype.numpy) if type.size else np.zeros(0, type.dtype.numpy)
-    return Tensor.stored(type, MemoryData(flat.reshape(type.shape)))
+    if len(data) != raw_bytes(type):
+        raise error("bad-tensor", f"{type} takes {raw_bytes(type)} bytes, {len(data)} are stored")
+    flat = raw_elements(type, data) if type.size else np.zeros(type.shape, type.dtype.numpy)
+    return Tensor.stored(type, MemoryData(flat))
 
 
 @dataclass(frozen=True)
@@ -147,9 +133,9 @@ class Storage:
                 return self._external(type, proto)
             if place is None:
                 return memory_tensor(proto)
-            if place.length != type.nbytes:
-                raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {place.length} are stored")
-            if self.source.path is None:
+            if place.length != raw_bytes(type):
+                raise error("bad-tensor", f"{type} takes {raw_bytes(type)} bytes, {place.length} are stored")
+            if self.source.path is None or type.dtype.bits < 8:
                 return _from_bytes(type, self.view[place.offset : place.offset + place.length])
             path = self.source.path
             return _in_file(type, FileData(path.parent, path.name, place.offset), self.source)
@@ -167,8 +153,12 @@ class Storage:
         length = _count(entries.get("length", str(max(size - offset, 0))), "length")
         if offset + length > size:
             raise error("bad-tensor", f"bytes {offset} to {offset + length} of {name}, which has {size}")
-        if length != type.nbytes:
-            raise error("bad-tensor", f"{type} takes {type.nbytes} bytes, {length} are stored in {name}")
+        if length != raw_bytes(type):
+            raise error("bad-tensor", f"{type} takes {raw_bytes(type)} bytes, {length} are stored in {name}")
+        if type.dtype.bits < 8:  # packed: no array can be mapped onto it
+            with (root / name).open("rb") as file:
+                file.seek(offset)
+                return _from_bytes(type, file.read(length))
         return _in_file(type, FileData(root, name, offset), Source(root / name))
 
 

@@ -10,7 +10,8 @@ from dlc.base.types import Type, bool_, f64
 from dlc.graph import Op, Splat
 from dlc.ops import elementwise as e
 from dlc.ops.linear import Det, MatMul
-from dlc_frontend_onnx.node import Node, cast, number
+from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.ops.conversion import converted
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -190,15 +191,13 @@ def _bound(node: Node, k: int) -> float | int | Op | None:
 @onnx("Cast")
 def cast_(node: Node) -> Op:
     """x in another element type."""
-    node.ignore("saturate", "round_mode")  # about 8-bit floats
-    return cast(node.x(), node.dtype("to"))
+    return converted(node, node.x(), node.dtype("to"))
 
 
 @onnx("CastLike")
 def cast_like(node: Node) -> Op:
     """x in the element type of another operand."""
-    node.ignore("saturate", "round_mode")
-    return cast(node.x(), node.x(1).dtype)
+    return converted(node, node.x(), node.x(1).dtype)
 
 
 @onnx("Where")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.base.types import DType, f32, i8, i16, i32, u8, u16
+from dlc.base.types import DType, f32, i32, u8
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
@@ -11,6 +11,7 @@ from dlc.ops.index import Gather
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Expand, Slice
 from dlc_frontend_onnx.node import Node, cast, number
+from dlc_frontend_onnx.ops.conversion import converted
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
@@ -47,22 +48,34 @@ def _blocks(v: Op, x: Op, d: int, block: int) -> Op:
 
 def _saturated(x: Op, to: DType) -> Op:
     """x rounded half to even, clipped to the range of `to`, and converted."""
-    if to not in (i8, u8, i16, u16):
-        raise Unsupported(f"quantisation to {to}", "supported: integers of 8 and 16 bits")
+    if not to.is_integer or to.bits > 16:
+        raise Unsupported(f"quantisation to {to}", "supported: integers of up to 16 bits, floats of up to 8")
     low, high = to.limits
     return cast(e.Clip(x, low=low, high=high), to)
 
 
 @onnx("QuantizeLinear", since=10)
 def quantize(node: Node) -> Op:
-    """y = saturate(round(x / scale) + zero point)."""
-    node.ignore("saturate", "precision")
+    """y = saturate(x / scale + zero point), rounded to integers half to even before the zero point is added."""
     x, scale, zero = node.x(0), node.x(1), node.optional(2)
     to = zero.dtype if zero is not None else node.dtype("output_dtype", 2) if node.int("output_dtype") else u8
-    y: Op = e.Round(e.Div(cast(x, f32), cast(_per_axis(node, scale, x), f32)))
+    floats = to.is_float and to.bits <= 8
+    y: Op = cast(e.Div(*_divided(node, x, scale)), f32)
+    if not floats:
+        y = e.Round(y)
     if zero is not None:
         y = e.Add(y, cast(_per_axis(node, zero, x), f32))
+    if floats:
+        return converted(node, y, to)
+    node.ignore("saturate")
     return _saturated(y, to)
+
+
+def _divided(node: Node, x: Op, scale: Op) -> tuple[Op, Op]:
+    """Dividend and divisor in the type that the division has: that of the scale, but for scales of 8 bits."""
+    of = scale.dtype if scale.dtype.bits > 8 else x.dtype if x.dtype.is_float else f32
+    of = node.dtype("precision") if node.int("precision") else of
+    return cast(x, of), cast(_per_axis(node, scale, x), of)
 
 
 @onnx("DequantizeLinear", since=10)
@@ -70,13 +83,14 @@ def dequantize(node: Node) -> Op:
     """y = (x - zero point) · scale."""
     x, scale, zero = node.x(0), node.x(1), node.optional(2)
     to = node.dtype("output_dtype") if node.int("output_dtype") else scale.dtype
-    wide = cast(x, i32) if zero is None else _centred(x, _per_axis(node, zero, x))
-    return cast(e.Mul(cast(wide, scale.dtype), _per_axis(node, scale, x)), to)
+    zero = zero if zero is None else _per_axis(node, zero, x)
+    return cast(e.Mul(cast(_centred(x, zero), f32), cast(_per_axis(node, scale, x), f32)), to)
 
 
 def _centred(x: Op, zero: Op | None) -> Op:
-    """x - zero point in 32-bit integers."""
-    return cast(x, i32) if zero is None else e.Sub(cast(x, i32), cast(zero, i32))
+    """x - zero point, of integers in 32 bits."""
+    wide = f32 if x.dtype.is_float else i32
+    return cast(x, wide) if zero is None else e.Sub(cast(x, wide), cast(zero, wide))
 
 
 @onnx("MatMulInteger", since=10)
