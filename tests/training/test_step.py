@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from dlc import Report
-from dlc.base.types import Type, f16, f32, i64
+from dlc import DlcError, Report
+from dlc.base.types import DTYPES, Type, f16, f32, i64
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph, parse_graph, print_graph
 from dlc.graph.verify import verify
-from dlc.ops.elementwise import Add, Exp, Mul
+from dlc.ops.elementwise import Add, Cast, Exp, Mul
 from dlc.ops.linear import Gemm
 from dlc.ops.normalize import BatchNorm
 from dlc.ops.reduce import ReduceMean
@@ -183,6 +183,17 @@ def test_the_convention() -> None:
     (bias,) = (op for op in model.ops if isinstance(op, Constant) and op.name == "4.bias")
     np.testing.assert_array_equal(first["4.bias"], bias.tensor.array())
     assert all(not first[n].any() for n in changed[2:])
+
+
+@pytest.mark.parametrize("name", ["bf16", "f8e5m2", "f4e2m1"])
+def test_weights_of_types_for_storage_are_refused(name: str) -> None:
+    stored = DTYPES[name]
+    x = Input("x", Type(f32, (4,)))
+    w = Constant(Tensor.of(np.ones(4, stored.numpy), stored), "w")
+    with pytest.raises(DlcError, match=name):
+        step_of(make_graph((x,), {"p": Mul(x, Cast(w, to=f32))}), "loss=mse")
+    with pytest.raises(DlcError, match=name):
+        step_of(make_graph((x,), {"p": Cast(Mul(x, Constant(Tensor.of(np.ones(4), f32), "w")), to=stored)}), "loss=mse")
 
 
 def test_weights_in_half_precision_have_states_in_single() -> None:

@@ -66,7 +66,7 @@ def prediction_of(names: Sequence[str], types: Sequence[Type], of: str) -> int:
     Raises:
         DlcError: (USAGE) there is no such output.
     """
-    floats = [k for k, t in enumerate(types) if t.dtype.is_float]
+    floats = [k for k, t in enumerate(types) if t.dtype.is_float and not t.dtype.library]
     if of in names and names.index(of) in floats:
         return names.index(of)
     if not of and floats:
@@ -74,7 +74,7 @@ def prediction_of(names: Sequence[str], types: Sequence[Type], of: str) -> int:
     known = [names[k] for k in floats]
     if not known:
         found = ", ".join(f"{quote(n)} {t}" for n, t in zip(names, types, strict=True))
-        help = "only floats have gradients: export the model with what its outputs are chosen from, such as scores"
+        help = "only f16, f32 and f64 are trained: export what the model's outputs are chosen from, such as scores"
         raise _refused(f"the model has no output of a float type: {found}", help)
     problem = _refused(f"the model has no float output {quote(of)}", did_you_mean(of, known, "outputs"))
     raise OptionError(problem, "of", of)

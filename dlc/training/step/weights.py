@@ -75,6 +75,9 @@ def chosen(patterns: Sequence[str], outputs: Sequence[Op]) -> Mapping[str, Op]:
         taken = taken - fits if pattern.startswith("!") else taken | fits
     if not taken:
         raise refused("no parameter is left to train", f"parameters are: {_listed(known)}")
+    if stored := [f"{quote(n)} {known[n].type}" for n in known if n in taken and known[n].dtype.library]:
+        help = "export the model with them in float or float16, or leave them out: wrt='!NAME'"
+        raise refused(f"parameters of types that are for storage alone: {', '.join(stored)}", help)
     return {name: op for name, op in known.items() if name in taken}
 
 

@@ -15,7 +15,6 @@ from dlc_backend_c.spelling import STORAGE, literal
 # Unsigned type, bits of the exponent, and a quiet NaN of each float type.
 _FLOATS: Mapping[str, tuple[str, str, str]] = {
     "f16": ("uint16_t", "0x7c00u", "0x7e00u"),
-    "bf16": ("uint16_t", "0x7f80u", "0x7fc0u"),
     "f32": ("uint32_t", "0x7f800000u", "0x7fc00000u"),
     "f64": ("uint64_t", "((uint64_t)0x7ff00000u << 32)", "((uint64_t)0x7ff80000u << 32)"),
 }

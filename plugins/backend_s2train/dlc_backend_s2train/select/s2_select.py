@@ -30,6 +30,7 @@ from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, 
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
+from dlc_backend_s2train.select.elements import check_elements
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
 from dlc_backend_s2train.select.host_fallback import Left, hosted_graph, joined
 from dlc_backend_s2train.select.memory import Key, is_row, key, needs, owner, source
@@ -179,6 +180,7 @@ class S2Select(Pass[Graph, Graph]):
             DlcError: ops that neither an instruction nor the host computes: all of them, with the reasons; (LIMIT) the
             device computes less of the model than `min_ops` and `min_macs`.
         """
+        check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
         state = state.rewrite(turned)
