@@ -198,8 +198,8 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
 
 
 def in_compute_type(array: Array) -> Array:
-    """Elements of a type that numpy does not have, in the type that they are computed with; others as they are."""
-    if array.dtype.isbuiltin != 2:  # numpy's own
+    """Elements of a narrow type in the type that they are computed with; others as they are."""
+    if array.dtype.isbuiltin != 2 and array.dtype.char != "e":  # numpy's own, but for f16
         return array
     found = dtype_of_numpy(array.dtype)
     return array if found is None else array.astype(found.compute.numpy)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from dlc.base.types import Array, Type
+from dlc.base.types import Array, Type, in_compute_type
 
 
 class Node(Protocol):
@@ -44,7 +44,8 @@ def toposort(outputs: Iterable[N], stop: Iterable[Node] = ()) -> tuple[N, ...]:
 
 
 def _value(op: Node, args: Sequence[Any]) -> Any:
-    return op.evaluate(*args)
+    wide: list[Any] = [in_compute_type(cast("Array", a)) if isinstance(a, np.ndarray) else a for a in args]
+    return op.evaluate(*wide)  # what is no array are all results of an op that has several
 
 
 def as_result(value: Any, type: Type) -> Array:

@@ -17,6 +17,7 @@ from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, Expr, Number, both, lift
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param, Reduce, dtype_of
+from dlc.kernel.rounding import rounded_once
 
 
 class ShapeError(ValueError):
@@ -137,4 +138,4 @@ def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | N
         dtype = element_type([c.body for c in comps], {p.name: p.dtype for p in params})
     out = Param("out", Type(dtype, comps[0].shape))
     nests = tuple(simplify_nest(Nest("out", c.index, c.axes, c.body, c.reduce, c.where)) for c in comps)
-    return Kernel.canonical(params, (out,), nests)
+    return rounded_once(Kernel.canonical(params, (out,), nests))

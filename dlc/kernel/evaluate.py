@@ -31,7 +31,8 @@ def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PL
 
     `functions` compute what bodies apply, for those who want it computed otherwise; reductions are numpy's.
     """
-    env: dict[str, Array] = {p.name: np.asarray(a) for p, a in zip(kernel.params, args, strict=True)}
+    pairs = zip(kernel.params, args, strict=True)
+    env = {p.name: np.asarray(a, p.dtype.numpy if p.dtype.narrow else None) for p, a in pairs}
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = np.full(t.shape, kernel.start_of(t.name), t.dtype.numpy)
     with np.errstate(all="ignore"):

@@ -15,6 +15,7 @@ from dlc.kernel.define import Comp, ShapeError, comp, element_type, grid
 from dlc.kernel.expr import Apply, Const, Expr, Load, apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Param
+from dlc.kernel.rounding import rounded_body
 from dlc.kernel.scalar import SCALARS
 
 
@@ -98,8 +99,9 @@ class Pointwise(Op, abstract=True):
     def evaluate(self, *args: Array) -> Any:
         names = [f"p{k}" for k in range(len(args))]
         params = tuple(Param(n, Type(o.dtype, ())) for n, o in zip(names, self.operands, strict=True))
-        body = self.scalar(*(Load(n, ()) for n in names))
-        got = _value(body, Kernel(params, (), (), ()), dict(zip(names, args, strict=True)), None)
+        kernel = Kernel(params, (), (), ())
+        body = rounded_body(self.scalar(*(Load(n, ()) for n in names)), kernel.dtypes, self.dtype)
+        got = _value(body, kernel, dict(zip(names, args, strict=True)), None)
         return np.broadcast_to(got, self.shape)
 
 

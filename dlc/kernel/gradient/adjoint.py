@@ -23,6 +23,7 @@ from dlc.kernel.gradient.adjoint_nests import NestBuilder, elements, flows
 from dlc.kernel.gradient.gather import NoInverse, gather
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.rounding import rounded_once
 from dlc.kernel.simplify import depth, simplify_nest
 from dlc.kernel.text import parse_kernel, print_kernel
 
@@ -167,7 +168,7 @@ class _Sweep:
             *(self.kernel.params[k] for k in primals),
             *(self.given[self.kernel.results[k].name] for k in cotangents),
         )
-        whole = inline_locals(Kernel.canonical(params, results, nests, locals_))
+        whole = rounded_once(inline_locals(Kernel.canonical(params, results, nests, locals_)))
         _check_text(whole)
         return Adjoint(whole, primals, cotangents, tuple(self.scattered))
 

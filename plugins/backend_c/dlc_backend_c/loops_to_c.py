@@ -109,11 +109,24 @@ class Writer:
     def _store(self, out: str, at: Expr, value: Expr, lanes: int) -> None:
         dtype = self.tensors[out]
         element = f"{out}[{self.subscript(at)}]"
-        text = self.computed(value, dtype, lanes)
+        if isinstance(value, Load) and self.tensors[value.param] is dtype and dtype.bits >= 8:
+            self.line(f"{element} = {value.param}[{self.subscript(value.index[0])}];")  # bits, whatever they mean
+            return
+        text = self._rounding(value, dtype) or self.computed(value, dtype, lanes)
         if lanes > 1:
             self.line(f"*({dtype}x{lanes}_any *)&{element} = {text};")
         else:
             self.line(f"{element} = {spelling.store(dtype, text)};")
+
+    def _rounding(self, e: Expr, dtype: DType) -> str | None:
+        """What a conversion to a narrow type converts, in its compute type: storing the bits of a value rounds it."""
+        if not dtype.narrow or not isinstance(e, Apply) or e.fn != dtype.name or isinstance(e.args[0], Const):
+            return None
+        (x,) = e.args
+        source = self.dtype(x) or dtype.compute
+        text = self.computed(x, source)
+        at_once = source.is_float and not dtype.library  # also from f64
+        return text if at_once else spelling.spell(dtype.compute.name, source, (text,))
 
     def computed(self, e: Expr, like: DType, lanes: int = 1) -> str:
         """The value of an expression, with what it needs more than once computed before."""

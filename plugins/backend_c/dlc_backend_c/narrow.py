@@ -97,11 +97,6 @@ DLC_INLINE @storage dlc_@type_bits(int32_t x) { return (@storage)((uint32_t)x & 
 DLC_INLINE int32_t dlc_@type_value(@storage h) { return (int32_t)((h & @masku) ^ @signu) - @sign; }
 """
 
-_F64 = """\
-DLC_INLINE float dlc_@type_of_f64(double x) { return dlc_@type_value(dlc_@type_bits(x)); }
-"""
-"""For a type that is rounded to from f64 at once."""
-
 
 def definitions(t: DType) -> str:
     """The functions of a narrow type."""
@@ -113,7 +108,7 @@ def definitions(t: DType) -> str:
     if t.format.specials == "scale":
         return _filled(_SCALE + _ROUND, {**names, "bias": t.format.bias, "nan": t.format.largest_bits + 1})
     upper = (t.format.exponent, t.format.bias, t.format.specials) == (8, 127, "ieee")
-    text = (_UPPER if upper else _FLOAT) + _ROUND + ("" if t.library else _F64)
+    text = (_UPPER if upper else _FLOAT) + _ROUND
     return _filled(text, {**names, **_numbers(t.format)})
 
 

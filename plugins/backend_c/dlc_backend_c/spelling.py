@@ -118,12 +118,12 @@ def _float(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
 
 
 def _cast(source: DType, to: DType, x: str) -> str:
-    if source is to:
+    if source.compute is to or source is to:
         return x
     if to is bool_:
         return f"({x} != 0)"
     if to is f16 and source is f64:
-        return f"dlc_f16_of_f64({x})"
+        return f"dlc_f16_value(dlc_f16_bits({x}))"  # at once, as numpy does
     if to.narrow:
         return _rounded(to, _cast(source.compute, to.compute, x))
     if to.is_float:
