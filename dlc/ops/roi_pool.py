@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from dlc.base.allowed import Demand
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, same
 from dlc.kernel.expr import Const, Expr, apply, both, select
@@ -74,6 +76,9 @@ class RangeMax(Op):
         place, index = ((k, i), (q, i)) if self.axis == 2 else ((i, k), (i, q))
         within = both(k >= apply("i64", ranges[r, q, 0]), k < apply("i64", ranges[r, q, 1]))
         return comp((r, c, *index), x[(n, c, *place)], max=(k,), where=within)
+
+    def demands(self) -> Mapping[str, Demand]:
+        return {} if self.items is None else {"items": Demand.rows(self.x.shape[0])}
 
 
 class NonEmpty(Op):

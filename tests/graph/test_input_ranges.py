@@ -193,6 +193,11 @@ def in_range(index: Op, values: Array, rows: int) -> bool:
     return bool(((found >= -rows) & (found < rows)).all())
 
 
+ANY = {"sample_at": {"at"}, "overwrite": {"start"}, "tree_step": {"at", "feature"}}
+"""Operands for which there is no wrong value: places may be outside of an image, and updates past the end of a cache;
+nodes of trees are not data but the model's own."""
+
+
 def chosen_by(op: Op) -> set[str]:
     """Operand fields whose elements are subscripts in the op's own loops, where no guard leaves some of them out."""
     names = [f"p{k}" for k in range(len(op.operands))]
@@ -209,7 +214,7 @@ def chosen_by(op: Op) -> set[str]:
 
 @pytest.mark.parametrize("op", [op for op in samples() if op.expansion is None and len(op.types) == 1], ids=repr)
 def test_ops_whose_subscripts_are_data_say_what_they_may_be(op: Op) -> None:
-    assert chosen_by(op) == set(op.demands())
+    assert chosen_by(op) - ANY.get(op.text_name, set()) == set(op.demands())
 
 
 @pytest.mark.parametrize("op", [op for op in samples() if op.demands()], ids=lambda op: f"{op!r}")
