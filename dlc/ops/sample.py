@@ -96,7 +96,8 @@ def _within(number: Expr, extent: int, padding: Padding) -> Expr:
         return apply("min", apply("max", number, 0), extent - 1)
     period = 2 * extent if padding == "reflection" else 2 * (extent - 1)
     turned = number % period
-    return apply("min", turned, period - turned - (1 if padding == "reflection" else 0))
+    folded = apply("min", turned, period - turned - (1 if padding == "reflection" else 0))
+    return apply("min", folded, extent - 1)  # which it is, but intervals do not know that the two belong together
 
 
 def _weight(f: Expr, tap: Axis, mode: Mode) -> Expr:
