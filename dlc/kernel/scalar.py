@@ -203,6 +203,9 @@ def _binary(
     return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad, lanes=lanes)
 
 
+_OF_BYTES: Final = tuple(t for t in DTYPES.values() if t.bits % 8 == 0)
+"""Types whose elements have no bits that do not count."""
+
 _TABLE: Final = (
     _binary("add", np.add, lambda g, y, a, b: (g, g), "+", lanes="float"),
     _binary("sub", np.subtract, lambda g, y, a, b: (g, -g), "-", lanes="float"),
@@ -258,7 +261,7 @@ _TABLE: Final = (
     Scalar("not", 1, np.logical_not, rule="bool", domain="bool"),
     Scalar("select", 3, np.where, rule="select", domain="any"),
     *(Scalar(t.name, 1, _cast(t), rule="cast", to=t, domain="any") for t in DTYPES.values()),
-    *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in DTYPES.values()),
+    *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in _OF_BYTES),
 )
 
 SCALARS: Final[dict[str, Scalar]] = {
@@ -278,8 +281,8 @@ def result_dtype(fn: str, args: tuple[DType | None, ...]) -> DType | None:
     if scalar.rule == "cast":
         return scalar.to
     if scalar.rule == "bits" and scalar.to is not None:
-        if args[0] is not None and args[0].itemsize != scalar.to.itemsize:
-            raise TypeError(f"{fn} of {args[0]}, which has {args[0].itemsize * 8} bits")
+        if args[0] is not None and args[0].bits != scalar.to.bits:
+            raise TypeError(f"{fn} of {args[0]}, which has {args[0].bits} bits")
         return scalar.to
     values = args[1:] if scalar.rule == "select" else args
     known = {a for a in values if a is not None}

@@ -49,12 +49,8 @@ def spell(fn: str, dtype: DType, args: tuple[str, ...]) -> str:
         args: Their C text, each safe to use as an operand.
     """
     scalar = SCALARS[fn]
-    if scalar.rule == "cast":
-        assert scalar.to is not None
-        return _cast(dtype, scalar.to, args[0])
-    if scalar.rule == "bits":
-        assert scalar.to is not None
-        return _reread(dtype, scalar.to, args[0])
+    if scalar.to is not None:
+        return (_cast if scalar.rule == "cast" else _reread)(dtype, scalar.to, args[0])
     if fn == "select":
         return f"({args[0]} ? {args[1]} : {args[2]})"
     if fn in OPERATORS and scalar.rule == "bool":
@@ -138,11 +134,11 @@ def _reread(source: DType, to: DType, x: str) -> str:
     if source is to:
         return x
     if source.is_float:
-        x = f"dlc_f16_bits({x})" if source is f16 else f"dlc_bits_of_{source}({x})"
+        x = f"dlc_{source}_bits({x})" if source.narrow else f"dlc_bits_of_{source}({x})"
     if to is bool_:
         return f"({x} != 0)"
-    if to is f16:
-        return f"dlc_f16_value((uint16_t){x})"
+    if to.narrow:
+        return f"dlc_{to}_value(({STORAGE[to]}){x})"
     return f"dlc_{to}_of_bits((uint{8 * to.itemsize}_t){x})" if to.is_float else f"(({VALUE[to]}){x})"
 
 

@@ -10,7 +10,7 @@ from dlc.base.types import Type, bool_, f64
 from dlc.graph import Op, Splat
 from dlc.ops import elementwise as e
 from dlc.ops.linear import Det, MatMul
-from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.conversion import converted
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
