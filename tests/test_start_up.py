@@ -7,7 +7,7 @@ import pytest
 
 import dlc
 
-HEAVY = {"numpy", "onnx", "rich", "pydantic", "diskcache", "cffi"}
+HEAVY = {"numpy", "ml_dtypes", "onnx", "rich", "pydantic", "diskcache", "cffi"}
 
 
 def modules_after(code: str) -> set[str]:

@@ -15,6 +15,7 @@ import onnx
 
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.types import DTYPES as CORE_DTYPES
 from dlc.base.types import DType, Type, f32, f64, i64, u32, u64
 from dlc.graph import FileData, MemoryData, Tensor
 from dlc.runtime.tensor_proto import ELEMENT_TYPES, listed_elements, raw_bytes, raw_elements
@@ -43,7 +44,7 @@ def dtype_of(code: int) -> DType:
     """The element type behind an ONNX type code."""
     if code not in DTYPES:
         name = T.DataType.Name(code) if code in T.DataType.values() else str(code)  # type: ignore[arg-type]
-        raise Unsupported(f"element type {name.lower()}", f"supported types: {', '.join(map(str, DTYPES.values()))}")
+        raise Unsupported(f"element type {name.lower()}", f"supported types: {', '.join(CORE_DTYPES)}")
     return DTYPES[code]
 
 
