@@ -265,7 +265,7 @@ _TABLE: Final = (
 )
 
 SCALARS: Final[dict[str, Scalar]] = {
-    s.name: s if s.rule in ("cast", "select") else replace(s, numpy=_rounding(s.numpy)) for s in _TABLE
+    s.name: s if s.rule in ("cast", "select", "bits") else replace(s, numpy=_rounding(s.numpy)) for s in _TABLE
 }
 _UFUNCS: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 """Those that reduce."""

@@ -54,7 +54,7 @@ def table() -> list[Kernel]:
 def defined(name: str, dtype: DType) -> bool:
     scalar = SCALARS[name]
     if scalar.rule == "bits":
-        return scalar.to is not None and scalar.to.itemsize == dtype.itemsize
+        return scalar.to is not None and scalar.to.bits == dtype.bits
     wanted = {"any": True, "float": dtype.is_float, "int": dtype.is_integer, "bool": dtype is bool_}
     arithmetic_on_bool = dtype is bool_ and name not in ("min", "max", "add", "mul")
     return wanted.get(scalar.domain, not arithmetic_on_bool)

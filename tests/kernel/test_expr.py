@@ -90,7 +90,7 @@ def test_every_function_has_a_result_type_for_its_domain(name: str) -> None:
     scalar = SCALARS[name]
     domain = {"float": [f32], "int": [i32], "bool": [bool_], "number": [f32, i32], "any": list(DTYPES.values())}
     for dtype in domain[scalar.domain]:
-        if scalar.rule == "bits" and scalar.to is not None and scalar.to.itemsize != dtype.itemsize:
+        if scalar.rule == "bits" and scalar.to is not None and scalar.to.bits != dtype.bits:
             with pytest.raises(TypeError, match="bits"):
                 result_dtype(name, (dtype,))
             continue
