@@ -166,7 +166,7 @@ class _Inside(Points):
             case Apply(fn, args):
                 parts = [self.traced(a, of) for a, of in zip(args, self.literal_dtypes(fn, args, like), strict=True)]
                 known = [p for p in parts if not isinstance(p, Traced)]
-                return np.asarray(SCALARS[fn].numpy(*known)) if len(known) == len(parts) else apply_traced(fn, parts)
+                return np.asarray(SCALARS[fn].value(*known)) if len(known) == len(parts) else apply_traced(fn, parts)
             case Const() | Axis() | Load():
                 return super().value(e, like)
             case _:

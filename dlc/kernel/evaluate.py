@@ -23,7 +23,7 @@ SLAB_POINTS = 1 << 20
 
 Functions = Mapping[str, Callable[..., Any]]
 """Name of a scalar function → its value on arrays."""
-_PLAIN: Final[Functions] = {name: scalar.numpy for name, scalar in SCALARS.items()}
+_PLAIN: Final[Functions] = {name: scalar.value for name, scalar in SCALARS.items()}
 
 
 def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PLAIN) -> tuple[Array, ...]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -55,6 +56,11 @@ class Scalar:
     grad: Grad | None = None
     steps: bool = False
     lanes: Literal["", "float", "f32"] = ""
+
+    @cached_property
+    def value(self) -> Callable[..., Any]:
+        """The reference value on arrays of any element type; `numpy` is defined for numpy's own."""
+        return self.numpy if self.rule in ("cast", "select", "bits") else _rounding(self.numpy)
 
 
 def _erf(x: Array) -> Array:
@@ -264,9 +270,7 @@ _TABLE: Final = (
     *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in _OF_BYTES),
 )
 
-SCALARS: Final[dict[str, Scalar]] = {
-    s.name: s if s.rule in ("cast", "select", "bits") else replace(s, numpy=_rounding(s.numpy)) for s in _TABLE
-}
+SCALARS: Final[dict[str, Scalar]] = {s.name: s for s in _TABLE}
 _UFUNCS: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 """Those that reduce."""
 

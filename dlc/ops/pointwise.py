@@ -128,12 +128,12 @@ def _value(e: Expr, kernel: Kernel, env: Mapping[str, Array], like: DType | None
         case Apply(fn, args):
             rule = SCALARS[fn].rule
             if rule in ("cast", "bits"):
-                return SCALARS[fn].numpy(_value(args[0], kernel, env, None))
+                return SCALARS[fn].value(_value(args[0], kernel, env, None))
             values = args[1:] if rule == "select" else args
             found = next((d for a in values if (d := kernel.dtype_of(a)) is not None), None)
             inner = found or (None if rule == "bool" else like)
             first = (_value(args[0], kernel, env, None),) if rule == "select" else ()
-            return np.asarray(SCALARS[fn].numpy(*first, *(_value(a, kernel, env, inner) for a in values)))
+            return np.asarray(SCALARS[fn].value(*first, *(_value(a, kernel, env, inner) for a in values)))
         case _:
             raise AssertionError(e)
 

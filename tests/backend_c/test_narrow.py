@@ -37,7 +37,7 @@ def test_conversions(cc: str, tmp_path: Path) -> None:
     wrong: list[str] = []
     for n, (source, to) in enumerate(PAIRS):
         x = values_of(source)
-        (found,), expected = compiled(n, [x]), SCALARS[to.name].numpy(x)
+        (found,), expected = compiled(n, [x]), SCALARS[to.name].value(x)
         if not same(found, expected):
             bad = [k for k in range(x.size) if not same(found[k : k + 1], expected[k : k + 1])][:4]
             wrong.append(f"{source} to {to}: {x[bad]} give {found[bad]}, not {expected[bad]}")

@@ -159,7 +159,7 @@ class _Perturbation:
 
     @cached_property
     def functions(self) -> Functions:
-        exact = {name: self._picking(s.numpy) if name in _PICKING else s.numpy for name, s in SCALARS.items()}
+        exact = {name: self._picking(s.value) if name in _PICKING else s.value for name, s in SCALARS.items()}
         return {name: f if name in EXACT else self._around(f) for name, f in exact.items()}
 
     def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:

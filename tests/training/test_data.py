@@ -77,7 +77,7 @@ def test_npy_files(tmp_path: Path) -> None:
 
 @given(
     source=st.sampled_from(["f2", "f4", "f8", ">f4", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]),
-    target=st.sampled_from(list(DTYPES)),
+    target=st.sampled_from([name for name, t in DTYPES.items() if not t.library]),
     values=st.lists(
         st.sampled_from([0, 1, 2, 127, 200, 40_000, 16_777_217, 2**40 + 1, -1, 0.5, 1e300]), min_size=4, max_size=4
     ),

@@ -120,7 +120,7 @@ class _Machine:
         if name in batch.values:
             raise AssertionError(name)
         fn, old = batch.sums[name]
-        combine: Callable[[Array, Array], Array] = SCALARS[fn].numpy
+        combine: Callable[[Array, Array], Array] = SCALARS[fn].value
         if active is None:
             batch.sums[name] = fn, combine(old, value)
         else:
@@ -209,7 +209,7 @@ class _Machine:
             return
         old = batch.lookup(name)
         old = old if len(old) == 1 or chosen is None else old[chosen]
-        batch.assign(name, np.asarray(SCALARS[fn].numpy(old, value)), chosen)
+        batch.assign(name, np.asarray(SCALARS[fn].value(old, value)), chosen)
 
 
 def _encloses(batch: Batch, inner: Batch | None) -> bool:
@@ -266,7 +266,7 @@ class _Values(Interpreter):
                 found = self.leaf(vector)
                 while found.shape[1] > 1:
                     half = found.shape[1] // 2
-                    found = SCALARS[fn].numpy(found[:, :half], found[:, half:])
+                    found = SCALARS[fn].value(found[:, :half], found[:, half:])
                 return found
             case _:
                 raise AssertionError(e)

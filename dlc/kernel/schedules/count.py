@@ -154,6 +154,6 @@ def _value(e: Expr, grid: Mapping[Axis, Array]) -> Array:
         case Axis():
             return grid[e]
         case Apply(fn, args):
-            return np.asarray(SCALARS[fn].numpy(*(_value(a, grid) for a in args)))
+            return np.asarray(SCALARS[fn].value(*(_value(a, grid) for a in args)))
         case _:
             raise AssertionError(e)

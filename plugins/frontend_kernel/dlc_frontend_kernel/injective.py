@@ -78,6 +78,6 @@ def _value(e: Expr, axes: Mapping[Expr, Array]) -> Array | None:
             return axes[e]
         case Apply(fn, args):
             found = [_value(a, axes) for a in args]
-            return None if any(f is None for f in found) else SCALARS[fn].numpy(*found)
+            return None if any(f is None for f in found) else SCALARS[fn].value(*found)
         case _:
             return None
