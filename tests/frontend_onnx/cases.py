@@ -79,6 +79,10 @@ def broadcast_to_channels(model: onnx.ModelProto, outputs: Sequence[str], feeds:
 
 CASES = [
     *(
+        Case("CenterCropPad", (f(4, 5, 3), i(*sizes)), {"axes": axes} if axes else {}, (1,), (18,))
+        for sizes, axes in (((2, 8, 3), None), ((5, 4), [0, 1]), ((7, 1), [-1, 1]), ((9,), [1]))
+    ),
+    *(
         Case("AffineGrid", (f(2, n - 2, n - 1), i(2, 3, *sizes)), {"align_corners": a}, (1,), (20,))
         for n, sizes in ((4, (3, 5)), (5, (2, 3, 4)), (4, (1, 2)))
         for a in (0, 1)

@@ -75,6 +75,7 @@ SAME: Mapping[str, tuple[str, list[list[int]], list[Array], list[Array], dict[st
     "reduce-kept": ("ReduceSum", [[2, 1, 4]], [ints(1), ints(-2)], [ints(0), ints(2)], {}),
     "reduce-two": ("ReduceMax", [[3]], [ints(0, 2), ints(2, 0), ints(-1, -3)], [ints(1, 2)], {"keepdims": 0}),
     "reduce-nothing": ("ReduceMean", [[1, 1, 1]], [np.zeros(0, np.int64)], [], {}),
+    "center": ("CenterCropPad", [[4, 3, 1]], [ints(4, 1)], [ints(4, 2), ints(1, 4)], {"axes": [0, 2]}),
     "sum-along": (
         "CumSum",
         [[2, 3, 4]],
@@ -157,6 +158,99 @@ def test_the_axis_of_a_transform_is_known_at_run_time() -> None:
             got, want = evaluate(parse(proto), feeds)["y0"], reference(proto, ["y0"], feeds)[0]
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
         assert allowed(parse(proto)).wrong(np.asarray(3)) is not None
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_scales_are_told_where_they_are_whole(mode: str) -> None:
+    x, scales = X.reshape(1, 2, 3, 4), np.asarray([1, 1, 2, 3], np.float32)
+    proto = model("Resize", [[1, 2, 6, 12]], scales, opset=19, x=x, mode=mode)
+    proto.graph.node[0].input[:] = ["x", "", "s"]
+    graph = parse(proto)
+    got, want = evaluate(graph, {"x": x, "s": scales})["y0"], reference(proto, ["y0"], {"x": x, "s": scales})[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    for wrong in ([1, 1, 2, 3.1], [1, 1, 2, np.nan], [1, 1, 3, 2]):
+        assert allowed(graph).wrong(np.asarray(wrong, np.float32)) is not None
+    proto.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
+    with pytest.raises(DlcError, match="the scales is computed from the model's inputs"):
+        parse(proto)
+
+
+def test_pieces_of_a_signal_are_told_by_their_number_and_bins() -> None:
+    x = RNG.standard_normal((1, 128, 1)).astype(np.float32)
+    proto = model("STFT", [[1, 15, 9, 2]], np.asarray(8), opset=17, x=x)
+    proto.graph.node[0].input[:] = ["x", "s", "", "length"]
+    proto.graph.input.append(helper.make_tensor_value_info("length", TensorProto.INT64, []))
+    feeds = {"x": x, "s": np.asarray(8), "length": np.asarray(16)}
+    graph = parse(proto)
+    np.testing.assert_allclose(evaluate(graph, feeds)["y0"], reference(proto, ["y0"], feeds)[0], rtol=1e-3, atol=1e-4)
+    assert {i.name: i.allowed.partition(" ")[2] for i in graph.inputs if i.allowed} == {"s": "8..8", "length": "16..16"}
+
+
+def test_the_block_of_windows_is_told_where_only_one_fits() -> None:
+    x = np.arange(36, dtype=np.float32).reshape(1, 9, 4)
+    proto = model("Col2Im", [[1, 1, 5, 5]], ints(5, 5), x=x, strides=[2, 2])
+    proto.graph.node[0].input.append("block")
+    proto.graph.input.append(helper.make_tensor_value_info("block", TensorProto.INT64, [2]))
+    feeds = {"x": x, "s": ints(5, 5), "block": ints(3, 3)}
+    np.testing.assert_allclose(evaluate(parse(proto), feeds)["y0"], reference(proto, ["y0"], feeds)[0])
+    either = model("Col2Im", [[1, 1, 5, 5]], ints(5, 5), x=np.zeros((1, 5, 5), np.float32))  # 1 x 5 or 5 x 1
+    either.graph.node[0].input.append("block")
+    either.graph.input.append(helper.make_tensor_value_info("block", TensorProto.INT64, [2]))
+    with pytest.raises(DlcError, match="the shape of the windows is computed"):
+        parse(either)
+
+
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("size", [2, 7])
+def test_the_size_of_a_window_is_that_of_its_result(op: str, periodic: int, size: int) -> None:
+    proto = model(op, [[size]], np.asarray(size), opset=17, periodic=periodic)
+    proto.graph.node[0].input[:] = ["s"]
+    feeds = {"x": X, "s": np.asarray(size)}
+    np.testing.assert_allclose(
+        evaluate(parse(proto), feeds)["y0"], reference(proto, ["y0"], feeds)[0], rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_whose_mode_and_ratio_are_computed(training: bool) -> None:
+    """Nothing is dropped at inference or at a ratio of 0; else about as much as the ratio says, and the rest grows."""
+    x = np.ones((40, 50), np.float32)
+    nodes = [helper.make_node("Dropout", ["x", "r", "t"], ["y", "mask"], seed=3)]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
+    given += [
+        helper.make_tensor_value_info("r", TensorProto.FLOAT, []),
+        helper.make_tensor_value_info("t", TensorProto.BOOL, []),
+    ]
+    results = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape),
+        helper.make_tensor_value_info("mask", TensorProto.BOOL, x.shape),
+    ]
+    graph = parse(
+        helper.make_model(helper.make_graph(nodes, "g", given, results), opset_imports=[helper.make_opsetid("", 22)])
+    )
+    for ratio in (0.0, 0.25):
+        found = evaluate(graph, {"x": x, "r": np.asarray(ratio, np.float32), "t": np.asarray(training)})
+        kept = found["mask"].mean()
+        assert kept == 1 if not (training and ratio) else abs(kept - 0.75) < 0.05
+        scale = np.float32(1 / (1 - ratio)) if training else np.float32(1)
+        np.testing.assert_allclose(found["y"], np.where(found["mask"], scale, 0), rtol=1e-6)
+
+
+def test_an_early_operator_set_is_read_where_its_operators_are_the_same_still() -> None:
+    x = np.asarray([True, False])
+    info = helper.make_tensor_value_info("x", TensorProto.BOOL, [2])
+    graph = helper.make_graph(
+        [helper.make_node("Not", ["x"], ["y"])],
+        "g",
+        [info],
+        [helper.make_tensor_value_info("y", TensorProto.BOOL, [2])],
+    )
+    early = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 1)], ir_version=3)
+    np.testing.assert_array_equal(evaluate(parse(early), {"x": x})["y"], ~x)
+    early.graph.node[0].op_type = "Abs"
+    with pytest.raises(DlcError, match="operator set 1, in which Abs differ from 6"):
+        parse(early)
 
 
 def test_what_the_declared_shapes_do_not_tell_is_unsupported_as_before() -> None:

@@ -24,7 +24,7 @@ from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.parameters import repeated
-from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.refusals import SHOWN, Refusals
 from dlc_frontend_onnx.rules import OLDEST, support
 from dlc_frontend_onnx.template import filled, template
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
@@ -194,10 +194,28 @@ def _check_header(model: onnx.ModelProto, source: Source) -> None:
     if version > newest:
         message = f"the model uses operator set {version}; onnx {onnx.__version__} knows {newest}"
         raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older set")
-    if version < OLDEST:
-        message = f"the model uses operator set {version}; {OLDEST} and later are read"
+    if version < OLDEST and (changed := sorted({n.op_type for n in _all_nodes(model) if not _as_later(n, version)})):
+        message = f"the model uses operator set {version}, in which {', '.join(changed[:SHOWN])} differ from {OLDEST}"
         help = f"convert it: onnx.version_converter.convert_version(model, {OLDEST + 6})"
         raise error("too-old", message, location=at, help=help)
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of a model, those of branches and functions among them."""
+    waiting = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    while waiting:
+        node = waiting.pop()
+        waiting += (n for a in node.attribute for g in (a.g, *a.graphs) for n in g.node)
+        yield node
+
+
+def _as_later(node: onnx.NodeProto, version: int) -> bool:
+    """Whether an operator of an early operator set is still the same in the oldest one that is read."""
+    try:
+        early, oldest = (onnx.defs.get_schema(node.op_type, v, "").since_version for v in (version, OLDEST))
+    except onnx.defs.SchemaError:
+        return False
+    return not node.domain and early == oldest
 
 
 def _initializers(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final, TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
@@ -92,3 +92,28 @@ def reduced_shape(x: Shape, found: Sequence[int], keep: bool) -> Shape:
 def without_dims(shape: Shape, found: Sequence[int]) -> Shape:
     """A shape without some dimensions."""
     return tuple(e for d, e in enumerate(shape) if d not in found)
+
+
+def whole_scales(x: Shape, out: Shape, along: Sequence[int]) -> Choices:
+    """How many times as large some dimensions become, where that is a whole number."""
+    if len(x) != len(out) or any(not x[a] or out[a] % x[a] for a in along):
+        return None
+    return [(out[a] // x[a],) for a in along]
+
+
+def block_sizes(count: int, extents: Sequence[range], windows: Callable[[Sequence[int]], int], total: int) -> Choices:
+    """Sizes of a block of `count` elements with which an image has `total` windows, if only one block does."""
+    divisors = (tuple(k for k in extent if count % k == 0) for extent in extents)
+    found = [sizes for sizes in product(*divisors) if math.prod(sizes) == count and windows(sizes) == total]
+    return exactly(*found[0]) if len(found) == 1 else None
+
+
+def pieces(samples: int, frames: int, lengths: Sequence[int]) -> tuple[int, int] | None:
+    """(step, length) of pieces of a signal, of which there are so many, if only one pair gives that."""
+    found = [
+        (step, length)
+        for length in lengths
+        for step in range(1, samples + 1)
+        if 0 < length <= samples and (samples - length) // step + 1 == frames
+    ]
+    return found[0] if len(found) == 1 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from dlc.base.types import Type, i64
@@ -16,11 +16,15 @@ from dlc.ops.pointwise import literal
 from dlc.ops.roi_pool import MaxRoiPool
 from dlc.ops.sample import GridSample, Mode
 from dlc.ops.shape import Pad
+from dlc_frontend_onnx.implied import Choices, block_sizes, exactly
 from dlc_frontend_onnx.node import Node, cast
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
 from dlc_frontend_onnx.unsupported import Unsupported
+
+MOST_TRIED: Final = 256
+"""Extents of a block up to which it is looked for."""
 
 
 @onnx("MaxUnpool", since=9)
@@ -37,7 +41,7 @@ def max_unpool(node: Node) -> Op:
         raise ShapeError(f"{x.type} unpools to {list(to)}")
     zeros, count = Splat(literal(0, x.dtype), Type(x.dtype, (math.prod(to),))), (x.type.size,)
     y = reshaped(ScatterElements(zeros, reshaped(node.x(1), count), reshaped(x, count)), to)
-    wanted = node.numbers_or_none(2, "the output shape")
+    wanted = node.numbers_or_none(2, "the output shape", lambda outs: exactly(*outs[0]))
     if wanted is None or wanted == to:
         return y
     if len(wanted) != len(to) or any(w < e for w, e in zip(wanted, to, strict=True)):
@@ -49,9 +53,28 @@ def max_unpool(node: Node) -> Op:
 @onnx("Col2Im", since=18)
 def col2im(node: Node) -> Op:
     """The sum of windows at their places in an image."""
-    image, block = node.numbers(1, "the shape of the image"), node.numbers(2, "the shape of the windows")
-    stride, pads, dilation = node.ints("strides") or (), node.ints("pads") or (), node.ints("dilations") or ()
-    return linear.Col2Im(node.x(0), image=image, block=block, stride=stride, pads=pads, dilation=dilation)
+    x, stride, pads = node.x(0), node.ints("strides") or (), node.ints("pads") or ()
+    dilation = node.ints("dilations") or ()
+    image = node.numbers(1, "the shape of the image", lambda outs: exactly(*outs[0][2:]))
+
+    def windows(block: Sequence[int]) -> int:
+        rank, count = len(image), 1
+        if not len(stride or block) == len(dilation or block) == len(block) == rank:
+            return -1
+        for d, size in enumerate(block):
+            padded = image[d] + (pads[d] + pads[rank + d] if len(pads) == 2 * rank else 0)
+            reach = (dilation[d] if dilation else 1) * (size - 1) + 1
+            count *= max((padded - reach) // ((stride[d] if stride else 1) or 1) + 1, 0)
+        return count
+
+    def blocks(out: Sequence[int]) -> Choices:
+        if len(x.shape) != 3 or len(out) < 2 or not out[1] or x.shape[1] % out[1]:
+            return None
+        extents = [range(1, min(n, MOST_TRIED) + 1) for n in image]
+        return block_sizes(x.shape[1] // out[1], extents, windows, x.shape[2]) if len(image) <= 3 else None
+
+    block = node.numbers(2, "the shape of the windows", lambda outs: blocks(outs[0]))
+    return linear.Col2Im(x, image=image, block=block, stride=stride, pads=pads, dilation=dilation)
 
 
 _MODES: Final[Mapping[str, Mode]] = {

@@ -11,12 +11,13 @@ import zlib
 
 import numpy as np
 
-from dlc.base.types import Type, bool_, i64
+from dlc.base.types import Type, bool_, f32, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops.random import Dropout, DropoutMask, RandomNormal, RandomUniform
 from dlc_frontend_onnx.node import Node, cast, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank, dtype_of
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
@@ -33,6 +34,8 @@ def dropout(node: Node) -> tuple[Op, Op]:
 def dropout_by_mode(node: Node) -> tuple[Op, Op]:
     """y = x at inference; in training mode some elements are zero, and the others larger."""
     x = node.x()
+    if any(node.optional(k) is not None and node.maybe_constant(k) is None for k in (1, 2)):
+        return _dropout_at_run_time(node, x)
     training = node.optional(2) is not None and bool(node.constant(2, "the training mode"))
     seed, stream = _source(node, node.int("seed") if node.has("seed") else None)
     if not training:
@@ -44,6 +47,18 @@ def dropout_by_mode(node: Node) -> tuple[Op, Op]:
         return _kept(x)
     y = Dropout(x, seed, ratio=ratio, stream=stream)
     return y, DropoutMask(seed, x.shape, ratio=ratio, stream=stream)
+
+
+def _dropout_at_run_time(node: Node, x: Op) -> tuple[Op, Op]:
+    """The same with a ratio or a mode that is computed: y = x·mask / (1 - ratio) in training mode."""
+    seed, stream = _source(node, node.int("seed") if node.has("seed") else None)
+    training = reshaped(cast(node.x(2), bool_), ()) if node.optional(2) is not None else Splat(False, Type(bool_, ()))
+    ratio: Op = reshaped(cast(node.x(1), f32), ()) if node.optional(1) is not None else Splat(0.5, Type(f32, ()))
+    u = RandomUniform(seed, Type(f32, x.shape), stream=stream)
+    mask = e.Or(e.Not(training), e.GreaterOrEqual(u, ratio))
+    factor = e.Where(training, e.Div(number(1, ratio), e.Sub(number(1, ratio), ratio)), number(1, ratio))
+    y = e.Where(mask, e.Mul(x, cast(factor, x.dtype)), number(0, x))
+    return y, mask
 
 
 def _kept(x: Op) -> tuple[Op, Op]:

@@ -17,7 +17,7 @@ from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Transpose
-from dlc_frontend_onnx.implied import exactly
+from dlc_frontend_onnx.implied import exactly, whole_scales
 from dlc_frontend_onnx.node import Array, Node, constant, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
@@ -98,6 +98,10 @@ def resize(node: Node) -> Op:
 
 
 def _scales(node: Node, k: int) -> tuple[float, ...]:
+    if node.maybe_constant(k) is None:
+        x = node.x().shape
+        axes = _axes(node, node.x(k).type.size)
+        return tuple(map(float, node.numbers(k, "the scales", lambda outs: whole_scales(x, outs[0], axes))))
     return tuple(float(v) for v in node.constant(k, "the scales").reshape(-1))
 
 

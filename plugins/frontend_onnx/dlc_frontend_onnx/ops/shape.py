@@ -241,6 +241,25 @@ def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
     return s.Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
 
 
+@onnx("CenterCropPad", since=18)
+def center_crop_pad(node: Node) -> Op:
+    """The middle of x, or x in the middle of zeros, along each axis; an odd element is cropped or added at the end."""
+    x, given = node.x(), node.ints("axes")
+    axes = tuple(range(len(x.shape))) if given is None else tuple(normalized(a, len(x.shape)) for a in given)
+    sizes = node.numbers(1, "the shape", lambda outs: exactly(*(outs[0][a] for a in axes)))
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or any(n < 0 for n in sizes):
+        raise ShapeError(f"sizes {list(sizes)} for axes {list(axes)} of {x.type}")
+    rank, cut, pads = len(x.shape), dict[int, tuple[int, int, int]](), [0] * (2 * len(x.shape))
+    for axis, size in zip(axes, sizes, strict=True):
+        if size < x.shape[axis]:
+            cut[axis] = ((x.shape[axis] - size) // 2, size, 1)
+        else:
+            pads[axis] = (size - x.shape[axis]) // 2
+            pads[rank + axis] = size - x.shape[axis] - pads[axis]
+    y = _cut(x, cut)
+    return s.Pad(y, pads=tuple(pads), value=literal(0, x.dtype)) if any(pads) else y
+
+
 @onnx("Expand")
 def expand(node: Node) -> Op:
     """x broadcast with a constant shape; one value stays a splat."""

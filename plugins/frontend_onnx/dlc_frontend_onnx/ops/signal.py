@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 import numpy as np
 
 from dlc.graph import Input, Op
@@ -9,6 +12,7 @@ from dlc.kernel.define import ShapeError
 from dlc.ops.fourier import Dft, Frames
 from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Reshape
+from dlc_frontend_onnx.implied import Choices, exactly, pieces
 from dlc_frontend_onnx.node import Array, Node, constant
 from dlc_frontend_onnx.ops.choose import along_axis
 from dlc_frontend_onnx.rules import onnx
@@ -77,10 +81,42 @@ def stft(node: Node) -> Op:
     if len(x.shape) != 3:
         raise ShapeError(f"the signal {x.type} must be [batch, length, 1 or 2]")
     length = window.type.size if window is not None else x.shape[1]
-    if node.optional(3) is not None:
+    samples, given = x.shape[1], node.optional(3) is not None and node.maybe_constant(3) is None
+    if node.optional(3) is not None and not given:
         length = int(_single(node, 3, "the length of a piece"))
-    frames = Frames(x, window, length=length, step=int(_single(node, 1, "the step between pieces")))
+
+    def told(out: tuple[int, ...]) -> tuple[int, int] | None:
+        halves = (2 * (out[2] - 1), 2 * out[2] - 1) if half else (out[2],)
+        return pieces(samples, out[1], halves if given else (length,)) if len(out) == 4 else None
+
+    def part(k: int, outs: Sequence[tuple[int, ...]]) -> Choices:
+        found = told(outs[0])
+        return None if found is None else exactly(found[k])
+
+    if given:
+        (length,) = node.numbers(3, "the length of a piece", lambda outs: part(1, outs))
+    (step,) = node.numbers(1, "the step between pieces", lambda outs: part(0, outs))
+    frames = Frames(x, window, length=length, step=step)
     return _transformed(frames, 2, length, inverse=False, half=half)
+
+
+_WINDOWS: Final[Mapping[str, tuple[float, ...]]] = {
+    "HannWindow": (0.5, 0.5),
+    "HammingWindow": (25 / 46, 21 / 46),
+    "BlackmanWindow": (0.42, 0.5, 0.08),
+}
+"""Factors of the cosines of 0, 1 and 2 turns, with alternating signs."""
+
+
+@onnx("HannWindow", "HammingWindow", "BlackmanWindow", since=17)
+def window_values(node: Node) -> Op:
+    """y[n] = a0 - a1 · cos(2πn / N) + a2 · cos(4πn / N), where N is the size, or one less without `periodic`."""
+    (size,) = node.numbers(0, "the size", lambda outs: exactly(*outs[0]))
+    check_count(size, "the window")
+    turns = np.arange(size) / max(size if node.flag("periodic", True) else size - 1, 1)
+    factors = _WINDOWS[node.proto.op_type]
+    terms = ((-1) ** k * a * np.cos(2 * np.pi * k * turns) for k, a in enumerate(factors))
+    return constant(sum(terms, np.zeros(size)), node.dtype("output_datatype"))
 
 
 @onnx("MelWeightMatrix", since=17)
