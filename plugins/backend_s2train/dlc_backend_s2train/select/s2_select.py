@@ -30,9 +30,8 @@ from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, 
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
-from dlc_backend_s2train.select.elements import check_elements
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
-from dlc_backend_s2train.select.host_fallback import Left, hosted_graph, joined
+from dlc_backend_s2train.select.host_fallback import Left, check_elements, hosted_graph, joined
 from dlc_backend_s2train.select.memory import Key, is_row, key, needs, owner, source
 from dlc_backend_s2train.select.products import turned
 from dlc_backend_s2train.select.rules import visit
