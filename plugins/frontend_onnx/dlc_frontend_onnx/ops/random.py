@@ -11,7 +11,7 @@ import zlib
 
 import numpy as np
 
-from dlc.base.types import Type, bool_, f32, i64
+from dlc.base.types import Array, Type, bool_, f32, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
@@ -40,18 +40,25 @@ def dropout_by_mode(node: Node) -> tuple[Op, Op]:
     seed, stream = _source(node, node.int("seed") if node.has("seed") else None)
     if not training:
         return _kept(x)
-    ratio = 0.5 if node.optional(1) is None else float(node.constant(1, "the ratio"))
-    if not 0.0 <= ratio < 1.0:
-        raise Unsupported(f"a ratio of {ratio:g}", "ratios are at least 0 and less than 1")
+    ratio = 0.5 if node.optional(1) is None else _checked(node.constant(1, "the ratio"))
     if not ratio:
         return _kept(x)
     y = Dropout(x, seed, ratio=ratio, stream=stream)
     return y, DropoutMask(seed, x.shape, ratio=ratio, stream=stream)
 
 
+def _checked(ratio: Array) -> float:
+    found = float(ratio.reshape(()))
+    if not 0.0 <= found < 1.0:
+        raise Unsupported(f"a ratio of {found:g}", "ratios are at least 0 and less than 1")
+    return found
+
+
 def _dropout_at_run_time(node: Node, x: Op) -> tuple[Op, Op]:
     """The same with a ratio or a mode that is computed: y = x·mask / (1 - ratio) in training mode."""
     seed, stream = _source(node, node.int("seed") if node.has("seed") else None)
+    if (known := node.maybe_constant(1)) is not None:
+        _checked(known)
     training = reshaped(cast(node.x(2), bool_), ()) if node.optional(2) is not None else Splat(False, Type(bool_, ()))
     ratio: Op = reshaped(cast(node.x(1), f32), ()) if node.optional(1) is not None else Splat(0.5, Type(f32, ()))
     u = RandomUniform(seed, Type(f32, x.shape), stream=stream)
