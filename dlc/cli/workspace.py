@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +71,10 @@ class Workspace:
 
     def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[Running], None]) -> Session:
         """A session on a model in directory `root`."""
-        from dlc.driver.codec import Context
-        from dlc.driver.session import Session
-        from dlc.driver.state_text import op_classes
+        from dlc.driver.program import session_of
 
-        context = Context(lambda: op_classes(self.registry), root)
-        observers = (self.registry.watcher(self.terminal.tell),)
-        return Session(cache, context, observers, on_start, jobs or os.cpu_count() or 1, self.registry.acting)
+        session = session_of(self.registry, cache, root, jobs)
+        return replace(session, observers=(self.registry.watcher(self.terminal.tell),), on_start=on_start)
 
     def source(self, model: str) -> Source:
         """The model's file. Raises DlcError (USAGE) when there is none."""
@@ -93,6 +90,8 @@ class Workspace:
         Files of some formats say that they want gradients. `forward`, or a flag that says which are wanted, overrides
         them: the frontend then gives what the gradients are of.
         """
+        from dlc.driver.program import with_settings
+
         if choice.frontend:
             spec = Spec.parse(choice.frontend, "--frontend")
             entry = self.registry.find("frontends", spec)
@@ -121,11 +120,7 @@ class Workspace:
                     exit_code=ExitCode.USAGE,
                 )
             spec = spec.with_option(key, value)
-        for text in choice.settings:
-            name, option, setting, span = parse_setting(text)
-            if name == entry.name:
-                spec = spec.with_option(option, setting, span)
-        return self.registry.frontend(spec), entry.package
+        return self.registry.frontend(with_settings(spec, choice.settings)), entry.package
 
     def graph(self, choice: BuildOptions, *, forward: bool = False) -> Graph:
         """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""

@@ -23,10 +23,10 @@ from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
-    from dlc.api.frontend import Frontend
     from dlc.api.program import Program
     from dlc.base.cache_settings import CacheMode
     from dlc.cache import Cache
+    from dlc.driver.session import Session
     from dlc.plugins.registry import Registry
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -70,22 +70,19 @@ class Compiler:
             shapes: Shapes of inputs, as for `--input`.
         """
         from dlc.driver.build import compile_source
-        from dlc.driver.codec import Context
-        from dlc.driver.session import Session
-        from dlc.driver.state_text import op_classes
 
         entry = self.registry.frontend_for(model)
         given = {
             "dims": tuple(f"{name}:{size}" for name, size in dims.items()),
             "input": tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
         }
-        frontend = self._frontend(entry.name, settings, given)
+        spec = Spec(entry.name)
+        for key, texts in given.items():
+            spec = spec.with_option(key, texts) if texts else spec
+        frontend = self.registry.frontend(with_settings(spec, settings))
         others = [text for text in settings if parse_setting(text)[0] != entry.name]
         pipeline = resolve(self.registry, self.config, target, settings=others)
-        root = model.path.parent if model.path else Path()
-        context = Context(lambda: op_classes(self.registry), root)
-        jobs = self.jobs or os.cpu_count() or 1
-        session = Session(self.cache, context, jobs=jobs, acting=self.registry.acting)
+        session = session_of(self.registry, self.cache, model.path.parent if model.path else Path(), self.jobs)
         build = compile_source(model, frontend, entry.package, pipeline, session)
         return cast("Artifact", build.last.value)
 
@@ -127,16 +124,24 @@ class Compiler:
         weakref.finalize(found, remove)
         return found
 
-    def _frontend(self, name: str, settings: Sequence[str], given: Mapping[str, tuple[str, ...]]) -> Frontend:
-        spec = Spec(name)
-        for key, texts in given.items():
-            if texts:
-                spec = spec.with_option(key, texts)
-        for text in settings:
-            owner, option, value, span = parse_setting(text)
-            if owner == name:
-                spec = spec.with_option(option, value, span)
-        return self.registry.frontend(spec)
+
+def session_of(registry: Registry, cache: Cache, root: Path, jobs: int = 0) -> Session:
+    """A session on a model in directory `root`; `jobs` as in `Compiler`."""
+    from dlc.driver.codec import Context
+    from dlc.driver.session import Session
+    from dlc.driver.state_text import op_classes
+
+    context = Context(lambda: op_classes(registry), root)
+    return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting)
+
+
+def with_settings(spec: Spec, settings: Sequence[str]) -> Spec:
+    """A spec with the options that settings `name.key=value` give it; those of other names are left to others."""
+    for text in settings:
+        name, option, value, span = parse_setting(text)
+        if name == spec.name:
+            spec = spec.with_option(option, value, span)
+    return spec
 
 
 def build(
