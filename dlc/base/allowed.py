@@ -5,6 +5,7 @@ the shape of a result that the program is compiled for.
     label 0..4|-100                 a class, or -100 for what does not count
     index [0:2,0:1]-10..9;…         boxes of elements (start:stop per dimension), with what those in it may be
     shape [0:1]2..2;[1:2]-1..-1|3..3    the sizes 2 and 3, which the model declares for a result; -1 stands for 3
+    size 1..64                      the size of a dimension
 
 Elements in no box may be anything. The text stands in graphs, the JSON in manifests; both are read back.
 """
@@ -25,7 +26,7 @@ from dlc.base.types import Array, Type
 Interval: TypeAlias = tuple[int, int]
 Intervals: TypeAlias = tuple[Interval, ...]
 """(low, high), both included; ascending, none with a value of another."""
-What = Literal["index", "label", "shape"]
+What = Literal["index", "label", "shape", "size"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ _WORDS: Final[Mapping[str, _Words]] = {
         "other-shape",
         "leads to another shape than the model declares, for which the program is compiled: possible are",
         "export the model with another declared shape, or with this value as a constant; nothing has changed",
+    ),
+    "size": _Words(
+        "sizes",
+        "other-size",
+        "is outside of what the program is built for: sizes are",
+        "build the model with other bounds: --dim NAME=LOW..HIGH; nothing has changed",
     ),
 }
 _PART = re.compile(r"(?:\[(\d+:\d+(?:,\d+:\d+)*)\])?(-?\d+\.\.-?\d+(?:\|-?\d+\.\.-?\d+)*)")

@@ -115,6 +115,24 @@ class Tokens:
             raise self.fail(f"expected {what}, found {value}", start, "it is a whole number from 0 up")
         return value
 
+    def dims_ahead(self) -> bool:
+        """Whether the brackets that come next hold something else than numbers and commas."""
+        for token in itertools.islice(self._tokens, self._at + 1, None):
+            if token.text == "]" or token.kind == "end":
+                return False
+            if token.kind != "number" and token.text not in (",", "-"):
+                return True
+        return False
+
+    def until(self, closing: str) -> str:
+        """The text up to a punctuation, which is consumed too; spaces are left out."""
+        start = self.current.offset
+        while not self.peek(closing):
+            if self.take().kind == "end":
+                raise self.unexpected(f"'{closing}'")
+        end = self.expect(closing).offset
+        return "".join(self.text[start:end].split())
+
     def items_ahead(self) -> list[tuple[Token, ...]]:
         """What stands between commas in the brackets behind the current token; nothing is consumed."""
         items: list[tuple[Token, ...]] = []

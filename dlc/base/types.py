@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
+
+from dlc.base import extents
+from dlc.base.extent_text import parse
+from dlc.base.polynomials import Symbol
 
 Array = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type and shape."""
@@ -220,10 +225,20 @@ def shortest(value: bool | int | float, dtype: DType) -> bool | int | float:
 
 @dataclass(frozen=True)
 class Type:
-    """The type of a tensor: element type and static shape. `str` gives `f32[2,3]`."""
+    """The type of a tensor: element type and shape. `str` gives `f32[2,3]`.
+
+    A dimension is a number, or a `dlc.base.extents.Dim` where it is known when the program runs. Such a tensor is laid
+    out for the largest size of every dimension, unless it is `dense`: `f32[*,batch(1,8),3]`.
+
+    Attributes:
+        dense: Its elements lie one behind the other, as callers have them; kernels see it as one dimension.
+        symbol: A scalar that holds the size of this symbol: `i64[=batch(1,8)]`.
+    """
 
     dtype: DType
     shape: tuple[int, ...]
+    dense: bool = False
+    symbol: Symbol | None = None
 
     @property
     def rank(self) -> int:
@@ -231,18 +246,46 @@ class Type:
 
     @property
     def size(self) -> int:
-        """Number of elements (exact Python integer, so it never overflows)."""
+        """Number of elements (exact Python integer, so it never overflows; a `Dim` where a dimension is one)."""
         return math.prod(self.shape)
+
+    @cached_property
+    def room(self) -> tuple[int, ...]:
+        """How the tensor is laid out in memory: with the largest size of every dimension, or flat."""
+        if self.dense:
+            return (extents.capacity(self.size),)
+        return tuple(map(extents.capacity, self.shape))
+
+    @property
+    def capacity(self) -> int:
+        """Elements that there is room for: `size`, where that is a number."""
+        return math.prod(self.room)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a dimension is known only when the program runs."""
+        return extents.is_open(self.shape)
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        """Bytes of the room."""
+        return self.capacity * self.dtype.itemsize
 
     def with_shape(self, shape: tuple[int, ...]) -> Type:
         return Type(self.dtype, shape)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        dims = [*(["*"] if self.dense else []), *([f"={self.symbol}"] if self.symbol else []), *map(str, self.shape)]
+        return f"{self.dtype}[{','.join(dims)}]"
+
+    @property
+    def text(self) -> str:
+        """For people: `f32[batch,3]`, without the bounds of sizes."""
+        return f"{self.dtype}[{','.join(map(extents.shown, self.shape))}]"
+
+    def at(self, sizes: Mapping[str, int]) -> Type:
+        """The type for given sizes of the symbols, by name: in numbers, as callers have it."""
+        return Type(self.dtype, tuple(extents.value(d, sizes) for d in self.shape), symbol=self.symbol)
 
     @classmethod
     def parse(cls, text: str) -> Type:
@@ -254,7 +297,22 @@ class Type:
         m = _TYPE.fullmatch(text)
         if m is None or m[1] not in DTYPES:
             raise ValueError(f"not a tensor type: {text!r}")
-        return cls(DTYPES[m[1]], tuple(int(d) for d in m[2].split(",")) if m[2] else ())
+        return cls(DTYPES[m[1]], *parse_dims(m[2]))
 
 
-_TYPE = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\]")
+def parse_dims(text: str) -> tuple[tuple[int, ...], bool, Symbol | None]:
+    """(shape, dense, symbol) from what stands in the brackets of a type. Raises ValueError: it is none of a type."""
+    dims = _COMMA.split(text) if text.strip() else []
+    dense = dims[:1] == ["*"]
+    if text.startswith("="):
+        (of,) = extents.symbols(parse(text[1:]))
+        return (), False, of
+    shape = tuple(map(parse, dims[dense:]))
+    if any(extents.bounds(d)[0] < 0 for d in shape):
+        raise ValueError(f"a dimension of [{text}] may be negative")
+    return shape, dense, None
+
+
+_TYPE = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]")
+_COMMA = re.compile(r",(?![^(]*\))")
+"""Between dimensions; commas inside parentheses are of bounds."""

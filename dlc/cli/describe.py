@@ -47,9 +47,10 @@ def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, 
 def port_rows(what: str, ports: Sequence[Port]) -> list[tuple[str, str]]:
     """Rows of inputs or outputs, with what integers may be that choose something."""
     ranges = (f", {p.allowed.noun} {p.allowed.words}" if p.allowed else "" for p in ports)
-    return [(what, f"{quote(p.name)}: {p.type}{r}") for p, r in zip(ports, ranges, strict=True)]
+    told = (", told by the arrays" if p.type.symbol else "" for p in ports)
+    return [(what, f"{quote(p.name)}: {p.type.text}{r}{t}") for p, r, t in zip(ports, ranges, told, strict=True)]
 
 
 def ports_data(ports: Sequence[Port]) -> list[dict[str, Any]]:
     """The same for programs."""
-    return [{"name": p.name, "type": str(p.type), **({"allowed": p.allowed.json} if p.allowed else {})} for p in ports]
+    return [{"name": p.name, "type": p.type.text, **({"allowed": p.allowed.json} if p.allowed else {})} for p in ports]

@@ -86,7 +86,12 @@ class BuildOptions:
         completes="pipelines",
     )
     dims: tuple[str, ...] = flag(
-        (), "--dim", metavar="NAME=N", help="Set the size of a symbolic dimension; may repeat.", panel=WHAT
+        (),
+        "--dim",
+        metavar="NAME=N|LOW..HIGH",
+        help="Set the size of a symbolic dimension, or the sizes that it may have when the program runs: batch=1..8, "
+        "height=64..512/8 (multiples of 8); may repeat.",
+        panel=WHAT,
     )
     inputs: tuple[str, ...] = flag(
         (), "--input", metavar="NAME:SHAPE", help="Set the shape of an input, as x:1x3x224x224; may repeat.", panel=WHAT

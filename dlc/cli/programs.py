@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.runtime.feeds import random_feeds, read_feeds
+from dlc.runtime.sizes import at_sizes, is_size, with_largest
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
@@ -93,20 +94,25 @@ def own_model(program: Any) -> Generator[Path | None]:
             yield path
 
 
-def bound(opened: Opened, choice: BuildOptions, model: Path) -> BuildOptions:
-    """The choice of a model: that behind a program has the shapes that the program was built for."""
+def bound(opened: Opened, choice: BuildOptions, model: Path, feeds: Mapping[str, Array]) -> BuildOptions:
+    """The choice of a model: that behind a program has the shapes that the program was built for, or is called with."""
     chosen = replace(choice, model=str(model))
     frontend, _ = opened.space.reader(opened.space.source(chosen.model), chosen)
-    if not opened.built or "input" not in {doc.key for doc in frontend.options_doc()}:
+    inputs = opened.program.signature.inputs
+    sized = any(p.type.is_open for p in inputs)
+    if not (opened.built or sized) or "input" not in {doc.key for doc in frontend.options_doc()}:
         return chosen
-    shapes = {p.name: "x".join(map(str, p.type.shape)) for p in opened.program.signature.inputs}
-    return replace(chosen, inputs=tuple(f"{name}:{shape}" for name, shape in shapes.items() if shape))
+    shapes = {p.name: "x".join(map(str, feeds[p.name].shape)) for p in inputs if p.type.symbol is None}
+    given = tuple(f"{name}:{shape}" for name, shape in shapes.items() if shape)
+    return replace(chosen, inputs=given, dims=() if sized else chosen.dims)
 
 
 def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Inputs from files and the rest random, the same for equal seeds; and the names of the random ones."""
-    ports = program.signature.inputs
-    given = read_feeds(files, ports)
+    signature = program.signature
+    given = read_feeds(files, signature.inputs)
+    sizes = with_largest(signature.inputs, given)
+    ports = [p for p in at_sizes(signature, sizes).inputs if not is_size(p)]
     return {**random_feeds(ports, seed), **given}, tuple(p.name for p in ports if p.name not in given)
 
 

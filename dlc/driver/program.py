@@ -57,7 +57,7 @@ class Compiler:
         target: str = "c",
         settings: Sequence[str] = (),
         *,
-        dims: Mapping[str, int] = _NONE,
+        dims: Mapping[str, int | str] = _NONE,
         shapes: Mapping[str, Sequence[int]] = _NONE,
     ) -> Artifact:
         """What `dlc build` would write for the model. Raises DlcError as it does.
@@ -66,7 +66,7 @@ class Compiler:
             model: The model.
             target: The backend and its options, as for `--target`.
             settings: Options of the frontend and of passes, as for `--set`: "onnx.max-nodes=1000000".
-            dims: Sizes of the model's symbolic dimensions, as for `--dim`.
+            dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`.
             shapes: Shapes of inputs, as for `--input`.
         """
         from dlc.driver.build import compile_source
@@ -93,7 +93,7 @@ class Compiler:
         settings: Sequence[str] = (),
         output: Path | None = None,
         *,
-        dims: Mapping[str, int] = _NONE,
+        dims: Mapping[str, int | str] = _NONE,
         shapes: Mapping[str, Sequence[int]] = _NONE,
     ) -> Program:
         """The program of a model, loaded.
@@ -149,7 +149,7 @@ def build(
     target: str = "c",
     *,
     output: str | Path | None = None,
-    dims: Mapping[str, int] = _NONE,
+    dims: Mapping[str, int | str] = _NONE,
     shapes: Mapping[str, Sequence[int]] = _NONE,
     settings: Sequence[str] = (),
     cache_dir: str | Path | None = None,
@@ -161,7 +161,7 @@ def build(
         model: A model's file, its content, or a `Source`.
         target: The backend and its options, as for `--target`: "c{cpu=generic}".
         output: Directory to write the program to; by default a temporary one that goes with the program.
-        dims: Sizes of the model's symbolic dimensions, as for `--dim`: {"batch": 1}.
+        dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`: {"batch": 1, "seq": "1..128"}.
         shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
         settings: Options of the frontend and of passes, as for `--set`: "fuse.max-arguments=16".
         cache_dir: Directory of the cache, by default the user's.

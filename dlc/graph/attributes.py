@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlc.base.diagnostics import did_you_mean
+from dlc.base.extent_text import parse
 from dlc.base.lexer import MAX_DEPTH, Tokens
 from dlc.base.types import DTYPES, Type
 from dlc.graph.tensor import Tensor
@@ -38,6 +39,12 @@ class AttributeReader:
             raise tokens.fail(f"attribute nested deeper than {MAX_DEPTH}")
         if tokens.peek("("):
             return tuple(tokens.listed("(", ")", lambda: self.value(depth + 1)))
+        if tokens.accept("<"):
+            start = tokens.current.offset
+            try:
+                return parse(tokens.until(">"))
+            except ValueError as problem:
+                raise tokens.fail(str(problem), start) from None
         match tokens.current.kind:
             case "string":
                 return self.string()

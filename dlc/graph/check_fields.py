@@ -8,6 +8,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
+from dlc.base.extents import is_extent
 from dlc.base.types import DType, Type
 from dlc.graph.op import Op
 from dlc.graph.tensor import Tensor
@@ -74,7 +75,7 @@ def fits(value: object, hint: Hint) -> bool:
         case kind if kind is float:
             return isinstance(value, (int, float)) and not isinstance(value, bool)
         case kind if kind is int:
-            return isinstance(value, int) and not isinstance(value, bool)
+            return is_extent(value)
         case kind:
             return isinstance(value, cast("type", kind))
 

@@ -28,7 +28,7 @@ def is_constant(op: Op, memo: dict[str, bool] | None = None) -> bool:
     while stack:
         x = stack[-1]
         unknown = None
-        constant = not isinstance(x, Input)
+        constant = not isinstance(x, Input) and not x.symbols
         for operand in x.operands if constant else ():
             known = memo.get(operand.digest)
             if known is None:

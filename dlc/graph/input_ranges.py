@@ -92,13 +92,13 @@ class _Range:
         if len(demand.intervals) == 1 or len(set(demand.intervals)) == 1:
             self._what = self._what or demand.what
             self._all = common(self._all, demand.intervals[0])
-        elif self._of.type.size <= MOST_ELEMENTS:
-            numbers = np.arange(self._of.type.size).reshape(self._of.shape)
+        elif self._of.type.capacity <= MOST_ELEMENTS:
+            numbers = np.arange(self._of.type.capacity).reshape(self._of.type.room)
             self.restrict(Traced.elements(numbers), demand, 0)
 
     def restrict(self, value: Traced, demand: Demand, first: int) -> None:
         """A value whose elements come from those of inputs, this one's from number `first` on."""
-        own = (value.source >= first) & (value.source < first + self._of.type.size)
+        own = (value.source >= first) & (value.source < first + self._of.type.capacity)
         if not own.any():
             return
         self._what = self._what or demand.what
@@ -110,11 +110,11 @@ class _Range:
                 self._intersect(elements[rows][chosen], found)
 
     def _intersect(self, chosen: Array, intervals: Intervals) -> None:
-        mask = np.zeros(self._of.type.size, np.bool_)
+        mask = np.zeros(self._of.type.capacity, np.bool_)
         mask[chosen] = True
         elements = np.flatnonzero(mask)
         if self._codes is None:
-            self._codes = np.zeros(self._of.type.size, np.int32)
+            self._codes = np.zeros(self._of.type.capacity, np.int32)
         before = self._codes[elements]
         for code in np.flatnonzero(np.bincount(before)):
             new = common(self._sets[code], intervals)
@@ -132,9 +132,9 @@ class _Range:
         if self._codes is None:
             parts = [Part(sets[0])]
         else:
-            boxes = _boxes(self._codes.reshape(self._of.shape))
+            boxes = _boxes(self._codes.reshape(self._of.type.room))
             parts = [Part(sets[code], box) for code, box in boxes]
-        if len(parts) > _MOST_PARTS:
+        if len(parts) > _MOST_PARTS or (len(parts) > 1 and self._of.type.is_open):
             # Too scattered to be described by boxes: at least nothing that any element may be is refused.
             parts = [Part(union(i for p in parts for i in p.intervals))]
         kept = tuple(p for p in parts if p.intervals and p.intervals != (self._of.dtype.limits,))

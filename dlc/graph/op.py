@@ -9,18 +9,22 @@ or as a composition of other ops (`expand`); everything else is derived. `evalua
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
 from dlc.base.allowed import Demand
+from dlc.base.extents import Dim
+from dlc.base.extents import symbols as symbols_in
+from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type
 from dlc.graph.tensor import Array, Tensor
 from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import Comp, element_type, kernel_of
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Operand as Logical
 from dlc.kernel.nest import Param
 from dlc.kernel.print import print_literal
 
@@ -35,6 +39,8 @@ def attr_text(value: Any) -> str:
     match value:
         case None:
             return "none"
+        case Dim():
+            return f"<{value}>"
         case bool() | int() | float():
             return print_literal(value)
         case str():
@@ -176,7 +182,7 @@ class Op:
         flat: list[Param] = []
 
         def param(o: Op) -> Param:
-            flat.append(Param(f"p{len(flat)}", o.type))
+            flat.append(Logical(f"p{len(flat)}", o.type))
             return flat[-1]
 
         shaped = tuple(
@@ -202,7 +208,16 @@ class Op:
     def kernel(self) -> Kernel:
         """The op's loops: its comprehensions as a kernel over its operands."""
         flat, comps = self._comps
-        return kernel_of(flat, comps, self.type.dtype)
+        return kernel_of(flat, comps, self.type.dtype, self.symbols)
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols that its types, those of its operands and its attributes have in their dimensions, by name.
+
+        Its kernel has one more parameter for each, behind those of the operands.
+        """
+        types = (*self.types, *(t for o in self.operands for t in o.types))
+        return symbols_in(*(d for t in types for d in t.shape), *_dims(self.attrs.values()))
 
     def evaluate(self, *args: Array) -> Any:
         """The result on arrays of the operands (the reference semantics). One array per result."""
@@ -229,6 +244,17 @@ class Op:
             object.__setattr__(moved, name, value)
         object.__setattr__(moved, "digest", moved._digest())
         return moved
+
+
+def _dims(values: Iterable[Any]) -> Iterator[Dim]:
+    """The symbolic dimensions in attributes, lists included."""
+    for value in values:
+        if isinstance(value, Dim):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _dims(cast("tuple[Any, ...]", value))
+        elif isinstance(value, Type):
+            yield from (d for d in value.shape if isinstance(d, Dim))
 
 
 def _flatten(value: Operand) -> tuple[Op, ...]:

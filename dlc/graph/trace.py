@@ -38,7 +38,7 @@ class Tracer:
         """The number of an input's first element among those of all inputs."""
         if i.digest not in self._first:
             self._first[i.digest] = self._next
-            self._next += i.type.size
+            self._next += i.type.capacity
         return self._first[i.digest]
 
     @property
@@ -75,7 +75,7 @@ class Tracer:
         if isinstance(op, Input):
             if not op.dtype.is_integer:
                 return None
-            return Traced.elements(self.first(op) + np.arange(op.type.size).reshape(op.shape))
+            return Traced.elements(self.first(op) + np.arange(op.type.capacity).reshape(op.type.room))
         if is_constant(op, self._constant):
             return np.asarray(evaluate_ops((op,), {})[0])
         if op.expansion is not None:
@@ -86,7 +86,7 @@ class Tracer:
 
 
 def _is_traced(op: Op) -> bool:
-    return len(op.types) == 1 and not op.dtype.is_float and op.type.size <= MOST_ELEMENTS
+    return len(op.types) == 1 and not op.dtype.is_float and op.type.capacity <= MOST_ELEMENTS
 
 
 class _Unknown(Exception):
@@ -97,7 +97,8 @@ def run_traced(kernel: Kernel, args: list[Value | None]) -> Value | None:
     """The single result of a kernel on values of its parameters; None: nothing is known of it."""
     if len(kernel.results) != 1 or any(n.reduce is not None or n.points > MOST_ELEMENTS for n in kernel.nests):
         return None
-    env: dict[str, Value | None] = {p.name: a for p, a in zip(kernel.params, args, strict=True)}
+    sizes = [None] * (len(kernel.params) - len(args))
+    env: dict[str, Value | None] = {p.name: a for p, a in zip(kernel.params, (*args, *sizes), strict=True)}
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = None
     try:

@@ -50,12 +50,12 @@ def _value(op: Node, args: Sequence[Any]) -> Any:
 
 def as_result(value: Any, type: Type) -> Array:
     """An evaluation's outcome as an array of exactly the declared type."""
-    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.shape)
+    return np.ascontiguousarray(np.asarray(value, type.dtype.numpy)).reshape(type.room)
 
 
 def as_view(value: Any, type: Type) -> Array:
     """The same without a copy of what is only viewed otherwise: transposed, sliced, broadcast."""
-    return np.asarray(value, type.dtype.numpy).reshape(type.shape)
+    return np.asarray(value, type.dtype.numpy).reshape(type.room)
 
 
 def evaluate_ops(

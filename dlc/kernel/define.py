@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.base.types import DType, Type
-from dlc.kernel.expr import Axis, Expr, Number, both, lift
+from dlc.base.extents import Dim, capacity
+from dlc.base.polynomials import Symbol
+from dlc.base.types import DType, Type, i64
+from dlc.kernel.expr import SIZE, Axis, Expr, Number, both, lift, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param, Reduce, dtype_of
 from dlc.kernel.rounding import rounded_once
@@ -121,13 +123,16 @@ def element_type(bodies: Sequence[Expr], tensors: Mapping[str, DType]) -> DType:
     return next(iter(found), None) or LITERAL_DTYPES[type(getattr(bodies[0], "value", 0.0))]
 
 
-def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | None = None) -> Kernel:
+def kernel_of(
+    params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | None = None, sizes: Sequence[Symbol] = ()
+) -> Kernel:
     """The kernel with one result that these comprehensions write.
 
     Args:
         params: The operands, named as in the comprehensions.
         comps: One or more comprehensions into the same tensor.
         dtype: Element type of the result; None: that of the body.
+        sizes: The symbols of all dimensions: each is one more parameter, behind the operands.
 
     Raises:
         ShapeError: bodies have different types or an operand has a type that a function does not accept.
@@ -137,5 +142,37 @@ def kernel_of(params: tuple[Param, ...], comps: Sequence[Comp], dtype: DType | N
     if dtype is None:
         dtype = element_type([c.body for c in comps], {p.name: p.dtype for p in params})
     out = Param("out", Type(dtype, comps[0].shape))
-    nests = tuple(simplify_nest(Nest("out", c.index, c.axes, c.body, c.reduce, c.where)) for c in comps)
-    return rounded_once(Kernel.canonical(params, (out,), nests))
+    nests = tuple(simplify_nest(_nest(c)) for c in comps)
+    given = (*(Param(p.name, p.type) for p in params), *(size_param(s) for s in sizes))
+    return rounded_once(Kernel.canonical(given, (out,), nests))
+
+
+def size_param(symbol: Symbol) -> Param:
+    """The parameter that holds the size of a symbol."""
+    return Param(SIZE + symbol.name, size_type(symbol))
+
+
+def size_type(symbol: Symbol) -> Type:
+    """The type of a value that is the size of a symbol."""
+    return Type(i64, (), symbol=symbol)
+
+
+def _nest(c: Comp) -> Nest:
+    """A comprehension over memory: axes that end where a symbol says run over the room there is.
+
+    What lies behind the end has no meaning, so it may be computed where that is all that is written: at a subscript of
+    a dimension that ends there too. Elsewhere a guard stops at the end.
+    """
+    numbers: dict[Axis, Axis] = {}
+    guard: Expr | None = None
+    for a in c.axes:
+        if isinstance(a.extent, Dim):
+            numbers[a] = Axis(a.name, capacity(a.extent))
+            if not any(i == a and d == a.extent for i, d in zip(c.index, c.shape, strict=True)):
+                guard = both(guard, numbers[a] < lift(a.extent))
+    if not numbers:
+        return Nest("out", c.index, c.axes, c.body, c.reduce, c.where)
+    where = c.where if c.where is None else substitute(c.where, numbers)
+    index = tuple(substitute(i, numbers) for i in c.index)
+    axes = tuple(numbers.get(a, a) for a in c.axes)
+    return Nest("out", index, axes, substitute(c.body, numbers), c.reduce, both(guard, where))

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from dlc.base.extents import Dim
+from dlc.base.polynomials import Quotient, Symbol
+
 Number: TypeAlias = bool | int | float
 
 
@@ -91,10 +94,24 @@ class Const(Expr):
 
 @dataclass(frozen=True)
 class Axis(Expr):
-    """A loop variable: 0, 1, …, extent - 1."""
+    """A loop variable: 0, 1, …, extent - 1.
+
+    `limit`, where there is one, is an expression over sizes: the loop ends there, before `extent` at the latest. Only
+    schedules know of it; kernels have guards.
+    """
 
     name: str
     extent: int
+    limit: Expr | None = None
+
+    @property
+    def stop(self) -> Expr:
+        """Where the loop ends."""
+        return Const(self.extent) if self.limit is None else self.limit
+
+    def named(self, name: str) -> Axis:
+        """The same loop under another name."""
+        return Axis(name, self.extent, self.limit)
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,33 @@ TRUE = Const(True)
 
 def lift(value: Expr | Number) -> Expr:
     """A Python number as a literal; an expression as itself."""
-    return value if isinstance(value, Expr) else Const(value)
+    return value if isinstance(value, Expr) else size(value) if isinstance(value, Dim) else Const(value)
+
+
+def size(extent: int | Dim) -> Expr:
+    """An extent as an expression, an `i64`: symbols are loaded from scalar parameters of their names, within bounds."""
+    if not isinstance(extent, Dim):
+        return Const(extent)
+    total: Expr = Const(0)
+    for monomial, factor in extent.terms:
+        term: Expr = Const(factor)
+        for atom in monomial:
+            if isinstance(atom, Quotient):
+                term = apply("floordiv", size(Dim(atom.number)), atom.divisor) * term
+            else:
+                term = size_of(atom) * term
+        total = total + term
+    return total
+
+
+def size_of(symbol: Symbol) -> Expr:
+    """The units of a symbol. The clamps tell of its bounds wherever the expression is moved."""
+    load = apply("floordiv", Load(SIZE + symbol.name, ()), symbol.unit)
+    return apply("min", apply("max", load, symbol.low), symbol.high)
+
+
+SIZE = "$"
+"""First character of a parameter that holds the size of a symbol, until kernels name it by position."""
 
 
 def _int(e: Expr) -> int | None:
@@ -175,7 +218,7 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
 
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
-    args = tuple([a if isinstance(a, Expr) else Const(a) for a in arguments])
+    args = tuple([a if isinstance(a, Expr) else lift(a) for a in arguments])
     match args:
         case (a, b):
             return _binary(fn, a, b)

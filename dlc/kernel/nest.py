@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from dlc.base.types import DType, Type, bool_, f32, i64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, Number, axes_in, lift, map_loads, substitute, walk
+from dlc.kernel.expr import SIZE, Apply, Axis, Const, Expr, Load, Number, axes_in, lift, map_loads, substitute, walk
 from dlc.kernel.scalar import result_dtype
 
 MAX_POINTS: Final = 1 << 52
@@ -39,14 +39,17 @@ def identity(reduce: str | None, dtype: DType) -> bool | int | float:
 
 @dataclass(frozen=True)
 class Param:
-    """A tensor of a kernel: parameter, result or local. Indexing it makes a load."""
+    """A tensor of a kernel: parameter, result or local. Indexing it makes a load.
+
+    Kernels are about tensors as they lie in memory: `shape` is that of the room, in numbers.
+    """
 
     name: str
     type: Type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.type.shape
+        return self.type.room
 
     @property
     def dtype(self) -> DType:
@@ -57,6 +60,14 @@ class Param:
         if len(items) != len(self.shape):
             raise ValueError(f"{self.name}: {self.type} indexed with {len(items)} subscripts")
         return Load(self.name, tuple(lift(i) for i in items))
+
+
+class Operand(Param):
+    """A tensor as the definition of an op sees it: its dimensions may be symbolic."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType]) -> DType | None:
         case Axis():
             return i64
         case Load(param, _):
-            return tensors[param]
+            return i64 if param.startswith(SIZE) else tensors[param]
         case Apply(fn, args):
             return result_dtype(fn, tuple([dtype_of(a, tensors) for a in args]))
         case _:

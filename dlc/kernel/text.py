@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from dlc.base.diagnostics import did_you_mean, nearest
 from dlc.base.lexer import MAX_DEPTH, Token, Tokens
-from dlc.base.types import DTYPES, Type
+from dlc.base.types import DTYPES, Type, parse_dims
 from dlc.kernel.expr import Axis, Const, Expr, Load, Number, apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param, Reduce
@@ -68,7 +68,14 @@ def read_type(tokens: Tokens) -> Type:
     if word.text not in DTYPES:
         help = did_you_mean(word.text, DTYPES, "element types")
         raise tokens.fail(f"unknown element type '{word.text}'", word.offset, help)
-    return Type(DTYPES[word.text], tuple(tokens.listed("[", "]", lambda: tokens.extent("a dimension"))))
+    if not tokens.dims_ahead():
+        return Type(DTYPES[word.text], tuple(tokens.listed("[", "]", lambda: tokens.extent("a dimension"))))
+    start = tokens.expect("[")
+    text = tokens.until("]")
+    try:
+        return Type(DTYPES[word.text], *parse_dims(text))
+    except ValueError as problem:
+        raise tokens.fail(str(problem), start.offset) from None
 
 
 def _read_params(tokens: Tokens, letter: str, tensors: dict[str, Param]) -> tuple[Param, ...]:
@@ -176,7 +183,7 @@ class _ExprReader:
             return self._axes[name]
         if name in self._tensors:
             of = self._tensors[name]
-            return Load(of.name, self._list("[", "]", depth, of.type.rank, name))
+            return Load(of.name, self._list("[", "]", depth, len(of.shape), name))
         if name in SCALARS and tokens.peek("("):
             return apply(name, *self._list("(", ")", depth, SCALARS[name].arity, name))
         known = (*self._axes, *self._tensors)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dlc.base.allowed import Demand
-from dlc.base.types import DType
+from dlc.base.extents import Dim
+from dlc.base.types import DType, i64
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside, same
@@ -22,7 +23,7 @@ from dlc.ops.pointwise import literal
 
 def valid_place(index: Expr, extent: int, of: DType) -> Expr:
     """A subscript from data of a type, made valid."""
-    index = _wide(index, of)
+    index = apply("i64", index) if isinstance(extent, Dim) and of is not i64 else _wide(index, of)
     wrapped = select(index < 0, index + extent, index)
     return apply("min", apply("max", wrapped, 0), extent - 1)
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dlc.base.extents import Dim
 from dlc.base.types import DType, Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Splat
@@ -17,6 +18,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Param
 from dlc.kernel.rounding import rounded_body
 from dlc.kernel.scalar import SCALARS
+from dlc.ops.sizes import Size
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -56,8 +58,10 @@ def literal(value: float, dtype: DType) -> bool | int | float:
     return int(value) if dtype.is_integer else bool(value)
 
 
-def scalar(value: float, dtype: DType) -> Splat:
-    """A number as an operand that broadcasts with everything."""
+def scalar(value: float, dtype: DType) -> Op:
+    """A number, or a size, as an operand that broadcasts with everything."""
+    if isinstance(value, Dim):
+        return Size(value, to=dtype)
     return Splat(literal(value, dtype), Type(dtype, ()))
 
 

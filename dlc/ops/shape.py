@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dlc.base.extents import Undecided, capacity, divided, is_open
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
@@ -48,7 +49,7 @@ def _reshaped(index: Sequence[Axis], shape: Sequence[int]) -> tuple[Expr, ...]:
         a1, b1 = a, b + 1
         left, right = 1, shape[b]
         while left != right:
-            if left < right:
+            if a1 < len(index) and (b1 == len(shape) or _grows(left, right)):
                 left *= index[a1].extent
                 a1 += 1
             else:
@@ -56,7 +57,7 @@ def _reshaped(index: Sequence[Axis], shape: Sequence[int]) -> tuple[Expr, ...]:
                 b1 += 1
         flat: Expr = Const(0)
         for axis in index[a:a1]:
-            flat = flat * axis.extent + axis
+            flat = axis if flat == Const(0) else flat * axis.extent + axis
         rest = right
         for extent in shape[b:b1]:
             rest //= extent
@@ -64,6 +65,14 @@ def _reshaped(index: Sequence[Axis], shape: Sequence[int]) -> tuple[Expr, ...]:
             out.append(place if not out or rest * extent == right else place % extent)
         a, b = a1, b1
     return tuple(out)
+
+
+def _grows(left: int, right: int) -> bool:
+    """Whether a product of dimensions still has to grow to be equal to another."""
+    try:
+        return left < right
+    except Undecided:
+        return divided(right, left) is not None or capacity(left) < capacity(right)
 
 
 class Transpose(Op):
@@ -132,7 +141,10 @@ class Slice(Op):
             last = start + (size - 1) * step
             if step == 0:
                 raise ShapeError(f"a step of 0 in dimension {d} of {x.type}")
-            if size < 0 or (size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d])):
+            if is_open((start, size, x.shape[d])):
+                if step < 0 or start < 0 or last >= x.shape[d]:
+                    raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
+            elif size < 0 or (size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d])):
                 raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
         i = grid(self.sizes)
         return comp(i, x[tuple(a * step + start for a, step, start in zip(i, steps, self.starts, strict=True))])

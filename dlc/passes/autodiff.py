@@ -25,6 +25,7 @@ from dlc.api.function_names import FUNCTIONS, IGNORED, LEARNING, FunctionName
 from dlc.api.passes import Level, ProgramPass
 from dlc.base.diagnostics import ExitCode, error
 from dlc.base.report import Report
+from dlc.graph.closed import check_closed
 from dlc.graph.graph import Graph
 from dlc.spec import Spec, option
 from dlc.training.step.config import TrainingConfig
@@ -95,6 +96,7 @@ class Autodiff(ProgramPass):
         Raises:
             DlcError: no weights, unknown names, labels that do not fit, or ops that have no gradient (all of them).
         """
+        check_closed(state, self.name)
         at = prediction_of(state.names, [op.type for op in state.outputs], self.of)
         initializer = parse_initializer(self.init)
         state, weights = begun(state, at, self.wrt, initializer, self.seed)

@@ -92,7 +92,7 @@ class _Folding:
             return None
         if (splat := fold_splats(op)) is not None:
             return splat
-        if not all(isinstance(x, (Constant, Splat)) for x in op.operands):
+        if op.symbols or not all(isinstance(x, (Constant, Splat)) for x in op.operands):
             return None
         if (reason := self._objection(op)) is not None:
             self.misses.append((f"{op.text_name}: {op.type}", reason))

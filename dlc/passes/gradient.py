@@ -19,6 +19,7 @@ from typing import ClassVar, TypeVar
 from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.base.report import Report
+from dlc.graph.closed import check_closed
 from dlc.graph.gradient import Sweep, sweep
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
@@ -42,6 +43,7 @@ class Gradient(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of gradients. Raises DlcError: unknown names, no floats, or ops that have no gradient."""
+        check_closed(state, self.name)
         outputs = chosen_floats("output", self.of, dict(zip(state.names, state.outputs, strict=True)))
         wrt = chosen_floats("input", self.wrt, {i.name: i for i in state.inputs})
         seeds = seed_inputs(outputs, {i.name for i in state.inputs})

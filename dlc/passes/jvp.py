@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
+from dlc.graph.closed import check_closed
 from dlc.graph.forward_mode import push_forward
 from dlc.graph.graph import Graph
 from dlc.passes.gradient import chosen_floats, differentiated, seed_inputs
@@ -34,6 +35,7 @@ class Jvp(Pass[Graph, Graph]):
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of changes. Raises DlcError: unknown names, no floats, or ops that have no gradient."""
+        check_closed(state, self.name)
         outputs = chosen_floats("output", self.of, dict(zip(state.names, state.outputs, strict=True)), self.name)
         wrt = chosen_floats("input", self.wrt, {i.name: i for i in state.inputs}, self.name)
         directions = seed_inputs(wrt, {i.name for i in state.inputs})

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
-from dlc.base.types import Type
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
@@ -107,7 +106,7 @@ class _Rewriter:
         """Decide the order of every local and of the result, nest by nest; `fixed` results keep theirs."""
         kept = {r.name for r in kernel.results} if fixed else set[str]()
         for nest in kernel.nests:
-            rank = kernel.tensors[nest.out].type.rank
+            rank = len(kernel.tensors[nest.out].shape)
             if nest.out in orders or rank < 3 or nest.out in kept:
                 continue
             last = self._vector_dims(kernel, nest, op)
@@ -260,8 +259,9 @@ def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
         return tuple(index[d] for d in orders[name]) if name in orders else index
 
     def param(p: Param) -> Param:
-        shape = tuple(p.shape[d] for d in orders[p.name]) if p.name in orders else p.shape
-        return Param(p.name, Type(p.dtype, shape))
+        if p.name not in orders:
+            return p
+        return Param(p.name, p.type.with_shape(tuple(p.type.shape[d] for d in orders[p.name])))
 
     def nest_of(n: Nest) -> Nest:
         def change(load: Load) -> Expr:

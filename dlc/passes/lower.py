@@ -29,6 +29,7 @@ from dlc.kernel.fusion.separate import alone
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
 from dlc.kernel.simplify import simplify_nest
+from dlc.passes.sizes import from_caller, size_input, with_sizes
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Lower(Pass[Graph, Graph]):
         def rule(op: Op) -> Op | None:
             if isinstance(op, Item):
                 return single_result(op)
+            if isinstance(op, Input) and op.type.is_open:
+                return from_caller(op)
             if isinstance(op, (Input, Constant, Splat)) or is_constant(op, memo):
                 return None
             if isinstance(op, Call):
@@ -67,7 +70,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        return graph
+        return with_sizes(graph)
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,9 @@ def lower_op(op: Op, kernels: Kernels | None = None) -> Call:
     """The call of an op's kernel: splat operands inlined as literals, a composite as the sequence of its parts."""
     kernels = kernels or Kernels()
     kernel = _kernel(op, kernels.single) if op.expansion is None else composite_kernel(op, kernels)
-    literals = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
-    args = tuple(x for x in op.operands if not isinstance(x, Splat))
+    operands = (*op.operands, *(() if isinstance(op, Call) else map(size_input, op.symbols)))
+    literals = {p.name: x.value for p, x in zip(kernel.params, operands, strict=True) if isinstance(x, Splat)}
+    args = tuple(x for x in operands if not isinstance(x, Splat))
     if not literals:
         return Call(kernel, args)
     # Not the literals themselves: 0.0 equals -0.0, and 1 equals True.
@@ -128,8 +132,9 @@ def composite_kernel(op: Op, kernels: Kernels | None = None) -> Kernel:
     """The kernel of an op that is a composition: its parts in order, what is between them local."""
     assert op.expansion is not None
     kernels = kernels or Kernels()
-    given = {x.digest: k for k, x in enumerate(op.operands)}
-    inputs = {k: Param(f"x{k}", x.type) for k, x in enumerate(op.operands)}
+    operands = (*op.operands, *map(size_input, op.symbols))
+    given = {x.digest: k for k, x in enumerate(operands)}
+    inputs = {k: Param(f"x{k}", x.type) for k, x in enumerate(operands)}
     parts: list[tuple[Kernel, Sequence[int]]] = []
     outputs: list[int] = []
     number = dict(given)
@@ -137,7 +142,7 @@ def composite_kernel(op: Op, kernels: Kernels | None = None) -> Kernel:
         if isinstance(part, Splat):
             continue
         call = lower_op(part, kernels)
-        number[part.digest] = len(op.operands) + len(parts)
+        number[part.digest] = len(operands) + len(parts)
         parts.append((call.body, [number[a.digest] for a in call.args]))
         outputs.append(number[part.digest])
     # Kernels carry the types of what is between the parts.

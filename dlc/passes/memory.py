@@ -126,6 +126,6 @@ def reads_before_writing(kernel: Kernel, name: str, out: str) -> bool:
         return False
     nest = readers[0]
     # Elements that the nest leaves out start from an identity, which would be written over what is still to be read.
-    if nest.where is not None or nest.points != result.type.size:
+    if nest.where is not None or nest.points != result.type.capacity:
         return False
     return all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)

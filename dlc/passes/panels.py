@@ -27,7 +27,7 @@ def changing_plan(nest: Nest, a: Load, b: Load, type: Type) -> tuple[int, ...] |
     """The order of dimensions in which panels of a changing factor `b` are worth making, columns first; else None."""
     r = roles(nest, a, b)
     rank = type.rank
-    if len(r.columns) != 1 or nest.points < USES * type.size or not type.dtype.is_float:
+    if type.is_open or len(r.columns) != 1 or nest.points < USES * type.capacity or not type.dtype.is_float:
         return None
     (column,) = r.columns
     found = [d for d, i in enumerate(b.index) if column in axes_in(i)]

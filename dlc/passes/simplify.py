@@ -18,6 +18,7 @@ from typing import ClassVar, cast
 
 from dlc.api.passes import Level, Pass
 from dlc.api.rules import RewriteContext, Rule
+from dlc.base.extents import Undecided
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -135,7 +136,10 @@ class _Round:
             # Constant expressions are evaluated once: only what keeps them symbolic is worth doing.
             return fold_splats(op)
         for rule in self.table.rules_for(op):
-            new = rule.apply(op, self.context)
+            try:
+                new = rule.apply(op, self.context)
+            except Undecided:  # the rule holds for some sizes only
+                continue
             if new is not None and new.digest != op.digest:
                 assert new.type == op.type, f"{rule.name}: {op.type} became {new.type}"
                 self.report.count(rule.name)

@@ -29,7 +29,7 @@ def fold_splats(op: Op) -> Splat | None:
 def _moved(op: Op) -> Splat | None:
     """The value of an op whose kernel only places elements, all of them from splats of that value or literals."""
     kernel = op.kernel
-    splats = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=True) if isinstance(x, Splat)}
+    splats = {p.name: x.value for p, x in zip(kernel.params, op.operands, strict=False) if isinstance(x, Splat)}
 
     def values(body: Expr) -> list[bool | int | float | None]:
         match body:

@@ -72,7 +72,7 @@ def _partial(op: Call, position: int) -> bool:
     """Whether a call reads a small part of an argument."""
     param = op.body.params[position]
     nests = [n for n in op.body.nests if any(x.param == param.name for e in n.exprs() for x in loads(e))]
-    return PART * sum(n.points for n in nests) <= param.type.size
+    return PART * sum(n.points for n in nests) <= param.type.capacity
 
 
 def _reading(op: Call, position: int, held: Panels) -> Call:

@@ -14,11 +14,13 @@ from dlc.kernel.solve.zero import is_zero
 
 def is_view(op: Op) -> bool:
     """Whether an op is a call whose result is its only argument, element for element, in memory order."""
-    if not isinstance(op, Call) or len(op.args) != 1 or len(op.types) != 1 or len(op.body.nests) != 1:
+    if not isinstance(op, Call) or not op.args or len(op.types) != 1 or len(op.body.nests) != 1:
+        return False
+    if any(x.type.symbol is None for x in op.args[1:]):  # sizes decide nothing about where elements lie
         return False
     source, result = op.body.params[0], op.body.results[0]
     # Before the look-up, which has to hash the kernel.
-    same = source.dtype == result.dtype and source.type.size == result.type.size
+    same = source.dtype == result.dtype and source.type.capacity == result.type.capacity
     return same and isinstance(op.body.nests[0].body, Load) and _same_order(op.body)
 
 
@@ -26,7 +28,7 @@ def is_view(op: Op) -> bool:
 def _same_order(kernel: Kernel) -> bool:
     """Whether the only nest of a kernel copies all elements, from the offsets that they are written to."""
     source, result, nest = kernel.params[0], kernel.results[0], kernel.nests[0]
-    size = result.type.size
+    size = result.type.capacity
     if nest.reduce is not None or nest.where is not None or not isinstance(nest.body, Load):
         return False
     if nest.body.param != source.name or nest.out != result.name:

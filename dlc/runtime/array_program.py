@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc.base.types import Array
 from dlc.runtime.calling import input_array, named_inputs, output_buffers
+from dlc.runtime.sizes import at_sizes
 
 if TYPE_CHECKING:
     from dlc.api.program import Signature
@@ -29,10 +30,11 @@ class ArrayProgram:
     def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
         """Output name → array; `out` supplies buffers to write into. Raises DlcError for arguments that do not fit."""
         given = named_inputs(self.signature.inputs, args, inputs)
-        read = [input_array(port, given[port.name]) for port in self.signature.inputs]
-        buffers = output_buffers(self.signature, out or {}, read)
+        signature = at_sizes(self.signature, given)
+        read = [input_array(port, given[port.name]) for port in signature.inputs]
+        buffers = output_buffers(signature, out or {}, read)
         found: dict[str, Array] = {}
-        for port, buffer, value in zip(self.signature.outputs, buffers, self.run(*read), strict=True):
+        for port, buffer, value in zip(signature.outputs, buffers, self.run(*read), strict=True):
             array = np.asarray(value, port.type.dtype.numpy).reshape(port.type.shape)
             if buffer is None:
                 # Numpy makes scalars contiguous as arrays of one dimension.

@@ -13,6 +13,7 @@ import numpy as np
 
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.base.types import Array
+from dlc.runtime.sizes import is_size, with_sizes
 
 if TYPE_CHECKING:
     from dlc.api.program import Port, Signature
@@ -37,15 +38,15 @@ def named_inputs(
     for argument in args:
         if isinstance(argument, Mapping):
             given |= cast("Mapping[str, object]", argument)
-        elif len(ports) == 1:
-            given[ports[0].name] = argument
+        elif len(own := [p for p in ports if not is_size(p)]) == 1:
+            given[own[0].name] = argument
         else:
-            raise wrong(f"the model has {len(ports)} inputs; pass them by name: {_names(ports)}")
+            raise wrong(f"the model has {len(own)} inputs; pass them by name: {_names(ports)}")
     _check_names("input", given, ports)
-    missing = [p for p in ports if p.name not in given]
+    missing = [p for p in ports if p.name not in given and not is_size(p)]
     if missing:
-        raise wrong(f"missing: {', '.join(f'{quote(p.name)} ({p.type})' for p in missing)}")
-    return given
+        raise wrong(f"missing: {', '.join(f'{quote(p.name)} ({p.type.text})' for p in missing)}")
+    return with_sizes(ports, given)
 
 
 def in_order(ports: tuple[Port, ...], args: tuple[object, ...]) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from dlc.api.program import Port
 from dlc.base.diagnostics import ExitCode, Location, did_you_mean, error, quote
 from dlc.base.types import Array, Type, dtype_of_numpy
 from dlc.files.array_files import named_file, readable
+from dlc.runtime.sizes import is_size
 from dlc.runtime.tensor_proto import read_tensor
 
 _NUMBERED = re.compile(r"arr_\d+")
@@ -47,6 +48,7 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
     a name takes the one that its .pb holds if a port is called so, else the first port that has no file yet. Raises
     DlcError (USAGE) for names, types and shapes that do not fit, and for elements that are not allowed.
     """
+    ports = [port for port in ports if not is_size(port)]
     known = {port.name: port for port in ports}
     found: dict[str, Array] = {}
     unnamed: list[tuple[str, Array]] = []
@@ -62,7 +64,7 @@ def read_feeds(files: Sequence[str], ports: Sequence[Port], what: str = "input")
         raise error(
             f"too-many-{what}s",
             f"{len(found) + len(unnamed)} arrays for {len(ports)} {what}{'s' * (len(ports) != 1)}",
-            help=f"{what}s: {', '.join(f'{quote(p.name)} {p.type}' for p in ports) or 'none'}",
+            help=f"{what}s: {', '.join(f'{quote(p.name)} {p.type.text}' for p in ports) or 'none'}",
             exit_code=ExitCode.USAGE,
         )
     for name, (path, array) in zip(free, unnamed, strict=False):
@@ -134,17 +136,19 @@ def _add(found: dict[str, Array], name: str, array: Array, path: str, known: Map
     wanted = known[name].type
     if wanted.dtype.library and array.dtype == np.dtype(f"V{wanted.dtype.itemsize}"):  # as numpy stores what it lacks
         array = array.view(wanted.dtype.numpy)
-    if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
+    # Which sizes symbols have is only known when all arrays are there; the call compares them.
+    shape = array.shape if wanted.is_open and len(array.shape) == wanted.rank else wanted.shape
+    if array.dtype != wanted.dtype.numpy or array.shape != shape:
         raise error(
             f"wrong-{what}",
-            f"{what} {quote(name)} is {wanted}, but {path} holds {type_text(array)}",
+            f"{what} {quote(name)} is {wanted.text}, but {path} holds {type_text(array)}",
             location=Location(path),
             help=_remedy(array, wanted),
             exit_code=ExitCode.USAGE,
         )
     if (allowed := known[name].allowed) is not None:
         allowed.check(name, array, Location(path))
-    found[name] = np.ascontiguousarray(array).reshape(wanted.shape)
+    found[name] = np.ascontiguousarray(array).reshape(shape)
 
 
 def type_text(array: Array) -> str:

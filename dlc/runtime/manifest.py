@@ -13,6 +13,7 @@ from typing import Any
 from dlc.api.artifact import Artifact
 from dlc.api.program import Port, Signature
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.extents import Dim
 from dlc.files.hashing import Content, content_sha256, content_size
 
 NAME = "manifest.json"
@@ -59,15 +60,25 @@ def signature_json(signature: Signature) -> dict[str, list[object]]:
 def port_json(port: Port) -> dict[str, object]:
     """An input or output as `port_of_json` reads it."""
     allowed = {"allowed": port.allowed.json} if port.allowed else {}
-    return {"name": port.name, "dtype": port.type.dtype.name, "shape": list(port.type.shape), **allowed}
+    of = port.type
+    shape = [str(d) if isinstance(d, Dim) else d for d in of.shape]
+    size = {"size": str(of.symbol)} if of.symbol else {}
+    return {"name": port.name, "dtype": of.dtype.name, "shape": shape, **size, **allowed}
 
 
 def port_of_json(value: Mapping[str, Any]) -> Port:
     """The inverse of `port_json`; raises what wrong types raise."""
     from dlc.base.allowed import Allowed
-    from dlc.base.types import DTYPES, Type
+    from dlc.base.extent_text import parse
+    from dlc.base.extents import is_open
+    from dlc.base.types import DTYPES, Type, parse_dims
 
-    of = Type(DTYPES[value["dtype"]], tuple(int(n) for n in value["shape"]))
+    dtype = DTYPES[value["dtype"]]
+    if "size" in value:
+        of = Type(dtype, *parse_dims(f"={value['size']}"))
+    else:
+        shape = tuple(parse(n) if isinstance(n, str) else int(n) for n in value["shape"])
+        of = Type(dtype, shape, is_open(shape))
     allowed = Allowed.of_json(value["allowed"]) if "allowed" in value else None
     if allowed is not None and not allowed.fits(of):
         raise ValueError(f"{of} cannot be restricted to {allowed.text}")

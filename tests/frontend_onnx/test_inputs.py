@@ -65,7 +65,8 @@ def test_all_dimensions_without_a_size_are_reported_at_once() -> None:
     assert found.code == "unbound-dimension"
     assert "4 dimensions of the inputs have no size" in found.message
     assert found.notes == ("batch: of x0, x1", "seq: of x0", "without a name: of x2, x3")
-    assert found.help == "give sizes, for example --dim batch=1 --dim seq=1 --input x2:1x… --input x3:1x…"
+    example = "--dim batch=1 --dim seq=1 --input x2:1x… --input x3:1x…"
+    assert found.help == f"give sizes, or ranges such as 1..8, for example {example}"
 
 
 def test_names_that_the_model_does_not_have_are_reported_with_those_it_has() -> None:

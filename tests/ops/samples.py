@@ -25,6 +25,7 @@ from dlc.ops import reduce as rd
 from dlc.ops import roi_pool as rp
 from dlc.ops import sample as sa
 from dlc.ops import shape as sh
+from dlc.ops import sizes as sz
 from dlc.ops import standardize as st
 from dlc.ops import trees as tr
 
@@ -196,6 +197,10 @@ def normalisations() -> Iterator[Op]:
 
 
 def movements() -> Iterator[Op]:
+    yield sz.Sizes((3, 0, 5))
+    yield sz.Size(12, to=f32)
+    yield sz.Count(4, start=-2, step=3)
+    yield sz.Count(3, start=7, step=-2, to=i32)
     yield sh.Reshape(x(2, 3, 4), to=(2, 12))
     yield sh.Reshape(x(6, 4), to=(3, 1, 8))
     yield sh.Reshape(x(2, 3, 1, 10), to=(1, 3, 2, 2, 5))

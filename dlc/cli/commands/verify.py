@@ -235,8 +235,10 @@ def _reference(
     from dlc.graph.evaluate import evaluate
 
     if graph is None:
-        own = opened.space.graph(bound(opened, chosen, model))
-        return Reference("numpy", lambda feeds: evaluate(own, feeds))
+        behind = model
+        return Reference(
+            "numpy", lambda feeds: evaluate(opened.space.graph(bound(opened, chosen, behind, feeds)), feeds)
+        )
     from dlc.training.step.step import initial_values
 
     # A device that keeps weights and states takes no inputs for them.

@@ -48,7 +48,7 @@ def kernel_problems(kernel: Kernel) -> tuple[Problem, ...]:
 
 
 def _name_problems(kernel: Kernel, nest: Nest) -> list[str]:
-    rank = kernel.tensors[nest.out].type.rank
+    rank = len(kernel.tensors[nest.out].shape)
     out = [] if len(nest.index) == rank else [f"{nest.out} has {rank} dimensions, written with {len(nest.index)}"]
     if len({a.name for a in nest.axes}) < len(nest.axes):
         out.append("two axes have one name")
@@ -63,7 +63,7 @@ def _name_problems(kernel: Kernel, nest: Nest) -> list[str]:
                 out.append(f"axis {name} is not one of the nest's")
             case Load(param, _) if param not in kernel.tensors:
                 out.append(f"{param} is not a tensor of the kernel")
-            case Load(param, index) if len(index) != kernel.tensors[param].type.rank:
+            case Load(param, index) if len(index) != len(kernel.tensors[param].shape):
                 out.append(f"{param} is loaded with {len(index)} subscripts")
             case Apply(fn, args) if fn not in SCALARS or len(args) != SCALARS[fn].arity:
                 out.append(f"{fn} of {len(args)} arguments is not a function")

@@ -174,7 +174,9 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
     if any(x.param == value.name for i in consumer.index for x in loads(i)):
         return "it computes subscripts"
     distinct = len(set(found))
-    if consumer.points * distinct > max(1, value.type.size) * (2 if distinct > 1 and consumer.reduce is None else 1):
+    if consumer.points * distinct > max(1, value.type.capacity) * (
+        2 if distinct > 1 and consumer.reduce is None else 1
+    ):
         return "its values are read more than once"
     if product(consumer) is not None:
         return "it feeds a contraction"
@@ -189,7 +191,7 @@ def _index(load: Load) -> list[Expr]:
 def is_epilogue(nest: Nest, value: Param) -> bool:
     """Whether a nest is a map over `value`, element by element: it can run while a producer's tile is in registers."""
     found = set(nest.loads.get(value.name, ()))
-    if nest.reduce is not None or nest.where is not None or len(found) != 1 or nest.points != value.type.size:
+    if nest.reduce is not None or nest.where is not None or len(found) != 1 or nest.points != value.type.capacity:
         return False
     (load,) = found
     plain = [i for i in load.index if isinstance(i, Axis)]

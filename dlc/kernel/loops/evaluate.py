@@ -49,7 +49,7 @@ def run_loops(program: LoopProgram, args: Sequence[Array]) -> tuple[Array, ...]:
         LoopFault: the program does what C leaves undefined, or does not write all of its results.
     """
     given = {p.name: np.ravel(np.asarray(a, p.dtype.numpy)) for p, a in zip(program.params, args, strict=True)}
-    empty = {r.name: np.zeros(r.type.size, r.dtype.numpy) for r in program.results}
+    empty = {r.name: np.zeros(r.type.capacity, r.dtype.numpy) for r in program.results}
     empty |= {b.name: np.zeros(b.size, b.dtype.numpy) for b in program.buffers}
     dtypes = {p.name: p.dtype for p in (*program.params, *program.results, *program.buffers)}
     machine = _Machine(Memory(given, empty), dtypes)

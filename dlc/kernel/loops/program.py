@@ -148,7 +148,7 @@ class LoopProgram:
 
 def loop(axis: Axis, *body: Stmt) -> For:
     """The whole range of an axis."""
-    return For(axis, Const(0), Const(axis.extent), body)
+    return For(axis, Const(0), axis.stop, body)
 
 
 def wrap(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -79,6 +79,8 @@ def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ..
 
 def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
     """The group's product on copies; None when that is impossible or does not pay."""
+    if any(a.limit is not None for a in group.nests[0].axes):
+        return None
     axes = product_axes(group, kernel)
     if axes is None or not _pays(axes, group, kernel, machine):
         return None
@@ -198,7 +200,7 @@ def _copied(
     panel = panels(b, axes.run, inner, VECTORS, lanes, panel_axis)
     buffers = [*buffers, panel.buffer]
     first = replace(nest, axes=(*group.shared, *inner), body=Apply("mul", (load, panel.load)), where=None)
-    sizes = {p.name: p.type.size for p in (*a.tensors, *b.tensors, *buffers)}
+    sizes = {p.name: p.type.capacity for p in (*a.tensors, *b.tensors, *buffers)}
     operands = Operands(
         Group((first, *group.nests[1:]), group.shared),
         axes.run[-1],

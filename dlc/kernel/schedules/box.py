@@ -51,7 +51,7 @@ def written_box(nest: Nest) -> Box | None:
             return None
         start, stop = 0, 1
         for atom, c in form.terms:
-            if not isinstance(atom, Axis) or c != 1:
+            if not isinstance(atom, Axis) or atom not in inside or c != 1:
                 return None
             used.append(atom)
             start, stop = inside[atom]

@@ -41,7 +41,7 @@ def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) ->
         if rest is not None:
             body = (If(rest, body),)
         start: Expr = Const(0)
-        stop: Expr = Const(axis.extent)
+        stop: Expr = axis.stop
         for e in lows:
             start = apply("max", start, e)
         for e in highs:

@@ -28,6 +28,7 @@ from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Parts, Spot
 from dlc.kernel.schedules.tiles import tile
+from dlc.kernel.simplify import simplify
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None
     if body is None:
         return None
     result = kernel.tensors[tiling.product.out]
-    start = fill(result.name, result.type.size, kernel.start_of(result.name)) if c.parts else ()
+    start = fill(result.name, result.type.capacity, kernel.start_of(result.name)) if c.parts else ()
     held = Param("tile", result.type.with_shape((machine.registers * tiling.lanes,)))
     loops = wrap(c.outer, (*c.before, *wrap(c.parts, body)))
     return Scheduled((*start, *loops), (*c.operands.buffers, held))
@@ -126,6 +127,9 @@ def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] 
     """All columns: full panels in a loop, then what is left."""
     width = vectors * plan.tile.lanes
     extent = plan.tile.column.extent
+    if plan.tile.column.limit is not None:
+        some = _some_columns(plan, vectors, machine)
+        return None if some is None else _blocks(plan, wrap(plan.around, some))
     full, rest = divmod(extent, width)
     panel = plan.operands.panel
     before = () if panel is None else panel.fill
@@ -147,6 +151,39 @@ def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] 
             return None
         body += rows
     return _blocks(plan, wrap(plan.around, tuple(body)))
+
+
+def _some_columns(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
+    """The columns up to a limit: panels, then single vectors. The last may run past the limit, where there is room."""
+    lanes, extent, limit = plan.tile.lanes, plan.tile.column.extent, plan.tile.column.stop
+    panel, body = plan.operands.panel, list[Stmt]()
+    width = vectors * lanes
+    if panel is not None:
+        cb, full = plan.operands.panel_axis, extent // width
+        panels = simplify((limit + (width - 1)) // width)
+        for first, stop, columns in ((0, apply("min", panels, full), width), (full, panels, extent % width)):
+            rows = _rows(plan, cb * width, vectors, columns, machine) if columns else ()
+            if rows is None:
+                return None
+            body += [For(cb, Const(first), stop, (*panel.fill, *rows))] if rows else []
+        return tuple(body)
+    start: Expr = Const(0)
+    for count in dict.fromkeys((vectors, 1)):
+        step = count * lanes
+        last = simplify(limit // step * step if count > 1 else apply("min", limit, extent - extent % lanes))
+        at = Axis("cv", extent)
+        rows = _rows(plan, at, count, step, machine) if extent >= step else ()
+        if rows is None:
+            return None
+        if rows:
+            body.append(For(at, start, last, rows, step))
+            start = last if count > 1 else start
+    if extent % lanes:
+        rows = _last_columns(plan, extent % lanes, machine)
+        if rows is None:
+            return None
+        body.append(If(apply("gt", limit, extent - extent % lanes), rows))
+    return tuple(body)
 
 
 def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
@@ -185,7 +222,7 @@ def _blocks(plan: LoopPlan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     copies = plan.operands.copies
     if plan.block is None or not plan.blocked:
         return (*copies, *body)
-    start, stop = _block_start(plan), Const(plan.block.extent)
+    start, stop = _block_start(plan), plan.block.stop
     if plan.operands.block is None:  # a copy of all rows serves all blocks
         return (*copies, For(start, Const(0), stop, body, plan.size))
     return (For(start, Const(0), stop, (*copies, *body), plan.size),)
@@ -226,16 +263,34 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
     """Tiles of at most as many rows as `s` has over all rows of a block."""
     row = plan.tile.row
     extent = row.extent if row else 1
-    result = _own_blocks(plan, s, extent) if plan.blocked and plan.block == row else _tiles(plan, s, Const(0), extent)
+    own = plan.blocked and plan.block == row
+    if row is not None and row.limit is not None:
+        start = _block_start(plan) if own else Const(0)
+        result = _some_rows(plan, s, start, apply("min", start + plan.size, row.limit) if own else row.limit)
+    else:
+        result = _own_blocks(plan, s, extent) if own else _tiles(plan, s, Const(0), extent)
     if result is None:
         return None
     for axis in reversed(plan.between):
         if plan.blocked and axis == plan.block:
             start = _block_start(plan)
-            result = (For(axis, start, apply("min", start + plan.size, axis.extent), result),)
+            result = (For(axis, start, apply("min", start + plan.size, axis.stop), result),)
         else:
             result = (loop(axis, *result),)
     return result
+
+
+def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+    """The rows from `start` to `stop`, a size: tall tiles, half as tall ones, single rows."""
+    out: list[Stmt] = []
+    for height in dict.fromkeys((s.rows, max(1, s.rows // 2), 1)):
+        end = stop if height == 1 else simplify(start + (stop - start) // height * height)
+        tall = _tall(plan, replace(s, rows=height), start, end)
+        if tall is None:
+            return None
+        out += tall
+        start = end
+    return tuple(out)
 
 
 def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:

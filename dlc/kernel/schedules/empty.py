@@ -19,7 +19,7 @@ from dlc.kernel.nest import Nest
 
 def without_empty(kernel: Kernel) -> Kernel:
     """The same kernel; the same object when nothing is empty."""
-    none = {p.name for p in kernel.tensors.values() if not p.type.size}
+    none = {p.name for p in kernel.tensors.values() if not p.type.capacity}
     if not none and all(n.points for n in kernel.nests):
         return kernel
 

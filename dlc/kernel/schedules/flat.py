@@ -134,7 +134,9 @@ def merge_axes(nests: tuple[Nest, ...], outer: Axis, inner: Axis) -> tuple[Nest,
 
     for outer<A inner<B where outer < c: f(outer·B + inner)   →   for both<A·B where both < c·B: f(both)
     """
-    merged = Axis(inner.name, outer.extent * inner.extent)
+    if inner.limit is not None:
+        return None
+    merged = merged_axis(outer, inner)
     for nest in nests:
         rest = [g for g in conjuncts(nest.where) if _wider(g, outer, inner, merged) is None]
         for p in nest_positions(nest, rest):
@@ -160,6 +162,12 @@ def merge_axes(nests: tuple[Nest, ...], outer: Axis, inner: Axis) -> tuple[Nest,
         )
 
     return tuple(change(n) for n in nests)
+
+
+def merged_axis(outer: Axis, inner: Axis) -> Axis:
+    """One axis that walks two."""
+    limit = None if outer.limit is None else outer.limit * inner.extent
+    return Axis(inner.name, outer.extent * inner.extent, limit)
 
 
 def _wider(guard: Expr, outer: Axis, inner: Axis, merged: Axis) -> Expr | None:

@@ -21,6 +21,7 @@ from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
+from dlc.kernel.simplify import simplify
 
 PARTIAL = 4
 STAGE = "stage"
@@ -126,33 +127,37 @@ def _with_partials(row: Row, inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def _by_vectors(row: Row) -> tuple[Stmt, ...]:
     parts = _partials(row)
     wide = len(parts) * row.lanes
-    main = row.axis.extent - row.axis.extent % wide
-    rest = row.axis.extent - row.axis.extent % row.lanes
+    main, rest = _multiple(row.axis, wide), _multiple(row.axis, row.lanes)
     steps = tuple(_add(row, p, row.vector(row.axis + k * row.lanes)) for k, p in enumerate(parts))
-    body: list[Stmt] = [For(row.axis, Const(0), Const(main), steps, wide)]
-    if rest > main:
+    body: list[Stmt] = [For(row.axis, Const(0), main, steps, wide)]
+    if rest != main:
         one = _add(row, parts[0], row.vector(row.axis))
-        body.append(For(row.axis, Const(main), Const(rest), (one,), row.lanes))
+        body.append(For(row.axis, main, rest, (one,), row.lanes))
     return (*body, *_tail(row, rest))
 
 
 def _by_chunks(row: Row) -> tuple[Stmt, ...]:
     parts = _partials(row)
-    main = row.axis.extent - row.axis.extent % CHUNK
+    main = _multiple(row.axis, CHUNK)
     j = Axis("j", CHUNK)
     evaluate = loop(j, Store(STAGE, j, at(row.nest.body, {row.axis: row.axis + j})))
     gather = tuple(
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
         for k in range(CHUNK // row.lanes)
     )
-    return (For(row.axis, Const(0), Const(main), (evaluate, *gather), CHUNK), *_tail(row, main))
+    return (For(row.axis, Const(0), main, (evaluate, *gather), CHUNK), *_tail(row, main))
 
 
-def _tail(row: Row, first: int) -> tuple[Stmt, ...]:
-    if first == row.axis.extent:
+def _multiple(axis: Axis, unit: int) -> Expr:
+    """The end of as many whole units as an axis has."""
+    return simplify(axis.stop // unit * unit)
+
+
+def _tail(row: Row, first: Expr) -> tuple[Stmt, ...]:
+    if first == row.axis.stop:
         return ()
     step = Set(row.sum, Apply(row.fn, (row.sum, row.nest.body)))
-    return (For(row.axis, Const(first), Const(row.axis.extent), (step,)),)
+    return (For(row.axis, first, row.axis.stop, (step,)),)
 
 
 def _add(row: Row, part: Local, value: Expr | None) -> Stmt:

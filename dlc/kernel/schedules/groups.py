@@ -93,7 +93,7 @@ def _link_subscripts(
     classes: _Classes, a: tuple[int, tuple[Expr, ...]], b: tuple[int, tuple[Expr, ...]], shape: tuple[int, ...]
 ) -> None:
     for x, y, d in zip(a[1], b[1], shape, strict=True):
-        if isinstance(x, Axis) and isinstance(y, Axis) and x.extent == y.extent == d:
+        if isinstance(x, Axis) and isinstance(y, Axis) and x.extent == y.extent == d and x.limit == y.limit:
             classes.join((a[0], x), (b[0], y))
             continue
         for nest, e in ((a[0], x), (b[0], y)):
@@ -117,7 +117,7 @@ def share(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> Group | None:
             continue
         if any(m[0] in n.reduction_axes for m, n in zip(members, nests, strict=True)):
             continue
-        common = Axis(f"s{len(shared)}", axis.extent)
+        common = axis.named(f"s{len(shared)}")
         shared.append(common)
         for k, m in enumerate(members):
             names[k][m[0]] = common
@@ -129,7 +129,7 @@ def share(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> Group | None:
 
 def _rename(nest: Nest, number: int, shared: Mapping[Axis, Axis]) -> Nest:
     """Shared axes under their common names, the others under names of this nest only."""
-    own = {a: shared.get(a, Axis(f"n{number}{a.name}", a.extent)) for a in nest.axes}
+    own = {a: shared.get(a, a.named(f"n{number}{a.name}")) for a in nest.axes}
     return nest.substitute(own, tuple(own.values()))
 
 
@@ -179,13 +179,13 @@ def _by_position(nest: Nest, shape: tuple[int, ...]) -> Nest | None:
     """An assignment of whole elements with its axes named by position; None for any other nest."""
     if nest.reduce is not None or nest.reduction_axes or not plain_write(nest, shape):
         return None
-    names = {i: Axis(f"s{d}", i.extent) for d, i in enumerate(i for i in nest.index if isinstance(i, Axis))}
+    names = {i: i.named(f"s{d}") for d, i in enumerate(i for i in nest.index if isinstance(i, Axis))}
     return nest.substitute(names, tuple(names.values()))
 
 
 def single(nest: Nest) -> Group:
     """A nest by itself; its output axes count as shared."""
-    own = {a: Axis(f"s{k}", a.extent) for k, a in enumerate(nest.axes)}
+    own = {a: a.named(f"s{k}") for k, a in enumerate(nest.axes)}
     shared = tuple(own[a] for a in nest.axes if a not in nest.reduction_axes)
     return Group((nest.substitute(own, tuple(own.values())),), shared)
 

@@ -47,7 +47,7 @@ def levels(axes: Sequence[Axis], terms: int = LONG, unit: int = 1) -> Levels | N
     Args:
         unit: A part of the last axis is a multiple of it, as `terms` is.
     """
-    if math.prod(a.extent for a in axes) <= terms:
+    if math.prod(a.extent for a in axes) <= terms or any(a.limit is not None for a in axes):
         return None
     within, k = 1, len(axes) - 1
     while within * axes[k].extent <= terms:

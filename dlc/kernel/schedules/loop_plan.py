@@ -76,8 +76,8 @@ def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, name
     outer = tuple(a for a in others if a != row and a not in within)
     read = {name for n in tiling.followers for name in n.reads()}
     # By size, because a result may have been given other dimensions here than it has elsewhere.
-    results = {(r.dtype, r.type.size) for r in kernel.results}
-    once = any(p.name in read and (p.dtype, p.type.size) in results for p in kernel.params)
+    results = {(r.dtype, r.type.capacity) for r in kernel.results}
+    once = any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)
     return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
 
 
@@ -111,6 +111,8 @@ def hoisted(plan: LoopPlan, machine: Machine) -> LoopPlan:
     t = plan.tile
     row_bytes = 2 * t.lanes * t.dtype.itemsize
     panel = row_bytes * math.prod(a.extent for a in t.reduced)
+    if any(a.limit is not None for a in t.reduced):
+        return plan
     if panel <= machine.l2 // 2 or not 8 <= plan.height <= machine.l1 // row_bytes or t.product.where is not None:
         return plan
     first, *rest = t.reduced

@@ -59,7 +59,7 @@ def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed
 
 
 def _single_rows(group: Group, kernel: Kernel, column: Axis) -> Operands:
-    sizes = {p.name: p.type.size for p in kernel.tensors.values()}
+    sizes = {p.name: p.type.capacity for p in kernel.tensors.values()}
     return Operands(group, column, False, None, (), None, Axis("cb", 1), 0, (), 0, 0, sizes)
 
 
@@ -109,7 +109,7 @@ def _product(
         b = copied.load
     body = Apply("mul", (b, a) if flip else (a, b))
     first = replace(nest, body=body, where=None)
-    sizes = {p.name: p.type.size for p in (*kernel.tensors.values(), *buffers)}
+    sizes = {p.name: p.type.capacity for p in (*kernel.tensors.values(), *buffers)}
     changed = Group((first, *group.nests[1:]), group.shared)
     return Operands(
         changed, column, True, block, copies, copied, panel_axis, width, tuple(buffers), row_bytes, column_bytes, sizes

@@ -17,6 +17,7 @@ from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, Store, loop
 from dlc.kernel.nest import Param
+from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
 
@@ -56,6 +57,8 @@ class _Dim:
     inside: Expr
     source: Expr
     extent: int
+    limit: Expr | None = None
+    """How many there are for the sizes of a call, where that is less."""
 
 
 def halo(
@@ -80,7 +83,8 @@ def halo(
         out: Axes of the output.
         name: The copy's name.
     """
-    needed = {simplify(c) for e, d in zip(load.index, param.shape, strict=True) for c in (e >= 0, e < d)} - {TRUE}
+    ends = [_end(e, d, guard) for e, d in zip(load.index, param.shape, strict=True)]
+    needed = {simplify(c) for e, end in zip(load.index, ends, strict=True) for c in (e >= 0, e < end)} - {TRUE}
     if {_form(c) for c in conjuncts(simplify_guard(guard))} != {_form(c) for c in needed}:
         return None
     dims: list[_Dim] = []
@@ -89,12 +93,13 @@ def halo(
         if split is None:
             return None
         inner, outer, low, high = split
-        dims.append(_Dim(d, simplify(inner - low), outer + low, high - low + 1))
+        limit = None if block is not None and block.axis in axes_in(inner) else _reach(inner)
+        dims.append(_Dim(d, simplify(inner - low), outer + low, high - low + 1, limit and simplify(limit - low + 1)))
     kept = [x for x in dims if x.extent > 1 or axes_in(x.inside)]
     if column not in axes_in(*load.index):
         # The dimension that only the reduction walks comes last, so that it is contiguous.
         kept.sort(key=lambda x: len(linear_atoms(x.inside)) == 1 and not _walks_output(x.inside, out))
-    return _copy(load, param, dims, kept, name)
+    return _copy(load, ends, dims, kept, name, param)
 
 
 def inside(e: Expr, tensors: Mapping[str, Param], guard: Expr | None = None) -> bool:
@@ -151,19 +156,48 @@ def _split(e: Expr, fixed: Sequence[Axis], block: Block | None) -> tuple[Expr, E
     return None if found is None else (inner, outer, found[0], found[1])
 
 
+def _end(e: Expr, extent: int, guard: Expr | None) -> Expr:
+    """Where a dimension ends for its subscript: where the guard says, in terms of sizes, or with the room there is."""
+    for part in conjuncts(simplify_guard(guard)):
+        match part:
+            case Apply("lt" | "le" as fn, (x, y)):
+                form = linear(y - x + e)
+            case Apply("gt" | "ge" as fn, (x, y)):
+                form = linear(x - y + e)
+            case _:
+                continue
+        # The condition is e < end exactly where nothing but sizes is left of `end - e`, with e added.
+        if form is not None and form.terms and all(is_size(a) for atom, _ in form.terms for a in axes_in(atom)):
+            return simplify(form.expr() + int(fn in ("le", "ge")))
+    return Const(extent)
+
+
+def _reach(inner: Expr) -> Expr | None:
+    """The largest value of a subscript, in terms of sizes; None where no axis has a limit, or a term is negative."""
+    form = linear(inner)
+    if form is None or not any(isinstance(a, Axis) and a.limit is not None for a, _ in form.terms):
+        return None
+    total: Expr = Const(form.constant)
+    for atom, c in form.terms:
+        if not isinstance(atom, Axis) or c < 0:
+            return None
+        total = total + (atom.stop - 1) * c
+    return total
+
+
 def _walks_output(e: Expr, out: Sequence[Axis]) -> bool:
     return any(a in out for a in axes_in(e))
 
 
-def _copy(load: Load, param: Param, dims: list[_Dim], kept: list[_Dim], name: str) -> Packed:
+def _copy(load: Load, ends: Sequence[Expr], dims: list[_Dim], kept: list[_Dim], name: str, param: Param) -> Packed:
     """The loops of the copy; dimensions that are not kept are fixed outside."""
     buffer = Param(name, Type(param.dtype, tuple(x.extent for x in kept)))
-    axes = {x.number: Axis(f"h{x.number}", x.extent) for x in kept}
+    axes = {x.number: Axis(f"h{x.number}", x.extent, x.limit) for x in kept}
     source = tuple(simplify(x.source + axes.get(x.number, Const(0))) for x in dims)
     inside: dict[Axis | None, Expr | None] = {}
     order = [axes[x.number] for x in kept]
-    for e, d in zip(source, param.shape, strict=True):
-        for check in (e >= 0, e < d):
+    for e, end in zip(source, ends, strict=True):
+        for check in (e >= 0, e < end):
             check = simplify(check)
             if check != TRUE:
                 last = next((a for a in reversed(order) if a in axes_in(check)), None)
@@ -191,14 +225,16 @@ def linear_atoms(e: Expr) -> tuple[Expr, ...]:
 
 def evaluated(e: Expr, tensors: Mapping[str, Param], dtype: DType, axes: Sequence[Axis], block: Block | None) -> Packed:
     """The values of an operand that is more than a load, computed once: dimensions are its axes."""
-    parts = {a: Axis(f"h{k}", block.size if block and a == block.axis else a.extent) for k, a in enumerate(axes)}
+    parts = {
+        a: Axis(f"h{k}", block.size) if block and a == block.axis else a.named(f"h{k}") for k, a in enumerate(axes)
+    }
     buffer = Param("pa", Type(dtype, tuple(p.extent for p in parts.values())))
     start = {a: p + block.start if block and a == block.axis else p for a, p in parts.items()}
     value = flat_expr(substitute(e, start), tensors)
     body: tuple[Stmt, ...] = (Store("pa", offset(tuple(parts.values()), buffer.shape), value),)
     for a, p in reversed(parts.items()):
         if block and a == block.axis:
-            stop = apply("min", Const(block.size), Const(a.extent) - block.start)
+            stop = apply("min", Const(block.size), a.stop - block.start)
             body = (For(p, Const(0), stop, body),)
         else:
             body = (loop(p, *body),)
@@ -211,7 +247,7 @@ def panel(
 ) -> Packed:
     """`width` columns of an operand, all of the reduction: [reduced…][width], zero past the last column."""
     lane = Axis("hj", width)
-    parts = {a: Axis(f"h{k}", a.extent) for k, a in enumerate(reduced)}
+    parts = {a: a.named(f"h{k}") for k, a in enumerate(reduced)}
     dtype = _dtype(e, tensors)
     buffer = Param("pb", Type(dtype, (*(a.extent for a in reduced), width)))
     place = offset((*parts.values(), lane), buffer.shape)

@@ -36,7 +36,7 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
     started: set[str] = set(written)
     for name in scope.narrow:
         if name not in scope.scalars and needs_fill(kernel, name):
-            body += fill(name, scope.tensors[name].type.size, kernel.start_of(name))
+            body += fill(name, scope.tensors[name].type.capacity, kernel.start_of(name))
             started.add(name)
     for k, nest in enumerate(scope.nests):
         if nest.out in scope.scalars and nest.out not in started:

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from dlc.base.types import DType, i64
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt
+from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt, axes_of
 from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import contraction
 from dlc.kernel.schedules.empty import without_empty
+from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
@@ -35,18 +36,21 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
+    kernel, sizes = limited(kernel)
     body: list[Stmt] = []
     pieces = _pieces(kernel, alone)
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
     scopes = {k: open_scope(g, kernel) for k, g in enumerate(pieces) if isinstance(g, Group)}
-    narrow = {name: s.tensors[name].type.size for s in scopes.values() for name in s.narrow}
+    narrow = {name: s.tensors[name].type.capacity for s in scopes.values() for name in s.narrow}
     scalars = {name for s in scopes.values() for name in s.scalars}
-    buffers = [buffer(p.name, p.dtype, narrow.get(p.name, p.type.size)) for p in kernel.locals if p.name not in scalars]
+    buffers = [
+        buffer(p.name, p.dtype, narrow.get(p.name, p.type.capacity)) for p in kernel.locals if p.name not in scalars
+    ]
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name)]
     for p in filled:
-        body += fill(p.name, p.type.size, kernel.start_of(p.name))
+        body += fill(p.name, p.type.capacity, kernel.start_of(p.name))
     written = frozenset(p.name for p in filled)
     for number, g in enumerate(pieces):
         if isinstance(g, Ranking):
@@ -63,8 +67,11 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
         else:
             names = {p.name: f"{p.name}{number}" for p in tiled.buffers}
             body += rename(tiled.body, names)
-            buffers += [buffer(names[p.name], p.dtype, p.type.size) for p in tiled.buffers]
+            buffers += [buffer(names[p.name], p.dtype, p.type.capacity) for p in tiled.buffers]
         written |= {n.out for n in g.nests}
+    if sizes:
+        used = {a.name for a in axes_of(tuple(body))}
+        body = [*(s for s in sizes if s.local.name in used), *body]
     return LoopProgram(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 

@@ -14,7 +14,7 @@ from dlc.kernel.expr import Axis, Const, Expr, Load, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Local
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes
+from dlc.kernel.schedules.flat import coefficient, flat_nest, merge_axes, merged_axis
 from dlc.kernel.schedules.groups import Group, plain_write
 
 
@@ -69,7 +69,7 @@ def merge_run(
         free = axes[at - 1] not in frozen and axes[at] not in frozen
         merged = merge_axes(nests, axes[at - 1], axes[at]) if free else None
         if merged is not None:
-            both = Axis(axes[at].name, axes[at - 1].extent * axes[at].extent)
+            both = merged_axis(axes[at - 1], axes[at])
             nests, axes = merged, (*axes[: at - 1], both, *axes[at + 1 :])
         at -= 1
     return nests, axes

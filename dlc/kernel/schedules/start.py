@@ -17,6 +17,8 @@ from dlc.kernel.schedules.groups import plain_write
 def needs_fill(kernel: Kernel, name: str) -> bool:
     """Whether the elements of a result or local must be set to their start before the nests run."""
     writers, readers = kernel.writers.get(name, ()), kernel.readers.get(name, ())
+    if kernel.tensors[name].type.dense:
+        return False  # one nest writes all that a caller has of it
     shape = kernel.tensors[name].shape
     if not writers or (readers and readers[0] <= writers[0]):
         return True

@@ -18,6 +18,7 @@ from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
 from dlc.kernel.schedules.tile import Parts, Spot, Tile
+from dlc.kernel.simplify import simplify
 
 UNROLL = 4
 
@@ -92,6 +93,8 @@ def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Level
 def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
     """Every term added to the sums, one after another."""
     *outer, k = t.reduced
+    if k.limit is not None:
+        return _limited(t, s, sums)
     main = k.extent - k.extent % UNROLL
     body: list[Stmt] = []
     if main > UNROLL:
@@ -110,6 +113,17 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
     for axis in reversed(outer):
         out = (loop(axis, *out),)
     return out
+
+
+def _limited(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+    """The same up to a limit that is known when the program runs."""
+    *outer, k = t.reduced
+    several = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
+    single = _unrolled(t, s, sums, [k], k)
+    if several is None or single is None:
+        return None
+    main = simplify(k.stop // UNROLL * UNROLL)
+    return wrap(tuple(outer), (For(k, Const(0), main, several, UNROLL), For(k, main, k.stop, single)))
 
 
 def _unrolled(

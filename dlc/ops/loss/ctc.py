@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from dlc.base.types import Type, bool_, i64
 from dlc.graph.op import Op
+from dlc.graph.structure import Splat
 from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import Expr, apply, select
 from dlc.ops.elementwise import Add, And, Cast, Div, Equal, Greater, Maximum, Mul, Neg, Not, Or, Sub, Where
@@ -140,7 +141,7 @@ class _States:
             raise ShapeError(f"labels {labels.type} of scores {scores.type} must be integers, some for each row")
         if not 0 <= blank < scores.shape[2]:
             raise ShapeError(f"blank {blank} is none of the {scores.shape[2]} classes of {scores.type}")
-        self._blank, self._scores = scalar(blank, i64), scores
+        self._blank, self._scores = Splat(blank, Type(i64, ())), scores
         wide = labels if labels.dtype == i64 else Cast(labels, to=i64)
         blanks = CumSum(Cast(Equal(wide, self._blank), to=i64), axis=1)
         live = Equal(blanks, scalar(0, i64))

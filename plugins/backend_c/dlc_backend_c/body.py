@@ -41,7 +41,7 @@ class Body:
     @cached_property
     def reads_weights(self) -> bool:
         """Whether a step reads `w`."""
-        return any(x.digest in self.offsets and x.type.size for step in self.plan.steps for x in step.operands)
+        return any(x.digest in self.offsets and x.type.capacity for step in self.plan.steps for x in step.operands)
 
     @cached_property
     def operations(self) -> list[list[str]]:
@@ -85,7 +85,7 @@ class Body:
         """A pointer to a value that is read, some bytes further on."""
         if isinstance(value, Input) and value.digest not in self.plan.slots:
             return _moved("const ", self._given[value.digest], further)
-        if not value.type.size and value.digest not in self.plan.outputs:
+        if not value.type.capacity and value.digest not in self.plan.outputs:
             return "(const void *)0"
         if value.digest in self.offsets:
             return f"(const void *)(w + {self.offsets[value.digest] + further})"
@@ -98,7 +98,7 @@ class Body:
         if output is not None:
             return _moved("", self.outputs[output], further)
         # What has no elements takes no memory, of which there may be none at all.
-        if not value.type.size:
+        if not value.type.capacity:
             return "(void *)0"
         slot = self.plan.slots[value.digest]
         assert slot.region == "arena", slot

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
 from dlc.base.allowed import Allowed
+from dlc.base.extents import capacity
 from dlc.base.types import DTYPES, bool_, i64
 from dlc_backend_c.names import c_comment, c_string
 from dlc_backend_c.spelling import STORAGE, literal
@@ -61,8 +62,8 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
     def port(direction: str, k: int, p: Port) -> CPort:
         of = p.type
         ctype = _CTYPES[of.dtype.name]
-        sizes = of.size, of.nbytes, of.dtype.itemsize
-        return CPort(direction, k, p.name, str(of), ctype, of.shape, *sizes, p.allowed)
+        sizes = of.capacity, of.nbytes, of.dtype.itemsize
+        return CPort(direction, k, p.name, of.text, ctype, tuple(map(capacity, of.shape)), *sizes, p.allowed)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

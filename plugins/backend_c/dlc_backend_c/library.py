@@ -16,6 +16,7 @@ from dlc.files.hashing import content_sha256, file_sha256
 from dlc.files.locking import directory_lock
 from dlc.runtime.calling import input_array, named_inputs, output_buffers
 from dlc.runtime.manifest import NAME, read_manifest
+from dlc.runtime.sizes import at_sizes
 from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
@@ -78,6 +79,7 @@ class Library:
             DlcError: a name, shape or dtype is not the signature's; what was expected and found is named.
         """
         given = named_inputs(signature.inputs, args, inputs)
+        signature = at_sizes(signature, given)
         read = [input_array(p, given[p.name]) for p in signature.inputs]
         buffers = output_buffers(signature, out or {}, read)
         written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]

@@ -16,10 +16,11 @@ LABELS = "labels_are_classes"
 
 
 def range_names(package: Package, inputs: Iterable[CPort]) -> Mapping[CPort, str]:
-    """Restricted inputs, by name and restriction, and the functions that check them; none unless that is asked for."""
-    if package.options.check != "inputs":
-        return {}
-    distinct = dict.fromkeys(_unplaced(q) for q in inputs if q.allowed is not None and q.size)
+    """Restricted inputs, by name and restriction, and the functions that check them: sizes always, others on demand."""
+    every = package.options.check == "inputs"
+    distinct = dict.fromkeys(
+        _unplaced(q) for q in inputs if q.allowed is not None and q.size and (every or q.allowed.what == "size")
+    )
     return {q: f"{package.prefix}_in_range_{k}" for k, q in enumerate(distinct)}
 
 

@@ -36,7 +36,8 @@ class Constants:
             if pending and top.digest not in self.known:
                 stack += pending
                 continue
-            self.known[top.digest] = not isinstance(top, Input) and all(self.known[x.digest] for x in top.operands)
+            own = not isinstance(top, Input) and not top.symbols
+            self.known[top.digest] = own and all(self.known[x.digest] for x in top.operands)
             stack.pop()
         return self.known[op.digest]
 

@@ -121,7 +121,7 @@ class Onnx(Frontend):
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
         importer.lenient = self.lenient
-        importer.declared = declared(model.graph, binding.dims)
+        importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))

@@ -9,8 +9,10 @@ from types import MappingProxyType
 import onnx
 
 from dlc.base.diagnostics import DlcError, Location, nearest
+from dlc.base.extents import Undecided
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc.ops.shape_values import ShapeValues
 from dlc_frontend_onnx.assumed import Assumed
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
@@ -87,10 +89,17 @@ class Importer:
     """Derivatives that are being read, one inside the other."""
     frames: list[Frame] = field(default_factory=list["Frame"])
 
+    def __post_init__(self) -> None:
+        self.shapes = ShapeValues(self.constants.value)
+
     # ---- Values: what rules ask
     def value(self, op: Op) -> Array | None:
         """The value of a small constant op, else None."""
         return self.constants.value(op)
+
+    def extents(self, op: Op) -> tuple[int, ...] | None:
+        """The elements of a small integer value that follow from sizes of dimensions, else None."""
+        return self.shapes.numbers(op)
 
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """See `Values.quirk`."""
@@ -182,6 +191,9 @@ class Importer:
             self.refusals.refuse(operator, name, e)
         except DlcError as e:
             self.refusals.caught(e, name)
+        except Undecided as e:
+            help = "give one size, or a range of sizes that decides it: --dim NAME=LOW..HIGH"
+            self.refusals.refuse(operator, name, Unsupported(str(e), help))
         except (ShapeError, TypeError, ValueError, OverflowError, IndexError, ZeroDivisionError) as e:
             # A rule and the ops check what they know about; figures that no exporter writes end here, as the
             # model's fault all the same.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import onnx
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
+from dlc.base.extents import symbol
 from dlc.base.types import Type
 from dlc.graph import Input
 from dlc_frontend_onnx.refusals import Refusals
@@ -16,30 +19,86 @@ from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @dataclass(frozen=True)
+class Range:
+    """Sizes that a dimension may have when the program runs: multiples of `unit` from `low` to `high`."""
+
+    low: int
+    high: int
+    unit: int
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}{f'/{self.unit}' if self.unit > 1 else ''}"
+
+
+Size: TypeAlias = "int | Range"
+_RANGE = re.compile(r"(\d{0,18})\.\.(\d{1,18})(?:/(\d{1,9}))?", re.ASCII)
+
+
+def size_of(text: str) -> Size | None:
+    """`8`, `1..8`, `..8` (from 1), `64..512/8` (multiples of 8); None for any other text."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        return None
+    unit = int(found[3] or 1)
+    low, high = int(found[1] or unit), int(found[2])
+    return Range(low, high, unit) if low <= high and unit and not low % unit and not high % unit else None
+
+
+@dataclass
+class Symbols:
+    """Names that sizes have inside of the compiler: word characters, and of no input."""
+
+    taken: frozenset[str]
+    given: dict[str, tuple[str, Range]] = field(default_factory=dict[str, "tuple[str, Range]"])
+
+    def extent(self, name: str, size: Range) -> int:
+        """The symbolic dimension of a name in the model; a number where it has one size only."""
+        if name not in self.given:
+            plain = re.sub(r"\W", "_", name, flags=re.ASCII) or "size"
+            plain = f"n{plain}" if plain[0].isdigit() else plain
+            used = {*self.taken, *(n for n, _ in self.given.values())}
+            while plain in used:
+                plain += "_"
+            self.given[name] = plain, size
+        plain, size = self.given[name]
+        return symbol(plain, size.low // size.unit, size.high // size.unit, size.unit)
+
+
+@dataclass(frozen=True)
 class Binding:
     """What the user said about shapes."""
 
-    dims: Mapping[str, int]
+    dims: Mapping[str, Size]
     """Size by symbol."""
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[Size, ...]]
     """Shape by input."""
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The symbols of which the size is a number."""
+        return {name: size for name, size in self.dims.items() if isinstance(size, int)}
 
     @classmethod
     def of(cls, dims: Sequence[str], inputs: Sequence[str]) -> Binding:
-        """From option texts `batch:1` (or `batch=1`) and `x:1x3x224x224`; raises DlcError (USAGE)."""
-        sizes: dict[str, int] = {}
+        """From option texts `batch:1` (or `batch=1`, `batch=1..8`) and `x:1x3x224x224`; raises DlcError (USAGE)."""
+        sizes: dict[str, Size] = {}
         for text in dims:
             name, _, size = text.replace("=", ":").rpartition(":") if ":" not in text else text.rpartition(":")
-            if not name or not size.isascii() or not size.isdigit():
-                raise _usage(f"{text} is not a dimension and its size", "write --dim batch=1")
-            sizes[name] = int(size)
-        shapes: dict[str, tuple[int, ...]] = {}
+            found = size_of(size)
+            if not name or found is None:
+                help = "write --dim batch=1, or the sizes that it may have: --dim batch=1..8"
+                raise _usage(f"{text} is not a dimension and its size", help)
+            sizes[name] = found
+        shapes: dict[str, tuple[Size, ...]] = {}
         for text in inputs:
             name, _, shape = text.rpartition(":")
-            parts = shape.split("x") if shape not in ("", "scalar") else []
-            if not name or not all(p.isascii() and p.isdigit() for p in parts):
+            parts = [size_of(p) for p in (shape.split("x") if shape not in ("", "scalar") else [])]
+            known = tuple(p for p in parts if p is not None)
+            if not name or len(known) < len(parts):
                 raise _usage(f"{text} is not an input and its shape", "write --input x:1x3x224x224")
-            shapes[name] = tuple(map(int, parts))
+            shapes[name] = known
         return cls(sizes, shapes)
 
     def inputs(self, graph: onnx.GraphProto, refusals: Refusals, limit: int) -> dict[str, Input | None]:
@@ -51,6 +110,7 @@ class Binding:
         stored = {t.name for t in graph.initializer}
         protos = [i for i in graph.input if i.name not in stored]
         self._check_names(protos)
+        symbols = Symbols(frozenset(p.name for p in protos))
         unbound: dict[str, list[str]] = {}
         out: dict[str, Input | None] = {}
         for proto in protos:
@@ -58,7 +118,7 @@ class Binding:
                 refusals.fail("duplicate", f"two inputs are named {proto.name}", proto.name)
             out[proto.name] = None
             try:
-                type = self._type(proto, unbound)
+                type = self._type(proto, unbound, symbols)
                 if type is not None:
                     check_size(type, limit, f"input {proto.name}", Location(refusals.source, node=proto.name))
                     out[proto.name] = Input(proto.name, type)
@@ -86,7 +146,7 @@ class Binding:
             ]
             raise DlcError(*found, exit_code=ExitCode.USAGE)
 
-    def _type(self, proto: onnx.ValueInfoProto, unbound: dict[str, list[str]]) -> Type | None:
+    def _type(self, proto: onnx.ValueInfoProto, unbound: dict[str, list[str]], symbols: Symbols) -> Type | None:
         kind = proto.type.WhichOneof("value")
         if kind != "tensor_type":
             raise Unsupported(f"an input of kind {(kind or 'none').removesuffix('_type')}", "only tensors are read")
@@ -107,10 +167,11 @@ class Binding:
             size = self._size(proto.name, k, dim, None if given is None else given[k])
             if size is None:
                 unbound.setdefault(dim.dim_param, []).append(proto.name)
-            shape.append(size or 0)
+            name = dim.dim_param or f"{proto.name}_{k}"
+            shape.append(0 if size is None else size if isinstance(size, int) else symbols.extent(name, size))
         return Type(dtype, tuple(shape))
 
-    def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: int | None) -> int | None:
+    def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: Size | None) -> Size | None:
         if dim.HasField("dim_value"):
             if dim.dim_value < 0:
                 raise error("bad-shape", f"dimension {k} of input {name} is {dim.dim_value}")
@@ -140,6 +201,6 @@ def _unbound(unbound: Mapping[str, Sequence[str]], source: str) -> DlcError:
         "unbound-dimension",
         f"{source}: {count} {'dimensions of the inputs have' if count > 1 else 'dimension of the inputs has'} no size",
         notes=notes,
-        help=f"give sizes, for example {' '.join(h for h in helps if h)}",
+        help=f"give sizes, or ranges such as 1..8, for example {' '.join(h for h in helps if h)}",
         exit_code=ExitCode.USAGE,
     )

@@ -38,6 +38,10 @@ class Values(Protocol):
         """The value of an op that depends on constants only and is cheap to compute, else None."""
         ...
 
+    def extents(self, op: Op) -> tuple[int, ...] | None:
+        """The elements of a small integer value as numbers and symbolic dimensions, in order; None: not known."""
+        ...
+
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """Something that the standard does not know and that has one sensible reading: noted if the user asked for such
         readings, refused else. Either way the rule goes on, so that all of them are found at once."""
@@ -119,6 +123,8 @@ class Node:
                 taken to be, () for anything; None where they do not tell. An input of the model is restricted to these.
         """
         x = self.x(k)
+        if (found := self.values.extents(x)) is not None:
+            return found
         if implied is not None and self.values.value(x) is None and None not in self.declared and self.declared:
             shapes = tuple(shape for shape in self.declared if shape is not None)
             if (choices := implied(shapes)) is not None:

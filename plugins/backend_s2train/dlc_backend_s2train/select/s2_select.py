@@ -19,6 +19,7 @@ from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import DlcError, ExitCode, error, quote
 from dlc.base.report import Report
 from dlc.graph import Constant, Graph, Input, Item, Op, Splat
+from dlc.graph.closed import check_closed
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.ops.shape import Reshape
 from dlc.spec import option
@@ -179,6 +180,7 @@ class S2Select(Pass[Graph, Graph]):
             DlcError: ops that neither an instruction nor the host computes: all of them, with the reasons; (LIMIT) the
             device computes less of the model than `min_ops` and `min_macs`.
         """
+        check_closed(state, "the target s2train")
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
+from dlc.base.extents import is_open, shown
 from dlc.base.types import Type, f32, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc.ops.sizes import Count, Size, Sizes
 from dlc_frontend_onnx.implied import exactly
-from dlc_frontend_onnx.node import Array, Node, constant
+from dlc_frontend_onnx.node import FIXED, Array, Node, constant
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count, check_rank
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -22,13 +24,15 @@ def shape(node: Node) -> Op:
     extents = node.x().shape
     rank = len(extents)
     start, end = node.int("start", 0), node.int("end", rank)
-    return constant(extents[slice(start, end)], i64)
+    kept = extents[slice(start, end)]
+    return Sizes(kept) if is_open(kept) else constant(kept, i64)
 
 
 @onnx("Size")
 def size(node: Node) -> Op:
     """The number of elements of x, which is known."""
-    return constant(node.x().type.size, i64)
+    size = node.x().type.size
+    return Size(size) if is_open((size,)) else constant(size, i64)
 
 
 @onnx("Constant")
@@ -64,7 +68,9 @@ def constant_of_shape(node: Node) -> Op:
 
 @onnx("Range")
 def range_(node: Node) -> Op:
-    """start, start + step, … before limit; constant bounds."""
+    """start, start + step, … before limit; bounds are constant, or follow from sizes of dimensions."""
+    if (counted := _counted(node)) is not None:
+        return counted
     start, limit, step = (node.constant(k, "the bounds").reshape(-1)[0].item() for k in range(3))
     if not all(map(math.isfinite, (start, limit, step))) or step == 0:
         raise ShapeError(f"a range from {start} to {limit} in steps of {step}")
@@ -73,6 +79,22 @@ def range_(node: Node) -> Op:
     dtype = node.x().dtype
     steps: Array = np.arange(count, dtype=dtype.numpy)
     return constant(start + steps * step, dtype)
+
+
+def _counted(node: Node) -> Op | None:
+    """A range with a bound that is a symbolic dimension."""
+    found = [node.values.extents(node.x(k)) for k in range(3)]
+    if not any(f is not None and is_open(f) for f in found):
+        return None
+    if any(f is None or len(f) != 1 for f in found) or not node.x().dtype.is_integer:
+        raise Unsupported("bounds that are computed from the model's inputs", FIXED)
+    start, limit, step = (f[0] for f in found if f is not None)
+    if is_open((step,)) or step == 0:
+        raise Unsupported(f"steps of {shown(step)}", FIXED)
+    count = (limit - start + step - 1) // step if step > 0 else (start - limit - step - 1) // -step
+    if count < 0:
+        raise ShapeError(f"a range from {shown(start)} to {shown(limit)} in steps of {step}")
+    return Count(count, start=start, step=step, to=node.x().dtype)
 
 
 @onnx("EyeLike")

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from dlc.base.extents import is_multiple, is_open, larger, shown, smaller
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
 from dlc_frontend_onnx.implied import broadcast_shape, exactly, inserted_axes, new_shape, removed_axes, repeat_counts
-from dlc_frontend_onnx.node import Node, cut_axis
+from dlc_frontend_onnx.node import FIXED, Node, cut_axis
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -46,7 +47,7 @@ def reshape(node: Node) -> Op:
         raise ShapeError(f"{to} is not a shape")
     if -1 in to:
         rest = math.prod(d for d in to if d != -1)
-        if rest == 0 or x.type.size % rest:
+        if rest == 0 or not is_multiple(x.type.size, rest):
             raise ShapeError(f"{x.type} has {x.type.size} elements, which {to} cannot hold")
         to[to.index(-1)] = x.type.size // rest
     return reshaped(x, to)
@@ -194,9 +195,31 @@ def _sliced(
     parts: dict[int, tuple[int, int, int]] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = normalized(axis, len(x.shape))
+        if is_open((start, end, step, x.shape[d])):
+            parts[d] = _open_range(start, end, step, x.shape[d])
+            continue
         found = range(x.shape[d])[_bounds(start, end, step, x.shape[d])]
         parts[d] = (found.start if len(found) else 0, len(found), step if len(found) > 1 else 1)
     return _cut(x, parts)
+
+
+def _open_range(start: int, end: int, step: int, extent: int) -> tuple[int, int, int]:
+    """(start, size, step) of a slice where bounds or the dimension are symbolic."""
+    if is_open((step,)) or step < 1:
+        raise Unsupported(f"a slice of a symbolic dimension in steps of {shown(step)}", FIXED)
+
+    def inside(place: int) -> int:
+        if not is_open((place,)) and place >= _NO_END:
+            return extent
+        place = place + extent if smaller(place, 0) == place and place != 0 else place
+        return larger(smaller(place, extent), 0)
+
+    first, behind = inside(start), inside(end)
+    return first, (larger(behind - first, 0) + step - 1) // step, step
+
+
+_NO_END: Final = (1 << 31) - 1
+"""What exporters write for an end at the end of a dimension, or something larger."""
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> slice:

@@ -1,0 +1,282 @@
+"""Extents: dimensions that are numbers, or integer expressions over named symbols that are bound when a program runs.
+
+    batch                   a symbol with bounds, 1..64
+    2*seq + 1, batch*seq    polynomials over symbols
+    (h + 1)//2              quotients by numbers
+
+A `Dim` is such a polynomial in one normal form, so equal expressions are equal objects. It takes part in shape
+arithmetic like a number. What depends on the value of a symbol is decided by its bounds where they suffice; where they
+do not, `Undecided` is raised: no decision of the compiler is ever right for some sizes only.
+
+    batch + 0 == batch      true: one normal form
+    batch == 1              false, unless the bounds leave nothing else: not known to be equal
+    batch < 65              true by the bounds
+    batch < 7               Undecided
+
+Tensors with such dimensions are laid out as if every dimension had its largest size, its *capacity*: strides are
+numbers, whatever the sizes of a call.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from dlc.base.polynomials import (
+    Symbol,
+    Terms,
+    added,
+    bounds_of,
+    divided_terms,
+    multiplied,
+    quotient_terms,
+    symbols_of,
+    text,
+    value_of,
+)
+
+
+class Undecided(ValueError):
+    """A decision that the bounds of symbols leave open, or a place where only a number can stand."""
+
+
+# Type checkers see a number: shape arithmetic is written once, for numbers and for these. When it runs it is none, so
+# that whatever can use a number only (a loop that is unrolled, an array's size) fails instead of taking one for it.
+_Number: Any = int if TYPE_CHECKING else object
+
+
+class Dim(_Number):
+    """An integer polynomial over atoms with at least one symbol in it; numbers are never of this class."""
+
+    __slots__ = ("_hash", "_text", "terms")
+    terms: Terms
+
+    def __new__(cls, terms: Terms) -> Dim:
+        self = object.__new__(cls)
+        object.__setattr__(self, "terms", terms)
+        object.__setattr__(self, "_hash", hash(terms))
+        object.__setattr__(self, "_text", text(terms))
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Dim cannot be changed: {name}")
+
+    def __reduce__(self) -> Any:
+        return Dim, (self.terms,)
+
+    def __str__(self) -> str:
+        """The expression with the bounds of its symbols: `2*seq(1,128)+1`."""
+        return self._text
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(self._text, spec)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are known to be equal."""
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Any) -> Any:
+        return _decided(self, "<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return _decided(self, "<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _decided(self, ">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _decided(self, ">=", other)
+
+    def __bool__(self) -> bool:
+        low, high = bounds(self)
+        if low > 0 or high < 0:
+            return True
+        if low == high:
+            return False
+        raise Undecided(f"whether {self} is 0 is not known before the program runs")
+
+    def __index__(self) -> int:
+        raise Undecided(f"{shown(self)} is not known before the program runs, and a number is needed here")
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        raise Undecided(f"{shown(self)} is not known before the program runs, and a number is needed here")
+
+    def __add__(self, other: Any) -> Any:
+        return _sum(self, other, 1) if is_extent(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return _sum(other, self, 1) if is_extent(other) else NotImplemented
+
+    def __sub__(self, other: Any) -> Any:
+        return _sum(self, other, -1) if is_extent(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return _sum(other, self, -1) if is_extent(other) else NotImplemented
+
+    def __neg__(self) -> Any:
+        return _sum(0, self, -1)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __mul__(self, other: Any) -> Any:
+        return _product(self, other) if is_extent(other) else NotImplemented
+
+    def __rmul__(self, other: Any) -> Any:
+        return _product(other, self) if is_extent(other) else NotImplemented
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _quotient(self, other) if is_extent(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _quotient(other, self) if is_extent(other) else NotImplemented
+
+    def __mod__(self, other: Any) -> Any:
+        return self - _quotient(self, other) * other if is_extent(other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - _quotient(other, self) * self if is_extent(other) else NotImplemented
+
+
+Extent: TypeAlias = "int | Dim"
+
+
+def is_extent(value: object) -> bool:
+    """Whether a value is a number or a `Dim`."""
+    return isinstance(value, Dim) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def symbol(name: str, low: int, high: int, unit: int = 1) -> Extent:
+    """The size of a symbol; a number where the bounds leave one only.
+
+    Raises:
+        ValueError: bounds or unit are no sizes, or the name has other than word characters.
+    """
+    if not 0 <= low <= high or unit < 1 or not NAME.fullmatch(name):
+        raise ValueError(f"{name} from {low} to {high} in steps of {unit}")
+    return low * unit if low == high else Dim((((Symbol(name, low, high, unit),), unit),))
+
+
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+# ---- arithmetic
+
+
+def _terms(e: Extent) -> Terms:
+    return e.terms if isinstance(e, Dim) else (((), e),) if e else ()
+
+
+def _made(terms: Terms) -> Extent:
+    """A number where there is no symbol."""
+    if not terms:
+        return 0
+    return terms[0][1] if terms[0][0] == () else Dim(terms)
+
+
+def _sum(a: Extent, b: Extent, sign: int) -> Extent:
+    return _made(added(_terms(a), _terms(b), sign))
+
+
+def _product(a: Extent, b: Extent) -> Extent:
+    return _made(multiplied(_terms(a), _terms(b)))
+
+
+def _quotient(a: Extent, b: Extent) -> Extent:
+    if (exact := divided(a, b)) is not None:
+        return exact
+    if isinstance(b, Dim) or b <= 0:
+        raise Undecided(f"{shown(a)} divided by {shown(b)} is no size that is known")
+    return _made(quotient_terms(_terms(a), b))
+
+
+def divided(a: Extent, b: Extent) -> Extent | None:
+    """a / b where that is exact whatever the symbols are, else None."""
+    if a == b and bounds(b)[0] > 0:
+        return 1
+    found = divided_terms(_terms(a), _terms(b))
+    return None if found is None else _made(found)
+
+
+def is_multiple(a: Extent, b: Extent) -> bool:
+    """Whether one size is a multiple of another, whatever the symbols are."""
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        return divided(a, b) is not None
+    return a % b == 0
+
+
+def smaller(a: Extent, b: Extent) -> Extent:
+    """The smaller of two sizes. Raises Undecided: it is sometimes one, sometimes the other."""
+    low, high = bounds(a - b)
+    return b if low >= 0 else a if high <= 0 else (a if a <= b else b)
+
+
+def larger(a: Extent, b: Extent) -> Extent:
+    """The larger of two sizes. Raises Undecided: it is sometimes one, sometimes the other."""
+    low, high = bounds(a - b)
+    return a if low >= 0 else b if high <= 0 else (a if a >= b else b)
+
+
+# ---- what is known of a value
+
+
+def bounds(e: Extent) -> tuple[int, int]:
+    """Smallest and largest value for all sizes of the symbols."""
+    return bounds_of(e.terms) if isinstance(e, Dim) else (e, e)
+
+
+def _decided(a: Extent, relation: str, b: Any) -> Any:
+    if not is_extent(b):
+        return NotImplemented
+    low, high = bounds(_sum(a, b, -1))
+    yes, no = {
+        "<": (high < 0, low >= 0),
+        "<=": (high <= 0, low > 0),
+        ">": (low > 0, high <= 0),
+        ">=": (low >= 0, high < 0),
+    }[relation]
+    if yes or no:
+        return yes
+    raise Undecided(f"whether {shown(a)} {relation} {shown(b)} is not known before the program runs")
+
+
+def capacity(e: Extent) -> int:
+    """The largest size: what memory is laid out for."""
+    return bounds(e)[1]
+
+
+def is_open(shape: Iterable[Extent]) -> bool:
+    """Whether a shape has a dimension that is no number."""
+    return any(isinstance(d, Dim) for d in shape)
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of sizes."""
+    return math.prod(extents)
+
+
+def symbols(*extents: Extent) -> tuple[Symbol, ...]:
+    """The symbols that occur, each once, in order of their names."""
+    return tuple(sorted({s for e in extents if isinstance(e, Dim) for s in symbols_of(e.terms)}))
+
+
+def value(e: Extent, sizes: Mapping[str, int]) -> int:
+    """The number for given sizes of the symbols, by name; raises KeyError: a symbol has none."""
+    return value_of(e.terms, sizes) if isinstance(e, Dim) else e
+
+
+def shown(e: Extent) -> str:
+    """An extent as people write it: `2*seq+1`, without bounds."""
+    return text(e.terms, False) if isinstance(e, Dim) else str(e)

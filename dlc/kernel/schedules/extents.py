@@ -1,0 +1,93 @@
+"""Loops that end where the sizes of a call say, over memory that is laid out for the largest ones.
+
+    n = min(max(p1, 1), 64)
+    for i<64: r[i] = f(p0[i])              →    for i < n: r[i] = f(p0[i])        r: f32[batch(1,64)]
+    for k<64: s += f(p0[k]) if k < n       →    for k < n: s += f(p0[k])
+
+What lies behind the end of a dimension has no meaning, so what is only written there is not computed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dlc.base.extents import Dim, symbols
+from dlc.base.polynomials import Symbol
+from dlc.base.types import i64
+from dlc.kernel.expr import SIZE, Apply, Axis, Const, Expr, Load, axes_in, both, size, size_of, substitute
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import Let, Local
+from dlc.kernel.nest import Nest
+from dlc.kernel.simplify import conjuncts, linear, simplify, simplify_guard
+
+_SIZE: Final = "size"
+
+
+def is_size(axis: Axis) -> bool:
+    """Whether what looks like the variable of a loop is a size."""
+    return axis.name.startswith(_SIZE)
+
+
+def limited(kernel: Kernel) -> tuple[Kernel, Sequence[Let]]:
+    """The kernel with sizes as subscripts know them and loops that end at them; what computes the sizes before."""
+    held = {p.type.symbol: p.name for p in kernel.params if p.type.symbol is not None}
+    if not held:
+        return kernel, ()
+    # A size is like the variable of a loop around everything: a number within bounds that subscripts may use.
+    axes = {s: Axis(f"{_SIZE}{k}", s.high - s.low + 1) for k, s in enumerate(held)}
+    leaves = {s: axis + s.low for s, axis in axes.items()}
+    mapping = {_loaded(s, held, ()): leaves[s] for s in held}
+    lets = tuple(Let(Local(axes[s].name, i64), _loaded(s, held, (Const(0),)) - s.low) for s in held)
+    nests = tuple(_limited(_sized(n, mapping), kernel, leaves) for n in kernel.nests)
+    return replace(kernel, nests=nests), lets
+
+
+def _loaded(symbol: Symbol, held: Mapping[Symbol, str], at: tuple[Expr, ...]) -> Expr:
+    """A size as an expression over the parameters of a kernel."""
+    return substitute(size_of(symbol), {Load(SIZE + symbol.name, ()): Load(held[symbol], at)})
+
+
+def _sized(nest: Nest, mapping: Mapping[Expr, Expr]) -> Nest:
+    changed = nest.map(lambda e: substitute(e, mapping))
+    index = tuple(simplify(i) for i in changed.index)
+    return replace(changed, index=index, body=simplify(changed.body), where=simplify_guard(changed.where))
+
+
+def _limited(nest: Nest, kernel: Kernel, leaves: Mapping[Symbol, Expr]) -> Nest:
+    ends: dict[Axis, Expr] = {}
+    of = kernel.tensors[nest.out].type
+    for i, d in zip(nest.index, of.shape if not of.dense else (), strict=False):
+        if isinstance(i, Axis) and isinstance(d, Dim) and set(symbols(d)) <= set(leaves):
+            ends[i] = _end(d, leaves)
+    where: Expr | None = None
+    for part in conjuncts(nest.where):
+        found = _guard(part, nest, leaves)
+        if found is not None and ends.get(found[0], found[1]) == found[1]:
+            ends[found[0]] = found[1]
+        else:
+            where = both(where, part)
+    if not ends:
+        return nest
+    axes = {a: Axis(a.name, a.extent, ends[a]) if a in ends else a for a in nest.axes}
+    return replace(nest, where=where).substitute(axes, tuple(axes.values()))
+
+
+def _end(d: Dim, leaves: Mapping[Symbol, Expr]) -> Expr:
+    """A dimension in terms of the sizes."""
+    return simplify(substitute(size(d), {size_of(s): leaf for s, leaf in leaves.items()}))
+
+
+def _guard(part: Expr, nest: Nest, leaves: Mapping[Symbol, Expr]) -> tuple[Axis, Expr] | None:
+    """(axis, end) of a condition that an axis lies before an expression over sizes."""
+    match part:
+        case Apply("lt" | "le" as fn, (x, y)):
+            form = linear(x - y)
+        case _:
+            return None
+    mine = [t for t in form.terms if t[0] in nest.axes] if form is not None else []
+    if form is None or len(mine) != 1 or mine[0][1] != 1 or not isinstance(axis := mine[0][0], Axis):
+        return None
+    end = simplify(Const(0) - form.without(axis).expr() + int(fn == "le"))
+    return (axis, end) if set(axes_in(end)) <= set(axes_in(*leaves.values())) else None

@@ -1,0 +1,99 @@
+"""Values whose dimensions are known when the program runs, between callers and kernels.
+
+Callers have the elements of such a value one behind the other; kernels see it laid out for the largest sizes. So every
+such input and output is copied once, and the sizes of the symbols are inputs of the program.
+
+    graph(x: f32[batch(1,8),seq(1,4)])  →  graph(x: f32[*,batch(1,8),seq(1,4)], batch: i64[=…], seq: i64[=…])
+                                             t[i,j] = x[i*seq + j] if i < batch and j < seq
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from dlc.base.allowed import everywhere
+from dlc.base.extents import Dim, symbols
+from dlc.base.polynomials import Symbol
+from dlc.base.types import Type
+from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Splat
+from dlc.kernel.define import size_param
+from dlc.kernel.expr import Axis, Const, Expr, both, lift
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
+
+MOST_SIZES: Final = 256
+"""Multiples of a unit that are listed one by one as what a size may be; of more, the smallest and largest are told."""
+
+
+def size_input(symbol: Symbol) -> Input:
+    """The input that holds the size of a symbol."""
+    low, high, unit = symbol.low, symbol.high, symbol.unit
+    if unit == 1 or high - low >= MOST_SIZES:
+        intervals: tuple[tuple[int, int], ...] = ((low * unit, high * unit),)
+    else:
+        intervals = tuple((k * unit, k * unit) for k in range(low, high + 1))
+    return Input(symbol.name, size_param(symbol).type, allowed=everywhere(intervals, "size").text)
+
+
+def from_caller(value: Input) -> Call:
+    """An input of symbolic dimensions, laid out for kernels."""
+    given = Input(value.name, replace(value.of, dense=True), value.role, value.initial, value.allowed)
+    of = symbols(*value.shape)
+    return Call(_copy(value.type, True), (given, *map(size_input, of)))
+
+
+def to_caller(value: Op) -> Call:
+    """A value of symbolic dimensions as callers have it."""
+    sizes = map(size_input, symbols(*value.shape))
+    if isinstance(value, Splat):
+        return Call(_filled(value.type, value.value), tuple(sizes))
+    return Call(_copy(value.type, False), (value, *sizes))
+
+
+@lru_cache(maxsize=1024)
+def _copy(type: Type, spread: bool) -> Kernel:
+    """From or to the form that callers have."""
+    dense = replace(type, dense=True)
+    x, out = Param("x", dense if spread else type), Param("out", type if spread else dense)
+    axes = tuple(Axis(f"i{k}", d) for k, d in enumerate(type.room))
+    flat: Expr = Const(0)
+    guard: Expr | None = None
+    for axis, d in zip(axes, type.shape, strict=True):
+        flat = axis if flat == Const(0) else flat * lift(d) + axis
+        if isinstance(d, Dim):
+            guard = both(guard, axis < lift(d))
+    index, source = (axes, (flat,)) if spread else ((flat,), axes)
+    nest = Nest("out", index, axes, x[source], None, guard)
+    return Kernel.canonical((x, *map(size_param, symbols(*type.shape))), (out,), (nest,))
+
+
+def _filled(type: Type, value: bool | int | float) -> Kernel:
+    """One value in every element that a caller has."""
+    out = Param("out", replace(type, dense=True))
+    axis = Axis("i0", type.capacity)
+    nest = Nest("out", (axis,), (axis,), Const(value), None, axis < lift(type.size))
+    return Kernel.canonical(tuple(map(size_param, symbols(*type.shape))), (out,), (nest,))
+
+
+def with_sizes(graph: Graph) -> Graph:
+    """A graph of kernels with its symbolic outputs as callers have them, and its sizes behind its inputs."""
+    packed = [to_caller(o) if o.type.is_open and not o.type.dense else o for o in graph.outputs]
+    origins = {**graph.origins, **{p.digest: graph.origin(o) for p, o in zip(packed, graph.outputs, strict=True)}}
+    changed = replace(graph, outputs=tuple(packed), origins=origins)
+    given = {op.name: op for op in changed.ops if isinstance(op, Input)}
+    sizes = sorted((i for i in given.values() if i.type.symbol is not None), key=lambda i: i.name)
+    if not sizes and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
+        return graph
+    own = tuple(replace_dense(i) for i in graph.inputs)
+    return with_live_origins(replace(changed, inputs=(*own, *sizes)))
+
+
+def replace_dense(value: Input) -> Input:
+    """An input as callers give it."""
+    if not value.type.is_open or value.of.dense:
+        return value
+    return Input(value.name, replace(value.of, dense=True), value.role, value.initial, value.allowed)

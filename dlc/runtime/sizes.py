@@ -1,0 +1,104 @@
+"""Sizes of a call: what the symbols of a program's dimensions are, told from the arrays that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlc.base.diagnostics import ExitCode, error, quote
+from dlc.base.extents import Dim
+from dlc.base.polynomials import Symbol
+from dlc.base.types import Array
+
+if TYPE_CHECKING:
+    from dlc.api.program import Port, Signature
+
+
+def is_size(port: Port) -> bool:
+    """Whether an input is the size of a symbol, which arrays tell."""
+    return port.type.symbol is not None
+
+
+def with_sizes(ports: Sequence[Port], given: Mapping[str, object]) -> Mapping[str, object]:
+    """What was given, and the sizes that it implies.
+
+    Args:
+        ports: The inputs of a program.
+        given: Arrays by name; sizes that are given are kept.
+
+    Raises:
+        DlcError: (`wrong-argument`) a dimension is no size that the program is built for, or no input tells a size.
+    """
+    found = dict(given)
+    for port in ports:
+        if (of := port.type.symbol) is None or port.name in found:
+            continue
+        size = _told(of, ports, given)
+        if size is None:
+            raise error(
+                "wrong-argument",
+                f"no dimension of an input is {of.name}",
+                help=f"pass it as an input: {of.name}=numpy.int64({of.low * of.unit})",
+                exit_code=ExitCode.USAGE,
+            )
+        found[port.name] = np.asarray(size, np.int64)
+    return found
+
+
+def with_largest(ports: Sequence[Port], given: Mapping[str, Array]) -> dict[str, Array]:
+    """What was given, with the sizes that it implies; a size that it does not tell is the largest that there may be.
+
+    Raises:
+        DlcError: (`wrong-argument`) a dimension is no size that the program is built for.
+    """
+    found = dict(given)
+    for port in ports:
+        if (of := port.type.symbol) is not None and port.name not in found:
+            size = _told(of, ports, given)
+            found[port.name] = np.asarray(of.high * of.unit if size is None else size, np.int64)
+    return found
+
+
+def _told(of: Symbol, ports: Sequence[Port], given: Mapping[str, object]) -> int | None:
+    """The size of a symbol; None where no array that is given has such a dimension."""
+    for port in ports:
+        shape = _shape(given[port.name]) if port.name in given else ()
+        if len(shape) != len(port.type.shape):
+            continue
+        for k, d in enumerate(port.type.shape):
+            if isinstance(d, Dim) and (line := _line(d, of)) is not None:
+                units, rest = divmod(shape[k] - line[1], line[0])
+                if rest or not of.low <= units <= of.high:
+                    message = f"dimension {k} of input {quote(port.name)} is {shape[k]}: {of.name} is {of.sizes}"
+                    help = "build the model with other bounds: --dim NAME=LOW..HIGH"
+                    raise error("wrong-argument", message, help=help, exit_code=ExitCode.USAGE)
+                return units * of.unit
+    return None
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Of anything that is an array or makes one."""
+    return tuple(int(n) for n in np.shape(value))
+
+
+def _line(d: Dim, of: Symbol) -> tuple[int, int] | None:
+    """(factor, rest) of a dimension that is factor times the units of one symbol plus a number."""
+    terms = dict(d.terms)
+    rest, factor = terms.pop((), 0), terms.pop((of,), 0)
+    return (factor, rest) if factor > 0 and not terms else None
+
+
+def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
+    """A signature in numbers, for the sizes that were given; itself if it has no symbols."""
+    symbols = [p for p in signature.inputs if p.type.symbol is not None]
+    if not symbols:
+        return signature
+    sizes = {p.type.symbol.name: int(np.asarray(given[p.name])) for p in symbols if p.type.symbol}
+
+    def ports(of: Sequence[Port]) -> tuple[Port, ...]:
+        return tuple(replace(p, type=p.type.at(sizes)) for p in of)
+
+    return replace(signature, inputs=ports(signature.inputs), outputs=ports(signature.outputs))

@@ -1,0 +1,177 @@
+"""Models with open dimensions, as exporters write them: computed shapes, caches that grow, images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = Any
+n: Callable[..., onnx.NodeProto] = helper.make_node
+RNG = np.random.default_rng(11)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Sequence[str],
+    constants: Mapping[str, Any],
+    integers: Sequence[str] = (),
+) -> bytes:
+    """A model with these shapes of inputs, of which those named are i64."""
+    kinds = {k: TensorProto.INT64 if k in integers else TensorProto.FLOAT for k in inputs}
+    infos = [helper.make_tensor_value_info(k, kinds[k], list(s)) for k, s in inputs.items()]
+    results = [helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in outputs]
+    stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(list(nodes), "g", infos, results, stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return made.SerializeToString()
+
+
+def weights(*shape: int) -> Array:
+    return (RNG.standard_normal(shape) / 4).astype(np.float32)
+
+
+def attention() -> bytes:
+    """Heads split by computed shapes, scores of open rows and columns, a mask, softmax along an open dimension."""
+    nodes = [
+        n("Shape", ["x"], ["shape"]),
+        n("Gather", ["shape", "zero"], ["batch"]),
+        n("Gather", ["shape", "one"], ["length"]),
+        n("Unsqueeze", ["batch", "axis0"], ["b"]),
+        n("Unsqueeze", ["length", "axis0"], ["l"]),
+        n("Concat", ["b", "l", "heads", "width"], ["apart"], axis=0),
+        n("Concat", ["b", "l", "all"], ["together"], axis=0),
+    ]
+    for k in "qkv":
+        nodes += [n("MatMul", ["x", f"w{k}"], [f"{k}0"]), n("Reshape", [f"{k}0", "apart"], [f"{k}1"])]
+        nodes += [n("Transpose", [f"{k}1"], [k], perm=[0, 2, 3, 1] if k == "k" else [0, 2, 1, 3])]
+    nodes += [
+        n("MatMul", ["q", "k"], ["s"]),
+        n("Mul", ["s", "scale"], ["scaled"]),
+        n("Unsqueeze", ["mask", "axis12"], ["m"]),
+        n("Add", ["scaled", "m"], ["masked"]),
+        n("Softmax", ["masked"], ["p"], axis=-1),
+        n("MatMul", ["p", "v"], ["c"]),
+        n("Transpose", ["c"], ["t"], perm=[0, 2, 1, 3]),
+        n("Reshape", ["t", "together"], ["y"]),
+        n("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=0),
+    ]
+    constants = {
+        **{f"w{k}": weights(24, 24) for k in "qkv"},
+        "zero": np.int64(0),
+        "one": np.int64(1),
+        "axis0": np.array([0]),
+        "axis12": np.array([1, 2]),
+        "heads": np.array([3]),
+        "width": np.array([8]),
+        "all": np.array([24]),
+        "scale": np.float32(0.3),
+    }
+    return model(nodes, {"x": ["batch", "seq", 24], "mask": ["batch", "seq"]}, ["y", "mean"], constants)
+
+
+def cached() -> bytes:
+    """New rows behind those of a cache, positions counted from its end, and what lies before each of them."""
+    nodes = [
+        n("Shape", ["past"], ["sp"]),
+        n("Gather", ["sp", "one"], ["before"]),
+        n("Shape", ["x"], ["sx"]),
+        n("Gather", ["sx", "one"], ["new"]),
+        n("Add", ["before", "new"], ["behind"]),
+        n("Range", ["before", "behind", "step"], ["positions"]),
+        n("Gather", ["table", "positions"], ["embedded"]),
+        n("Add", ["x", "embedded"], ["e"]),
+        n("Concat", ["past", "e"], ["present"], axis=1),
+        n("Range", ["none", "behind", "step"], ["every"]),
+        n("Unsqueeze", ["positions", "axis1"], ["rows"]),
+        n("Unsqueeze", ["every", "axis0"], ["columns"]),
+        n("LessOrEqual", ["columns", "rows"], ["causal"]),
+        n("Transpose", ["present"], ["pt"], perm=[0, 2, 1]),
+        n("MatMul", ["e", "pt"], ["scores"]),
+        n("Where", ["causal", "scores", "low"], ["seen"]),
+        n("Softmax", ["seen"], ["p"], axis=-1),
+        n("MatMul", ["p", "present"], ["y"]),
+    ]
+    constants = {
+        "one": np.int64(1),
+        "none": np.int64(0),
+        "step": np.int64(1),
+        "axis0": np.array([0]),
+        "axis1": np.array([1]),
+        "table": weights(64, 8),
+        "low": np.float32(-1e9),
+    }
+    return model(nodes, {"x": ["batch", "new", 8], "past": ["batch", "past len", 8]}, ["present", "y"], constants)
+
+
+def pyramid() -> bytes:
+    """Windows that halve an image and double it again, beside what it was."""
+    nodes = [
+        n("Conv", ["x", "w0", "b0"], ["a"], pads=[1, 1, 1, 1]),
+        n("Relu", ["a"], ["r"]),
+        n("MaxPool", ["r"], ["h"], kernel_shape=[2, 2], strides=[2, 2]),
+        n("Conv", ["h", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        n("ConvTranspose", ["c", "w2"], ["u"], strides=[2, 2]),
+        n("Concat", ["u", "r"], ["both"], axis=1),
+        n("Conv", ["both", "w3"], ["y"]),
+        n("GlobalAveragePool", ["y"], ["g"]),
+    ]
+    constants = {
+        "w0": weights(6, 3, 3, 3),
+        "b0": weights(6),
+        "w1": weights(8, 6, 3, 3),
+        "w2": weights(8, 6, 2, 2),
+        "w3": weights(2, 12, 1, 1),
+    }
+    return model(nodes, {"x": [1, 3, "h", "w"]}, ["y", "g"], constants)
+
+
+def shapes() -> bytes:
+    """What exporters write around shapes: slices to an end, constants of a shape, expansion, flattening, tokens."""
+    nodes = [
+        n("Shape", ["ids"], ["s"]),
+        n("Gather", ["table", "ids"], ["e"]),
+        n("Slice", ["s", "begin", "end"], ["l"]),
+        n("Slice", ["positions", "begin0", "l", "axis0"], ["p"]),
+        n("Add", ["e", "p"], ["x"]),
+        n("ConstantOfShape", ["s"], ["zeros"], value=numpy_helper.from_array(np.array([2.0], np.float32))),
+        n("Reshape", ["x", "rows"], ["flat"]),
+        n("Gemm", ["flat", "w", "b"], ["g"]),
+        n("Concat", ["s", "width"], ["shape"], axis=0),
+        n("Reshape", ["g", "shape"], ["back"]),
+        n("Expand", ["unit", "shape"], ["wide"]),
+        n("Mul", ["back", "wide"], ["y"]),
+        n("Slice", ["y", "one", "large", "axis1"], ["rest"]),
+        n("Size", ["rest"], ["count"]),
+    ]
+    constants = {
+        "table": weights(20, 6),
+        "positions": weights(16, 6),
+        "w": weights(6, 5),
+        "b": weights(5),
+        "begin": np.array([1]),
+        "end": np.array([2]),
+        "begin0": np.array([0]),
+        "axis0": np.array([0]),
+        "axis1": np.array([1]),
+        "one": np.array([1]),
+        "large": np.array([(1 << 63) - 1]),
+        "rows": np.array([-1, 6]),
+        "width": np.array([5]),
+        "unit": weights(1, 1, 5),
+    }
+    return model(nodes, {"ids": ["batch", "seq"]}, ["zeros", "y", "rest", "count"], constants, ["ids"])
+
+
+def feeds(content: bytes, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Random inputs at these sizes; integers from 0 to 19."""
+    out: dict[str, Array] = {}
+    for i in onnx.load_model_from_string(content).graph.input:
+        shape = [sizes.get(d.dim_param, d.dim_value) for d in i.type.tensor_type.shape.dim]
+        whole = i.type.tensor_type.elem_type == TensorProto.INT64
+        out[i.name] = RNG.integers(0, 20, shape) if whole else RNG.standard_normal(shape).astype(np.float32)
+    return out

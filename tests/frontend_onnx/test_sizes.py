@@ -1,0 +1,173 @@
+"""Models with dimensions that are known when the program runs: compiled C against onnxruntime at many sizes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from building import runtime
+from sized_models import attention, cached, feeds, model, n, pyramid, shapes
+
+import dlc
+from dlc import DlcError, Source
+from dlc.base.diagnostics import ExitCode
+from dlc.driver.program import Compiler
+from dlc.runtime.install import install
+from tests.tools import SANITIZE, found
+
+Array = Any
+
+CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence[int]]]] = {
+    "attention": (attention, {"batch": "1..3", "seq": "1..40"}, [(1, 1), (2, 17), (3, 40), (1, 39)]),
+    "cached": (cached, {"batch": "1..2", "new": "1..4", "past len": "0..20"}, [(2, 4, 0), (1, 1, 20), (2, 3, 7)]),
+    "pyramid": (pyramid, {"h": "4..24/2", "w": "4..40/4"}, [(4, 4), (24, 40), (14, 20)]),
+    "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_program_for_every_size(name: str, tmp_path: Path) -> None:
+    make, dims, several = CASES[name]
+    content = make()
+    program: Any = dlc.build(content, dims=dims, cache_dir=tmp_path)
+    loaded = onnx.load_model_from_string(content)
+    names = [o.name for o in loaded.graph.output]
+    for sizes in several:
+        given = feeds(content, dict(zip(dims, sizes, strict=True)))
+        got = program(**given)
+        for output, wanted in zip(names, runtime(loaded, names, given), strict=True):
+            assert got[output].shape == np.shape(wanted)
+            np.testing.assert_allclose(got[output], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{output} at {sizes}")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two inputs that share a dimension."""
+    content = model([n("Mul", ["a", "b"], ["y"])], {"a": ["k", "m"], "b": [1, "m"]}, ["y"], {})
+    dims = {"k": "1..4", "m": "2..8/2"}
+    return dlc.build(content, dims=dims, cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def ones(*shape: int) -> Array:
+    return np.ones(shape, np.float32)
+
+
+def refused(program: Any, **arrays: Array) -> str:
+    with pytest.raises(DlcError) as caught:
+        program(**arrays)
+    assert caught.value.exit_code == ExitCode.USAGE
+    return str(caught.value)
+
+
+def test_sizes_are_checked(pair: Any) -> None:
+    assert pair(a=ones(4, 6), b=ones(1, 6))["y"].shape == (4, 6)
+    assert 'dimension 0 of input "a" is 5: k is 1..4' in refused(pair, a=ones(5, 2), b=ones(1, 2))
+    assert "dimension 1" in refused(pair, a=ones(1, 3), b=ones(1, 3))
+    assert "2..8 in steps of 2" in refused(pair, a=ones(1, 10), b=ones(1, 10))
+    assert "expected float32[1,4], found float32[1,6]" in refused(pair, a=ones(2, 4), b=ones(1, 6))
+    assert "no dimension of an input is k" in refused(pair, a=ones(2, 4, 1), b=ones(1, 4))
+    assert "missing" in refused(pair, a=ones(2, 4))
+
+
+def test_a_buffer_for_an_output_has_the_shape_of_the_call(pair: Any) -> None:
+    arrays = {"a": ones(2, 4), "b": 3 * ones(1, 4)}
+    buffer = np.zeros((2, 4), np.float32)
+    pair(out={"y": buffer}, **arrays)
+    assert buffer.tolist() == [[3] * 4] * 2
+    with pytest.raises(DlcError, match=r"expected float32\[2,4\]"):
+        pair(out={"y": np.zeros((4, 8), np.float32)}, **arrays)
+
+
+def test_a_range_of_one_size_is_a_number(tmp_path: Path) -> None:
+    content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3]}, ["y"], {})
+    program = dlc.build(content, dims={"k": "4..4"}, cache_dir=tmp_path)
+    assert [p.type.shape for p in program.signature.inputs] == [(4, 3)]
+
+
+@pytest.mark.parametrize("text", ["4..2", "..", "1..", "0..8/0", "3..9/2", "-1..4", "1...4", "1..4..5"])
+def test_what_is_no_range_is_reported(text: str) -> None:
+    content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3]}, ["y"], {})
+    with pytest.raises(DlcError, match="is not a dimension and its size"):
+        dlc.build(content, dims={"k": text}, cache="off")
+
+
+def test_a_decision_that_sizes_leave_open_is_reported_with_the_formula() -> None:
+    cut = [n("Slice", ["a", "zero", "five", "zero"], ["y"])]
+    content = model(cut, {"a": ["k", 3]}, ["y"], {"zero": np.array([0]), "five": np.array([5])})
+    with pytest.raises(DlcError, match="whether k >= 5 is not known before the program runs"):
+        dlc.build(content, dims={"k": "1..8"}, cache="off")
+
+
+def test_dimensions_of_different_names_are_not_known_to_be_equal() -> None:
+    content = model([n("Add", ["a", "b"], ["y"])], {"a": ["k"], "b": ["m"]}, ["y"], {})
+    with pytest.raises(DlcError, match="do not broadcast"):
+        dlc.build(content, dims={"k": "2..8", "m": "2..8"}, cache="off")
+
+
+def test_names_of_dimensions_may_be_anything(tmp_path: Path) -> None:
+    content = model([n("Add", ["batch", "b"], ["y"])], {"batch": ["batch", "1+ü"], "b": ["batch", 1]}, ["y"], {})
+    program: Any = dlc.build(content, dims={"batch": "1..3", "1+ü": "1..5"}, cache_dir=tmp_path)
+    assert program({"batch": ones(2, 4), "b": ones(2, 1)})["y"].shape == (2, 4)
+
+
+def test_dimensions_without_a_name_are_ranges_of_an_input(tmp_path: Path) -> None:
+    content = model([n("Neg", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
+    program: Any = dlc.build(content, "c", settings=["onnx.input=a:1..4x3"], cache_dir=tmp_path)
+    assert [p.name for p in program.signature.inputs] == ["a", "a_0"]
+    assert program(a=ones(2, 3))["y"].shape == (2, 3)
+
+
+MAIN = r"""
+#include <stdlib.h>
+#include "attn.h"
+static float *of(int64_t count) {
+    float *p = malloc((size_t)count * sizeof(float));
+    for (int64_t i = 0; i < count; i++) p[i] = (float)(i % 7);
+    return p;
+}
+int main(void) {
+    void *arena = aligned_alloc(ATTN_ARENA_ALIGN, (ATTN_ARENA_BYTES / ATTN_ARENA_ALIGN + 1) * ATTN_ARENA_ALIGN);
+    for (int64_t batch = 1; batch <= 3; batch++) {
+        for (int64_t seq = 1; seq <= 40; seq += 13) {
+            float *x = of(batch * seq * 24), *mask = of(batch * seq), *y = of(batch * seq * 24), *mean = of(batch * 24);
+            const void *inputs[] = {x, mask, &batch, &seq};
+            void *outputs[] = {y, mean};
+            if (attn_run(inputs, outputs, arena) != ATTN_OK) return 1;
+            free(x); free(mask); free(y); free(mean);
+        }
+    }
+    int64_t wrong = 4, seq = 1;
+    const void *inputs[] = {arena, arena, &wrong, &seq};
+    void *outputs[] = {arena, arena};
+    if (attn_run(inputs, outputs, arena) != ATTN_ERROR_INDEX) return 2;
+    free(arena);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
+@pytest.mark.parametrize("cpu", ["generic", "native"])
+def test_c_stays_inside_of_buffers_of_just_the_size(cc: str, cpu: str, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    compiler = Compiler.open(tmp_path / "cache")
+    source, dims = Source(data=attention(), label="m.onnx"), {"batch": "1..3", "seq": "1..40"}
+    made = compiler.artifact(source, f"c{{cpu={cpu} lib=none weights=text prefix=attn}}", dims=dims)
+    install(made, out)
+    (out / "main.c").write_text(MAIN)
+    flags = [*_flags(out), "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
+    files = ["main.c", "attn.c", "attn_weights.c", "-o", "main", "-lm"]
+    subprocess.run([cc.partition("'")[0], *flags, *files], cwd=out, check=True)
+    subprocess.run(["./main"], cwd=out, check=True)
+
+
+def _flags(out: Path) -> list[str]:
+    """What the program's own compiler flags are, of which the manifest tells."""
+    import json
+
+    return [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
