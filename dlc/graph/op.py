@@ -144,6 +144,13 @@ class Op:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
 
+    def defines(self) -> Mapping[Symbol, Op]:
+        """Symbols of its results' dimensions that depend on data, with the operands, i64 scalars, that hold the sizes.
+
+        Nothing else defines them: their names are not those of other symbols.
+        """
+        return {}
+
     def demands(self) -> Mapping[str, Demand]:
         """Operand fields whose elements choose something, as subscripts do, with what they may be.
 

@@ -45,7 +45,7 @@ def _integers(index: Op) -> None:
 
 def _check_rows(x: Op, indices: Op, *axes: int) -> None:
     """Raises ShapeError: there are indices along an axis, but nothing that they could mean."""
-    if indices.type.size and (none := [d for d in axes if not x.shape[d]]):
+    if indices.type.capacity and (none := [d for d in axes if x.shape[d] == 0]):
         raise ShapeError(f"{x.type} has no elements along axis {none[0]}")
 
 

@@ -117,7 +117,7 @@ def running_statistic(running: Op, batch: Op, momentum: float = 0.9) -> Op:
 
 def _batch_axes(x: Op) -> tuple[int, ...]:
     """All axes of x[N, C, D…] but that of the channels."""
-    if not _channelled(x) or not x.type.size:
+    if not _channelled(x) or not x.type.capacity:
         raise ShapeError(f"x has no elements to take statistics of: {x.type}")
     return (0, *range(2, len(x.shape)))
 

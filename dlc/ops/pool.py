@@ -135,7 +135,7 @@ class Unpool(Op):
         rank = len(self.to) - 2
         if rank < 0 or len(self.window) != rank or y.shape != place.shape or y.shape[:2] != self.to[:2]:
             raise ShapeError(f"{y.type} at {place.type} does not unpool to {list(self.to)} by {list(self.window)}")
-        if math.prod(self.to) and not y.type.size:
+        if math.prod(self.to) and not y.type.capacity:
             raise ShapeError(f"{y.type} has no windows to unpool to {list(self.to)}")
         stride = defaulted(self.stride, rank, 1, "stride")
         pads = defaulted(self.pads, 2 * rank, 0, "pads")

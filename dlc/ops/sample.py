@@ -49,7 +49,7 @@ class SampleAt(Op):
             raise ShapeError(f"items {batch.type} for places {at.type}")
         else:
             n = valid_place(batch[b], x.shape[0], batch.dtype)
-        if self.padding != "zeros" and at.type.size and not all((x.shape[0], *x.shape[2:])):
+        if self.padding != "zeros" and at.type.capacity and not all((x.shape[0], *x.shape[2:])):
             raise ShapeError(f"{x.type} has no elements to sample")
         (c,) = axes("c", x.shape[1])
         taps = grid((_TAPS[self.mode],) * rank, "t")

@@ -33,7 +33,7 @@ class TreeStep(Op):
             raise ShapeError(f"nodes {', '.join(str(t.type) for t in tables)} for rows {x.type}")
         if any(t.dtype.kind != "int" for t in (at, feature, yes, no, missing)):
             raise ShapeError("nodes and features are signed integers")
-        if at.type.size and (not split.shape[0] or not x.shape[1]):
+        if at.type.capacity and (not split.shape[0] or not x.shape[1]):
             raise ShapeError(f"no nodes or features for {at.type}")
         b, t = axes("b t", *at.shape)
         node = valid_place(at[b, t], split.shape[0], at.dtype)

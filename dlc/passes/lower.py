@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.polynomials import Symbol
 from dlc.base.report import Report
 from dlc.graph.constants import without_names
 from dlc.graph.evaluate import is_constant
@@ -45,8 +46,10 @@ class Lower(Pass[Graph, Graph]):
         memo: dict[str, bool] = {}
         kernels = Kernels()
         problems: list[Diagnostic] = []
+        computed: dict[Symbol, Op] = {}
 
         def rule(op: Op) -> Op | None:
+            computed.update(op.defines())
             if isinstance(op, Item):
                 return single_result(op)
             if isinstance(op, Input) and op.type.is_open:
@@ -70,7 +73,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        return with_sizes(graph)
+        return with_sizes(graph, computed)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ such input and output is copied once, and the sizes of the symbols are inputs of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from dlc.base.allowed import everywhere
 from dlc.base.extents import Dim, symbols
 from dlc.base.polynomials import Symbol
-from dlc.base.types import Type
+from dlc.base.types import Type, i64
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Splat
@@ -79,17 +80,45 @@ def _filled(type: Type, value: bool | int | float) -> Kernel:
     return Kernel.canonical(tuple(map(size_param, symbols(*type.shape))), (out,), (nest,))
 
 
-def with_sizes(graph: Graph) -> Graph:
-    """A graph of kernels with its symbolic outputs as callers have them, and its sizes behind its inputs."""
+def with_sizes(graph: Graph, computed: Mapping[Symbol, Op]) -> Graph:
+    """A graph of kernels with its symbolic outputs as callers have them, and its sizes behind its inputs.
+
+    Args:
+        graph: Kernels that read the sizes of all symbols from inputs.
+        computed: The values that hold the sizes of symbols that no caller knows. Those that outputs depend on are
+            outputs too, behind all others.
+    """
     packed = [to_caller(o) if o.type.is_open and not o.type.dense else o for o in graph.outputs]
     origins = {**graph.origins, **{p.digest: graph.origin(o) for p, o in zip(packed, graph.outputs, strict=True)}}
     changed = replace(graph, outputs=tuple(packed), origins=origins)
+    told = {s: Call(_told(s), (op,)) for s, op in computed.items()}
+    if told:
+        extra = [s for s in symbols(*(d for o in graph.outputs for d in o.type.shape)) if s in told]
+        outputs, names = (*changed.outputs, *(told[s] for s in extra)), (*graph.names, *(s.name for s in extra))
+        known: dict[Op, Op] = {size_input(s): op for s, op in told.items()}
+        changed = _settled(replace(changed, outputs=outputs, names=names), known)
     given = {op.name: op for op in changed.ops if isinstance(op, Input)}
     sizes = sorted((i for i in given.values() if i.type.symbol is not None), key=lambda i: i.name)
     if not sizes and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
         return graph
     own = tuple(replace_dense(i) for i in graph.inputs)
     return with_live_origins(replace(changed, inputs=(*own, *sizes)))
+
+
+def _settled(graph: Graph, known: Mapping[Op, Op]) -> Graph:
+    """The graph with sizes that are computed in the place of inputs; one may be computed from others."""
+    for _ in known:
+        changed = graph.substitute(known)
+        if changed.digest == graph.digest:
+            break
+        graph = changed
+    return graph
+
+
+def _told(symbol: Symbol) -> Kernel:
+    """A number as the size of a symbol."""
+    x, out = Param("x", Type(i64, ())), Param("out", size_param(symbol).type)
+    return Kernel.canonical((x,), (out,), (Nest("out", (), (), x[()]),))
 
 
 def replace_dense(value: Input) -> Input:

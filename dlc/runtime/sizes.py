@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -93,12 +94,34 @@ def _line(d: Dim, of: Symbol) -> tuple[int, int] | None:
 
 def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
     """A signature in numbers, for the sizes that were given; itself if it has no symbols."""
-    symbols = [p for p in signature.inputs if p.type.symbol is not None]
-    if not symbols:
+    sizes = {p.type.symbol.name: int(np.asarray(given[p.name])) for p in signature.inputs if p.type.symbol}
+    # Room for the largest where only the call tells.
+    sizes |= {p.type.symbol.name: p.type.symbol.high * p.type.symbol.unit for p in signature.outputs if p.type.symbol}
+    if not sizes:
         return signature
-    sizes = {p.type.symbol.name: int(np.asarray(given[p.name])) for p in symbols if p.type.symbol}
 
     def ports(of: Sequence[Port]) -> tuple[Port, ...]:
         return tuple(replace(p, type=p.type.at(sizes)) for p in of)
 
     return replace(signature, inputs=ports(signature.inputs), outputs=ports(signature.outputs))
+
+
+def results(signature: Signature, given: Mapping[str, object], written: Sequence[Array]) -> dict[str, Array]:
+    """Output name → array, of the sizes that the call found; those sizes are no outputs of their own.
+
+    Args:
+        signature: How the program is called, in symbols.
+        given: The inputs, with their sizes.
+        written: What it wrote, in order.
+    """
+    pairs = list(zip(signature.outputs, written, strict=True))
+    found = {p.type.symbol.name: int(array) for p, array in pairs if p.type.symbol}
+    if not found:
+        return {p.name: array for p, array in pairs}
+    sizes = found | {p.type.symbol.name: int(np.asarray(given[p.name])) for p in signature.inputs if p.type.symbol}
+    out: dict[str, Array] = {}
+    for p, array in pairs:
+        if p.type.symbol is None:
+            shape = p.type.at(sizes).shape
+            out[p.name] = array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
+    return out

@@ -63,7 +63,7 @@ def _joined(a: Op, b: Op, axis: int) -> Op | None:
 def slice_of_concat(op: Slice) -> Op | None:
     """concat(x, y)[a:b] → x[a:b], if the slice reads one operand only."""
     whole = op.x
-    if not isinstance(whole, Concat) or any(s != 1 for s in op.steps) or not op.type.size:
+    if not isinstance(whole, Concat) or any(s != 1 for s in op.steps) or not op.type.capacity:
         return None
     axis = whole.axis
     start, stop = op.starts[axis], op.starts[axis] + op.sizes[axis]
@@ -102,7 +102,7 @@ def slice_of_expand(op: Slice) -> Op | None:
 def gather_of_constant(op: Gather) -> Op | None:
     """gather(x, c) → x[c:c+1] without the dimension; gather(x, [a, a+s, a+2s …]) → x[a::s]."""
     places = _places(op.indices, op.x.shape[op.axis])
-    if places is None or op.indices.type.rank > 1 or not op.type.size:
+    if places is None or op.indices.type.rank > 1 or not op.type.capacity:
         return None
     steps = {b - a for a, b in pairwise(places)} or {1}
     if len(steps) != 1 or 0 in steps:

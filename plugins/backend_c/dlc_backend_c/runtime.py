@@ -13,6 +13,7 @@ import numpy as np
 from dlc import Port, Signature
 from dlc.base.types import Array
 from dlc.runtime.manifest import NAME
+from dlc.runtime.sizes import results
 from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ class Model:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
         run, arena = self._library.function("run"), self._library.pointer(self._arena())
-        code, _, written = self._library.call(lambda i, o: run(i, o, arena), self.signature, args, out, inputs)
+        code, read, written = self._library.call(lambda i, o: run(i, o, arena), self.signature, args, out, inputs)
         succeed(code)
-        return dict(zip((p.name for p in self.signature.outputs), written, strict=True))
+        given = {p.name: array for p, array in zip(self.signature.inputs, read, strict=True)}
+        return results(self.signature, given, written)
 
     def _arena(self) -> Array | None:
         """This thread's working memory."""

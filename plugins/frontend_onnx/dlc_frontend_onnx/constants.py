@@ -45,8 +45,8 @@ class Constants:
         """The value of a constant op whose computation stays below the limit, else None."""
         if op in self.values:
             return self.values[op]
-        if not op.type.size:
-            return np.zeros(op.shape, op.dtype.numpy)
+        if not op.type.capacity:
+            return np.zeros(op.type.room, op.dtype.numpy)
         if not self.is_constant(op) or op.type.nbytes > LIMIT:
             return None
         pending, known = self._pending(op)

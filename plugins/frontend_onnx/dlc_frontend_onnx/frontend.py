@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 
 from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
 from dlc.base.diagnostics import error
-from dlc.graph import Constant, Graph, Op
+from dlc.base.extents import symbols
+from dlc.graph import Constant, Graph, Input, Op
 from dlc.graph.graph import with_live_origins
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
@@ -121,6 +122,7 @@ class Onnx(Frontend):
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
         importer.lenient = self.lenient
+        importer.taken = names_of(model.graph, inputs.values())
         importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
@@ -157,6 +159,12 @@ class Onnx(Frontend):
     def filled(self, template: bytes, values: Mapping[str, Array]) -> bytes:
         """The model with these values of its parameters."""
         return filled(template, values)
+
+
+def names_of(graph: onnx.GraphProto, inputs: Iterable[Input | None]) -> set[str]:
+    """The names of what a program takes and gives, those of sizes among them."""
+    taken = {v.name for v in (*graph.input, *graph.output)}
+    return taken | {s.name for i in inputs if i is not None for s in symbols(*i.type.shape)}
 
 
 def read_model(source: Source) -> tuple[onnx.ModelProto, list[Place | None]]:

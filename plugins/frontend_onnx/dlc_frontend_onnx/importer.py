@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from types import MappingProxyType
 import onnx
 
 from dlc.base.diagnostics import DlcError, Location, nearest
-from dlc.base.extents import Undecided
+from dlc.base.extents import Undecided, symbol
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops.shape_values import ShapeValues
@@ -83,6 +84,8 @@ class Importer:
     """Whether what exporters write against the standard is read where there is one sensible reading."""
     quirks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(operator and node, how it was read)."""
+    taken: set[str] = field(default_factory=set[str])
+    """Names that no size may have."""
     imported: int = 0
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     order: int = 0
@@ -100,6 +103,15 @@ class Importer:
     def extents(self, op: Op) -> tuple[int, ...] | None:
         """The elements of a small integer value that follow from sizes of dimensions, else None."""
         return self.shapes.numbers(op)
+
+    def found_size(self, name: str, high: int) -> int:
+        """See `Values.found_size`."""
+        plain = re.sub(r"\W", "_", f"{name}_size", flags=re.ASCII)
+        plain = f"n{plain}" if plain[0].isdigit() else plain
+        while plain in self.taken:
+            plain += "_"
+        self.taken.add(plain)
+        return symbol(plain, 0, high) if high else 0
 
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """See `Values.quirk`."""

@@ -42,6 +42,10 @@ class Values(Protocol):
         """The elements of a small integer value as numbers and symbolic dimensions, in order; None: not known."""
         ...
 
+    def found_size(self, name: str, high: int) -> int:
+        """A new dimension of 0 to `high` elements whose size depends on data, named after a value."""
+        ...
+
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """Something that the standard does not know and that has one sensible reading: noted if the user asked for such
         readings, refused else. Either way the rule goes on, so that all of them are found at once."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from dlc.base.types import Type, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import index as ix
-from dlc.ops.elementwise import Less, Sub, Where
+from dlc.ops.elementwise import Div, Equal, Less, Mod, Not, Sub, Where
 from dlc.ops.linear import MAX_FACTORS, Einsum
 from dlc.ops.order import FirstOf
-from dlc.ops.pointwise import normalized
-from dlc.ops.shape import Transpose
+from dlc.ops.packed import kept
+from dlc.ops.pointwise import normalized, scalar
+from dlc.ops.shape import Concat, Slice, Transpose
+from dlc.ops.sizes import Count
 from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
@@ -86,18 +90,40 @@ def trilu(node: Node) -> Op:
 
 @onnx("NonZero")
 def non_zero(node: Node) -> Op:
-    """Subscripts of what is not zero, of a constant."""
-    return constant(np.array(np.nonzero(node.constant(0, "the operand"))), i64)
+    """Subscripts of what is not zero."""
+    if (known := node.maybe_constant(0)) is not None:
+        return constant(np.array(np.nonzero(known)), i64)
+    x = node.x()
+    elements, rank = x.type.size, len(x.shape)
+    mask = reshaped(Not(Equal(x, number(0, x))), (elements,))
+    place = Count(elements)
+    columns: list[Op] = []
+    for d, extent in enumerate(x.shape):
+        step = math.prod(x.shape[d + 1 :])
+        at = place if step == 1 else Div(place, scalar(step, i64))
+        columns.append(reshaped(at if d == 0 else Mod(at, scalar(extent, i64)), (elements, 1)))
+    size = node.values.found_size(node.proto.output[0], x.type.capacity)
+    if not rank:
+        raise Unsupported("subscripts of a scalar", "reshape it to a vector of one element")
+    places = columns[0] if rank == 1 else Concat(tuple(columns), axis=1)
+    return Transpose(kept(places, mask, size), perm=(1, 0))
 
 
 @onnx("Compress")
 def compress(node: Node) -> Op:
-    """Slices where a constant condition holds."""
-    chosen = np.nonzero(node.constant(1, "the condition").reshape(-1))[0]
-    x = node.x()
-    if not node.has("axis"):
-        return ix.Gather(reshaped(x, (x.type.size,)), constant(chosen, i64), axis=0)
-    return ix.Gather(x, constant(chosen, i64), axis=node.axis())
+    """Slices where a condition holds; it may be shorter than the dimension."""
+    x, axis = (node.x(), node.axis()) if node.has("axis") else (reshaped(node.x(), (node.x().type.size,)), 0)
+    if (known := node.maybe_constant(1)) is not None:
+        return ix.Gather(x, constant(np.nonzero(known.reshape(-1))[0], i64), axis=axis)
+    mask = node.x(1)
+    perm = (axis, *(d for d in range(len(x.shape)) if d != axis))
+    rows = x if axis == 0 else Transpose(x, perm=perm)
+    mask = reshaped(mask, (mask.type.size,))
+    if mask.shape[0] != rows.shape[0]:
+        ends = tuple(mask.shape[0] if d == 0 else n for d, n in enumerate(rows.shape))
+        rows = Slice(rows, starts=(0,) * len(ends), sizes=ends)
+    found = kept(rows, mask, node.values.found_size(node.proto.output[0], mask.type.capacity))
+    return found if axis == 0 else Transpose(found, perm=tuple(perm.index(d) for d in range(len(perm))))
 
 
 @onnx("TopK")

@@ -1,0 +1,99 @@
+"""Results whose size depends on data: compiled C against onnxruntime, from nothing found to everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from building import runtime
+from sized_models import model, n, weights
+
+import dlc
+
+Array = Any
+RNG = np.random.default_rng(3)
+
+
+def chosen(*shape: int, part: float = 0.5) -> Array:
+    return np.where(RNG.random(shape) < part, RNG.standard_normal(shape), 0).astype(np.float32)
+
+
+def masked() -> bytes:
+    """x[x > 0] by subscripts, computed with and put back, as exporters write boolean masks."""
+    nodes = [
+        n("Greater", ["x", "zero"], ["m"]),
+        n("NonZero", ["m"], ["at"]),
+        n("Transpose", ["at"], ["places"], perm=[1, 0]),
+        n("GatherND", ["x", "places"], ["found"]),
+        n("Mul", ["found", "two"], ["doubled"]),
+        n("ScatterND", ["x", "places", "doubled"], ["y"]),
+        n("ReduceSum", ["doubled"], ["total"], keepdims=0),
+        n("Shape", ["found"], ["count"]),
+    ]
+    outputs = ["at", "found", "y", "total", "count"]
+    return model(nodes, {"x": [5, 7]}, outputs, {"zero": np.float32(0), "two": np.float32(2)})
+
+
+def rows() -> bytes:
+    """Rows that a condition on their sums keeps, through a layer."""
+    nodes = [
+        n("ReduceSum", ["x", "axis"], ["s"], keepdims=0),
+        n("Greater", ["s", "zero"], ["m"]),
+        n("Compress", ["x", "m"], ["kept"], axis=0),
+        n("MatMul", ["kept", "w"], ["h"]),
+        n("Softmax", ["h"], ["y"], axis=0),
+        n("Concat", ["kept", "x"], ["all"], axis=0),
+    ]
+    constants = {"axis": np.array([1]), "zero": np.float32(0), "w": weights(4, 3)}
+    return model(nodes, {"x": ["batch", 4]}, ["kept", "y", "all"], constants)
+
+
+def twice() -> bytes:
+    """What is found among what was found."""
+    nodes = [
+        n("Greater", ["x", "zero"], ["m"]),
+        n("Compress", ["x", "m"], ["a"], axis=0),
+        n("Less", ["a", "one"], ["m2"]),
+        n("Compress", ["a", "m2"], ["b"], axis=0),
+        n("NonZero", ["b"], ["c"]),
+    ]
+    return model(nodes, {"x": [40]}, ["a", "b", "c"], {"zero": np.float32(0), "one": np.float32(1)})
+
+
+def large() -> bytes:
+    """More elements than are counted one by one."""
+    return model([n("NonZero", ["x"], ["y"])], {"x": [7, 100]}, ["y"], {})
+
+
+CASES: Mapping[str, tuple[Callable[[], bytes], Mapping[str, str], Callable[[], list[Array]]]] = {
+    "masked": (masked, {}, lambda: [chosen(5, 7), np.zeros((5, 7), "f4"), np.ones((5, 7), "f4")]),
+    "rows": (rows, {"batch": "1..9"}, lambda: [chosen(9, 4), chosen(1, 4), chosen(6, 4), np.ones((4, 4), "f4")]),
+    "twice": (twice, {}, lambda: [chosen(40), chosen(40, part=1.0), -np.ones(40, "f4")]),
+    "large": (large, {}, lambda: [chosen(7, 100), chosen(7, 100, part=0.0), chosen(7, 100, part=1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_onnxruntime_finds(name: str, tmp_path: Path) -> None:
+    make, dims, several = CASES[name]
+    content = make()
+    program: Any = dlc.build(content, dims=dims, cache_dir=tmp_path)
+    loaded = onnx.load_model_from_string(content)
+    names = [o.name for o in loaded.graph.output]
+    for x in several():
+        got = program(x=x)
+        assert list(got) == names
+        for output, wanted in zip(names, runtime(loaded, names, {"x": x}), strict=True):
+            assert got[output].shape == np.shape(wanted)
+            np.testing.assert_allclose(got[output], wanted, rtol=1e-4, atol=1e-5, err_msg=output)
+
+
+def test_sizes_that_are_found_are_outputs_of_c(tmp_path: Path) -> None:
+    dlc.build(rows(), dims={"batch": "1..9"}, cache_dir=tmp_path, output=tmp_path / "p")
+    header = next((tmp_path / "p").glob("*.h")).read_text()
+    assert "output 0: f32[kept_size,4] kept" in header
+    assert "output 3: i64[] kept_size" in header
