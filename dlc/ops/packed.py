@@ -8,9 +8,9 @@ from typing import Any
 
 from dlc.base.extents import is_open, symbols
 from dlc.base.polynomials import Symbol
-from dlc.base.types import bool_, i64
+from dlc.base.types import Type, bool_, i64
 from dlc.graph.op import Op
-from dlc.kernel.define import Comp, ShapeError, comp, grid, same
+from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.expr import apply
 from dlc.ops.elementwise import Add, Cast
 from dlc.ops.reduce import CumSum, ReduceSum
@@ -32,10 +32,10 @@ class Packed(Op):
 
     def define(self, *params: Any) -> Comp:
         x, mask, place, count = params
-        same(x.shape[0], mask.shape[0], "rows and the mask's elements")
-        same(x.shape[0], place.shape[0], "rows and places")
-        if mask.dtype is not bool_ or not place.dtype.is_integer or count.shape:
+        if mask.dtype is not bool_ or place.type != Type(i64, mask.shape) or count.type != Type(i64, ()):
             raise ShapeError(f"the mask is {mask.type}, places are {place.type}, their count {count.type}")
+        if not x.shape or mask.shape != x.shape[:1]:
+            raise ShapeError(f"a mask {mask.type} for the rows of {x.type}")
         i = grid(x.shape)
         to = apply("i64", place[i[0]])
         return comp((to, *i[1:]), x[i], into=(self.size, *x.shape[1:]), over=i, where=mask[i[0]])

@@ -20,7 +20,7 @@ for _sample in SAMPLES:
 
 LARGEST = 300
 """Elements of a result or an operand: differences are taken of each."""
-_TIED = ("permutation", "tap", "range", "index", "label")
+_TIED = ("permutation", "places", "tap", "range", "index", "label")
 """Inputs whose values `feed` draws for the sizes that samples have."""
 
 

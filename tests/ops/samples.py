@@ -19,6 +19,7 @@ from dlc.ops import loss as ls
 from dlc.ops import ngrams as ng
 from dlc.ops import normalize as nm
 from dlc.ops import order as od
+from dlc.ops import packed as pk
 from dlc.ops import pool as pl
 from dlc.ops import random as ra
 from dlc.ops import reduce as rd
@@ -199,6 +200,7 @@ def normalisations() -> Iterator[Op]:
 def movements() -> Iterator[Op]:
     yield sz.Sizes((3, 0, 5))
     yield sz.Size(12, to=f32)
+    yield pk.Packed(x(4, 2), x(4, dtype=bool_), x(4, dtype=i64, name="places"), x(dtype=i64), size=4)
     yield sz.Count(4, start=-2, step=3)
     yield sz.Count(3, start=7, step=-2, to=i32)
     yield sh.Reshape(x(2, 3, 4), to=(2, 12))
@@ -363,6 +365,8 @@ def feed(op: Op, seed: int = 0) -> dict[str, Any]:
         elif word == "permutation":
             columns = [rng.permutation(4)[: i.shape[0]] for _ in range(i.shape[1])]
             value = np.stack(columns, 1) if columns else np.zeros(i.shape)
+        elif word == "places":
+            value = rng.permutation(i.shape[0])
         elif i.dtype is bool_:
             value = rng.integers(0, 2, i.shape)
         elif word == "unit":

@@ -14,7 +14,7 @@ _SEQUENCE: Final = "sequences and optional values are not supported: export the 
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    _DATA: ("NonMaxSuppression", "Unique"),
+    _DATA: ("NonMaxSuppression",),
     _RANDOM: ("Multinomial",),
     _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "LabelEncoder"),
 }
