@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from dlc.api.inside import run_inside
 from dlc.base.level import Level
 from dlc.spec import Configurable, Spec, fault
 
@@ -47,7 +48,10 @@ class Pass(Configurable, ABC, Generic[S, T]):
 
     @abstractmethod
     def run(self, state: S, report: Report) -> T:
-        """The rewritten state: a pure function of the fields and `state`. `report` only collects what happened."""
+        """The rewritten state: a pure function of the fields and `state`. `report` only collects what happened.
+
+        Of a graph, a pass sees the ops alone: the graphs that ops hold are handed to it one after another, afterwards.
+        """
 
     def with_rules(self, rules: Iterable[object]) -> AnyPass:
         """The pass with the rules that plugins add; itself when it applies none."""
@@ -124,7 +128,7 @@ def check_chain(
 def run_passes(passes: Iterable[AnyPass], state: Any, report: Report) -> Any:
     """The state after all passes, with nothing cached, timed or verified: for tests; builds use the driver."""
     for stage in passes:
-        state = stage.run(state, report)
+        state = run_inside(stage, state, report)
     return state
 
 

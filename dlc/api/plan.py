@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from dlc.api.program import Port, Signature
+from dlc.api.region_memory import RegionMemory, region_memory
 from dlc.base.types import Type
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
@@ -43,7 +44,8 @@ class Plan:
     it already (`Graph.aliases`): it is copied to its slot before the first step, and read from there.
 
     A step whose kernel works in more memory than its arguments and results (`Graph.workspaces`) has a place for that as
-    well, which nothing that is alive while it runs shares.
+    well, which nothing that is alive while it runs shares. So has a step that holds graphs: each of these has a plan of
+    its own, whose arena is a part of that place.
     """
 
     kind: ClassVar[str] = "plan"
@@ -58,6 +60,8 @@ class Plan:
     """Figures of the planner: bound, gap, method."""
     workspaces: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
     """Digest of a step → where it works."""
+    bodies: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType[str, "Plan"]({}))
+    """Digest of a graph that a step holds → its plan, of memory in the workspace of that step (`region_memory`)."""
 
     @cached_property
     def digest(self) -> str:
@@ -85,11 +89,24 @@ class Plan:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The steps of a plan that is made of kernels. Raises TypeError: it has instructions of a target."""
-        found = tuple(step for step in self.steps if isinstance(step, Call))
-        if len(found) < len(self.steps):
+        """The calls of kernels among the steps. Raises TypeError: there are instructions of a target."""
+        if any(not isinstance(step, Call) and not step.body_names for step in self.steps):
             raise TypeError("the plan has steps that are no calls of kernels")
-        return found
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """This plan, then those of the graphs that its steps hold, those inside them included; each once."""
+        inner = {p.graph.digest: p for body in self.bodies.values() for p in body.plans}
+        return (self, *inner.values())
+
+    def memory_of(self, step: Op) -> RegionMemory:
+        """The workspace of a step that holds graphs. Raises KeyError: one of these has no plan."""
+        return region_memory(step, lambda body: self.bodies[body.digest].regions.get("arena", 0))
+
+    def workspace_of(self, step: Op) -> int:
+        """Bytes that a step works in."""
+        return self.memory_of(step).size if step.body_names else self.graph.workspace(step)
 
     @cached_property
     def constants(self) -> tuple[Op, ...]:
@@ -156,7 +173,8 @@ def calls_of(graph: Graph) -> tuple[Op, ...]:
     outputs = {o.of.digest if isinstance(o, Item) else o.digest for o in graph.outputs}
     found: list[Op] = []
     for op in toposort((*(o for o in graph.outputs if o not in over), *over)):
-        if isinstance(op, Input) or op.digest in outputs or any(x.digest in variable for x in op.operands):
+        known = isinstance(op, Input) or op.body_names or op.digest in outputs
+        if known or any(x.digest in variable for x in op.operands):
             variable.add(op.digest)
             if op.runs:
                 found.append(op)
@@ -170,7 +188,8 @@ def plan_text(plan: Plan) -> str:
     values = ((number[c.digest], k, v) for c in plan.graph.ops for k, v in enumerate(_placed(c)))
     slots = [[n, k, *_place(plan.slots[v.digest], v.type.nbytes)] for n, k, v in values if v.digest in plan.slots]
     working = [c for c in plan.graph.ops if c.digest in plan.workspaces]
-    workspaces = [[number[c.digest], *_place(plan.workspaces[c.digest], plan.graph.workspace(c))] for c in working]
+    workspaces = [[number[c.digest], *_place(plan.workspaces[c.digest], plan.workspace_of(c))] for c in working]
+    bodies = [json.loads(plan_text(plan.bodies[body.digest])) for body in plan.graph.bodies]
     return json.dumps(
         {
             "steps": [number[s.digest] for s in plan.steps],
@@ -178,6 +197,7 @@ def plan_text(plan: Plan) -> str:
             "regions": dict(sorted(plan.regions.items())),
             "facts": dict(sorted(plan.facts.items())),
             **({"workspaces": workspaces} if workspaces else {}),
+            **({"bodies": bodies} if bodies else {}),
         },
         separators=(",", ":"),
     )
@@ -190,21 +210,29 @@ def parse_plan(graph: Graph, text: str) -> Plan:
         ValueError: the text is not a plan of this graph, or places a value or a workspace outside its region.
     """
     try:
-        data: Any = json.loads(text)
-        steps = tuple(_call(graph, k) for k in data["steps"])
-        regions = {_is(str, name): _is(int, size) for name, size in data["regions"].items()}
-        facts = {_is(str, name): value for name, value in data["facts"].items()}
-        slots: dict[str, Slot] = {}
-        for number, result, *place in data["slots"]:
-            value = _placed(graph.ops[_is(int, number)])[_is(int, result)]
-            slots[value.digest] = _slot(str(value.type), value.type.nbytes, place, regions)
-        workspaces: dict[str, Slot] = {}
-        for number, *place in data.get("workspaces", ()):
-            step = _call(graph, number)
-            workspaces[step.digest] = _slot(f"the workspace of op {number}", graph.workspace(step), place, regions)
+        return _read(graph, json.loads(text))
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(f"not a plan of this graph: {problem!r}") from problem
-    return Plan(graph, steps, slots, regions, facts, workspaces)
+
+
+def _read(graph: Graph, data: Any) -> Plan:
+    given: list[Any] = data.get("bodies", [])
+    if len(given) != len(graph.bodies):
+        raise ValueError(f"{len(given)} plans for {len(graph.bodies)} graphs inside")
+    bodies = {body.digest: _read(body, each) for body, each in zip(graph.bodies, given, strict=True)}
+    steps = tuple(_call(graph, k) for k in data["steps"])
+    regions = {_is(str, name): _is(int, size) for name, size in data["regions"].items()}
+    facts = {_is(str, name): value for name, value in data["facts"].items()}
+    slots: dict[str, Slot] = {}
+    for number, result, *place in data["slots"]:
+        value = _placed(graph.ops[_is(int, number)])[_is(int, result)]
+        slots[value.digest] = _slot(str(value.type), value.type.nbytes, place, regions)
+    workspaces: dict[str, Slot] = {}
+    for number, *place in data.get("workspaces", ()):
+        step = _call(graph, number)
+        size = Plan(graph, (), bodies=bodies).workspace_of(step)
+        workspaces[step.digest] = _slot(f"the workspace of op {number}", size, place, regions)
+    return Plan(graph, steps, slots, regions, facts, workspaces, bodies)
 
 
 def _call(graph: Graph, number: object) -> Op:

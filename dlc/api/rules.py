@@ -63,7 +63,12 @@ class RewriteContext:
         known = self._constant.get(op.digest)
         if known is None:
             # Operands were met before, so this does not go deep.
-            known = not isinstance(op, Input) and not op.symbols and all(self.constant(x) for x in op.operands)
+            known = (
+                not isinstance(op, Input)
+                and not op.symbols
+                and not op.body_names
+                and all(self.constant(x) for x in op.operands)
+            )
             self._constant[op.digest] = known
         return known
 

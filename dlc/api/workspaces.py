@@ -19,6 +19,12 @@ def states_workspaces(backend: Backend) -> bool:
 
 def with_workspaces(graph: Graph, backend: Backend) -> Graph:
     """The graph of kernels with the bytes that each of them works in on the backend's target."""
-    kernels = {op.body.digest: op.body for op in graph.ops if isinstance(op, Call)}
-    sizes = backend.workspaces(tuple(kernels.values()))
-    return replace(graph, workspaces={digest: n for digest, n in zip(kernels, sizes, strict=True) if n})
+    kernels = {op.body.digest: op.body for each in graph.graphs for op in each.ops if isinstance(op, Call)}
+    sizes = dict(zip(kernels, backend.workspaces(tuple(kernels.values())), strict=True))
+
+    def stated(graph: Graph) -> Graph:
+        graph = graph.with_bodies(stated)
+        own = dict.fromkeys(op.body.digest for op in graph.ops if isinstance(op, Call))
+        return replace(graph, workspaces={digest: sizes[digest] for digest in own if sizes[digest]})
+
+    return stated(graph)

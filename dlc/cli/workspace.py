@@ -124,6 +124,7 @@ class Workspace:
 
     def graph(self, choice: BuildOptions, *, forward: bool = False) -> Graph:
         """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""
+        from dlc.api.inside import run_inside
         from dlc.base.report import Report
 
         source = self.source(choice.model)
@@ -133,20 +134,21 @@ class Workspace:
             return graph
         own = [text for text in choice.settings if parse_setting(text)[0] == "gradient"]
         (step,) = resolve_steps(self.registry, (gradient_spec(choice.by),), settings=own)
-        return step.stage.run(graph, Report())
+        return run_inside(step.stage, graph, Report())
 
     def reference_graph(self, choice: BuildOptions) -> Graph:
         """What a build of the choice computes: the model's graph, or what its pipeline makes of it by differentiating.
 
         Nothing is cached: it is to be interpreted.
         """
+        from dlc.api.inside import run_inside
         from dlc.base.report import Report
 
         prepared, report = self.prepare(choice), Report()
         state: Any = prepared.frontend.graph(prepared.source, report)
         stages = [step.stage for step in prepared.pipeline.steps]
         for stage in stages[: 1 + max((k for k, s in enumerate(stages) if s.computes_other), default=-1)]:
-            state = stage.run(state, report)
+            state = run_inside(stage, state, report)
         return state
 
     def prepare(self, choice: BuildOptions) -> Prepared:

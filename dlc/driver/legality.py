@@ -35,7 +35,7 @@ def check_ops(graph: Graph, backend: Backend) -> None:
     """
     memo: dict[str, bool] = {}
     refused: dict[tuple[str, Reason], list[Op]] = {}
-    for op in graph.ops:
+    for op in (op for each in graph.graphs for op in each.ops):
         if isinstance(op, Input) or is_constant(op, memo):
             continue
         answer = backend.accepts(op)
@@ -64,7 +64,7 @@ def check_regions(plan: Plan, backend: Backend) -> None:
 
 
 def _check_alignment(plan: Plan, backend: Backend, regions: Mapping[str, Region]) -> None:
-    slots = (("one at", s.region, s.offset) for s in (*plan.slots.values(), *plan.workspaces.values()))
+    slots = (("one at", s.region, s.offset) for p in plan.plans for s in (*p.slots.values(), *p.workspaces.values()))
     ends = (("a region that ends at", name, size) for name, size in plan.regions.items())
     for what, region, at in (*slots, *ends):
         align = regions[region].align

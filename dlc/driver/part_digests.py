@@ -21,7 +21,7 @@ def part_digests(state: Graph | Plan | Artifact) -> PartDigests:
         return ()
     graph = state.graph if isinstance(state, Plan) else state
     weights = (tensor.digest for tensor in graph.tensors)
-    names = (name for op in graph.ops for name in ("", *graph.origin(op)))
+    names = (name for each in graph.graphs for op in each.ops for name in ("", *graph.origin(op)))
     ports = (*(i.name for i in graph.inputs), "", *graph.names)
     return ("weights", _digest(weights)), ("names", _digest((*ports, *names)))
 

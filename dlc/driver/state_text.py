@@ -18,8 +18,10 @@ from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.base.diagnostics import Location, error
 from dlc.base.types import Type
+from dlc.graph.branch import If
 from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph
+from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.graph.tensor import Array, LazyData, Tensor
@@ -69,7 +71,7 @@ def parse_state(text: str, ops: Mapping[str, type[Op]], tensors: Lookup, source:
 
 def op_classes(registry: Registry) -> Mapping[str, type[Op]]:
     """Every op by text name: those that graphs themselves need, and those of the core and its plugins."""
-    structure: tuple[type[Op], ...] = (Input, Constant, Splat, Call, Item, Cotangent)
+    structure: tuple[type[Op], ...] = (Input, Constant, Splat, Call, Item, Cotangent, If, Loop, Scan)
     return {op.text_name: op for op in structure} | {name: entry.load() for name, entry in registry.ops.items()}
 
 

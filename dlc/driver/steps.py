@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.api.artifact import Artifact
 from dlc.api.backend import Backend
 from dlc.api.frontend import Frontend
+from dlc.api.inside import run_inside
 from dlc.api.source import Source
 from dlc.api.training import Bundle
 from dlc.base.code_digest import code_digest
@@ -73,7 +74,7 @@ def apply(step: Step) -> BuildStep:
 
     def run(state: Any, report: Report) -> Any:
         try:
-            result = step.stage.run(state, report)
+            result = run_inside(step.stage, state, report)
         except OptionError as problem:
             raise (step.spec.pointed(problem) if step.spec else problem) from None
         # What a step gave back as it came was verified behind the step before.

@@ -1,8 +1,10 @@
 """What a model is: an immutable graph of ops, where an op instance is its own node, value and pattern."""
 
+from dlc.graph.branch import If
 from dlc.graph.evaluate import evaluate
 from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph, make_graph
+from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Item, Splat
 from dlc.graph.tensor import FileData, LazyData, MemoryData, Tensor
@@ -16,11 +18,14 @@ __all__ = [
     "Cotangent",
     "FileData",
     "Graph",
+    "If",
     "Input",
     "Item",
     "LazyData",
+    "Loop",
     "MemoryData",
     "Op",
+    "Scan",
     "Splat",
     "Tensor",
     "evaluate",

@@ -14,7 +14,12 @@ def constant_ops(graph: Graph) -> frozenset[str]:
     """Digests of all ops that depend on no input: constants, splats and constant expressions."""
     found: set[str] = set()
     for op in graph.ops:
-        if not isinstance(op, Input) and not op.symbols and all(x.digest in found for x in op.operands):
+        if (
+            not isinstance(op, Input)
+            and not op.symbols
+            and not op.body_names
+            and all(x.digest in found for x in op.operands)
+        ):
             found.add(op.digest)
     return frozenset(found)
 

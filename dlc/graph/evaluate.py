@@ -22,13 +22,16 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def is_constant(op: Op, memo: dict[str, bool] | None = None) -> bool:
-    """Whether an op depends on no input; `memo` carries answers between calls. Ends at the first input it comes to."""
+    """Whether an op depends on no input, and on no op that holds graphs; `memo` carries answers between calls.
+
+    Ends at the first of these that it comes to.
+    """
     memo = {} if memo is None else memo
     stack = [op]
     while stack:
         x = stack[-1]
         unknown = None
-        constant = not isinstance(x, Input) and not x.symbols
+        constant = not isinstance(x, Input) and not x.symbols and not x.body_names
         for operand in x.operands if constant else ():
             known = memo.get(operand.digest)
             if known is None:

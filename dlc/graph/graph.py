@@ -12,7 +12,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import ClassVar
 
-from dlc.graph.op import Op, quote
+from dlc.graph.op import Body, Op, quote
 from dlc.graph.structure import Call, Constant, Input
 from dlc.graph.tensor import Tensor
 from dlc.graph.walk import toposort
@@ -25,8 +25,8 @@ MAX_ORIGINS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
-    """A model.
+class Graph(Body):
+    """A model, or what an op of a model does each time that it is run (`Op.bodies`).
 
     Attributes:
         inputs: In the order of the calling convention.
@@ -47,7 +47,7 @@ class Graph:
     workspaces: Mapping[str, int] = field(default_factory=lambda: _NO_WORKSPACES)
 
     @cached_property
-    def digest(self) -> str:
+    def digest(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Content digest (32 hex digits) of everything but origins."""
         h = blake2b(b"graph\0", digest_size=16)
         for part in (*(i.digest for i in self.inputs), "->", *(o.digest for o in self.outputs)):
@@ -81,9 +81,27 @@ class Graph:
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All data that the graph holds: of its constants, and what its inputs start with."""
+        """All data that the graph and its bodies hold: of constants, and what inputs start with."""
         initial = (i.initial for i in self.inputs if isinstance(i.initial, Tensor))
-        return (*(op.tensor for op in self.ops if isinstance(op, Constant)), *initial)
+        constants = (op.tensor for graph in self.graphs for op in graph.ops if isinstance(op, Constant))
+        return (*constants, *initial)
+
+    @cached_property
+    def bodies(self) -> tuple[Graph, ...]:
+        """The graphs that its ops hold, each once."""
+        return tuple(dict.fromkeys(body for op in self.ops for body in op.bodies))
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, ...]:
+        """This graph, then those that its ops hold, those inside them included; each once."""
+        return tuple(dict.fromkeys((self, *(inner for body in self.bodies for inner in body.graphs))))
+
+    def with_bodies(self, change: Callable[[Graph], Graph]) -> Graph:
+        """The graph with each body that its ops hold replaced by what `change` makes of it."""
+        if not self.bodies:
+            return self
+        new = {body.digest: change(body) for body in self.bodies}
+        return self.rewrite(lambda op: op.with_bodies([new[b.digest] for b in op.bodies]) if op.body_names else None)
 
     def readers(self, op: Op) -> int:
         """Number of ops that read it, plus one if it is an output."""

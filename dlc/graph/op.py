@@ -31,7 +31,17 @@ from dlc.kernel.print import print_literal
 Operand: TypeAlias = "Op | tuple[Op, ...] | None"
 """The value of an operand field."""
 _OPERAND = re.compile(r"\bOp\b")
+_BODY = re.compile(r"\bGraph\b")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Body:
+    """A graph as the attribute of an op: an op knows it by its digest. `Graph` is declared above this module."""
+
+    @property
+    def digest(self) -> str:
+        """Content digest."""
+        raise NotImplementedError
 
 
 def attr_text(value: Any) -> str:
@@ -51,7 +61,7 @@ def attr_text(value: Any) -> str:
             return str(value)
         case Tensor():
             return f"{value.type}:{value.digest}"
-        case Kernel():
+        case Kernel() | Body():
             return f"@{value.digest}"
         case _:
             raise TypeError(f"{type(value).__name__} is not an attribute type")
@@ -74,6 +84,9 @@ class Op:
     text_name: ClassVar[str]
     operand_names: ClassVar[tuple[str, ...]]
     attr_names: ClassVar[tuple[str, ...]]
+    body_names: ClassVar[tuple[str, ...]]
+    """The attributes that are graphs. An op that has any is computed at run time, even if all its operands are
+    constant: nobody knows how long that takes."""
     digest: str
     types: tuple[Type, ...]
 
@@ -84,6 +97,7 @@ class Op:
         declared = fields(cast("Any", cls))  # type checkers see a plain class until the line above has run
         cls.operand_names = tuple(f.name for f in declared if _OPERAND.search(str(f.type)))
         cls.attr_names = tuple(f.name for f in declared if f.name not in cls.operand_names)
+        cls.body_names = tuple(f.name for f in declared if _BODY.search(str(f.type)))
 
     # Digest and type are derived at construction: chains may be thousands of nodes deep, and deriving them on demand
     # would recurse as deep. It also puts a shape error where the op was written.
@@ -115,6 +129,18 @@ class Op:
     def attrs(self) -> Mapping[str, Any]:
         """The fields that are not operands, by name."""
         return {name: getattr(self, name) for name in self.attr_names}
+
+    @property
+    def bodies(self) -> tuple[Any, ...]:
+        """The graphs that it holds, in field order."""
+        return tuple(getattr(self, name) for name in self.body_names)
+
+    def with_bodies(self, new: Sequence[Body]) -> Self:
+        """The same op on the same operands with other graphs."""
+        if all(a is b for a, b in zip(self.bodies, new, strict=True)):
+            return self
+        held = dict(zip(self.body_names, new, strict=True))
+        return type(self)(**dict(self.operand_fields()), **{**self.attrs, **held})
 
     def operand_fields(self) -> Iterator[tuple[str, Operand]]:
         """(field name, op | None | tuple of ops) of every operand field, in order."""
@@ -162,6 +188,10 @@ class Op:
     def overwrites(self) -> tuple[tuple[int, int], ...]:
         """(operand, result) of an op that runs that may be one memory: it reads all there before it writes any."""
         return ()
+
+    def for_gradient(self) -> Op:
+        """The op that a graph holds which holds its gradient too: it may have further results after its own."""
+        return self
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         """The cotangents of `operands`, in their order, given those of the results; None: derive them.

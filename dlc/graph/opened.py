@@ -7,6 +7,7 @@ from typing import Final
 
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
+from dlc.graph.structure import Item
 from dlc.graph.walk import toposort
 
 _DEEPEST: Final = 64
@@ -29,7 +30,14 @@ def opened(
 
         def rule(op: Op, path: set[str] = path) -> Op | None:
             _extend(path, op)
-            if op.digest not in path or op.text_name in named or type(op).vjp is not Op.vjp:
+            if op.digest not in path or op.text_name in named:
+                return None
+            if (more := op.for_gradient()) is not op:
+                single = Item(more, 0)
+                _extend(path, more)
+                _extend(path, single)
+                return more if len(op.types) > 1 else single
+            if type(op).vjp is not Op.vjp:
                 return None
             if (whole := op.expansion) is None:
                 return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from dlc.base.diagnostics import did_you_mean
 from dlc.base.lexer import Token, Tokens
@@ -17,6 +17,8 @@ from dlc.kernel.define import ShapeError
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.text import read_kernel, read_type
 
+DEEPEST: Final = 32
+"""Graphs inside each other: more than any model has."""
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -28,6 +30,7 @@ class GraphReader:
         self._values: dict[str, Op] = {}
         self._kernels: dict[str, Kernel] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
+        self._depth = 0
         self._attributes = AttributeReader(tokens, self._kernels, tensors)
 
     def graph(self) -> Graph:
@@ -35,6 +38,23 @@ class GraphReader:
         tokens = self._tokens
         while tokens.accept("kernel"):
             self._kernel()
+        found = self._graph()
+        tokens.kind("end", "the end of the text")
+        return found
+
+    def _body(self) -> Graph:
+        """A graph that an op holds: its values have names of their own, the kernels are those above."""
+        if self._depth == DEEPEST:
+            raise self._tokens.fail(f"graphs nested deeper than {DEEPEST}")
+        around = self._values, self._origins
+        self._values, self._origins, self._depth = {}, {}, self._depth + 1
+        found = self._graph()
+        self._values, self._origins = around
+        self._depth -= 1
+        return found
+
+    def _graph(self) -> Graph:
+        tokens = self._tokens
         tokens.expect("graph")
         inputs = tokens.listed("(", ")", self._input)
         tokens.expect("{")
@@ -53,7 +73,6 @@ class GraphReader:
             kernel = self._attributes.kernel()
             workspaces[kernel.digest] = tokens.extent("a size in bytes")
         tokens.expect("}")
-        tokens.kind("end", "the end of the text")
         values, names = tuple(o for o, _ in outputs), tuple(n for _, n in outputs)
         return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces)
 
@@ -138,7 +157,8 @@ class GraphReader:
             if key.text in attrs:
                 raise tokens.fail(f"attribute '{key.text}' is given twice", key.offset)
             tokens.expect("=")
-            attrs[key.text] = self._attributes.value()
+            holds = key.text in cls.body_names and tokens.peek("graph")
+            attrs[key.text] = self._body() if holds else self._attributes.value()
         return self._made(cls, operands, attrs, word)
 
     def _made(self, cls: type[Op], operands: Sequence[Any], attrs: Mapping[str, Any], word: Token) -> Op:

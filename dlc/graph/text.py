@@ -9,6 +9,13 @@
       workspace @k0 4096
     }
 
+An op that holds graphs has them as attributes, indented, with values of their own:
+
+      %4 = loop(%1, none, [%2], []) body=graph(%0 "i": i64[], %1 "c0": f32[2]) {
+        …
+        return %5 "y0", %6 "y1"
+      }
+
 Types are derived, so they are not written; a call is written as its kernel's name; behind `|` stand the nodes of the
 source model that an op came from; `workspace` tells the bytes that a kernel works in. An input tells its role and what
 it starts with: `"w": f32[2] weight = 0.0`, or what its integers may be: `"ids": i64[8] in "index -10..9"`; a constant
@@ -51,22 +58,30 @@ def print_graph(graph: Graph, origins: bool = False) -> str:
     """
     kernels: dict[str, str] = {}
     lines: list[str] = []
-    for op in graph.ops:
+    for op in (op for each in graph.graphs for op in each.ops):
         for value in op.attrs.values():
             if isinstance(value, Kernel) and value.digest not in kernels:
                 kernels[value.digest] = f"@k{len(kernels)}"
                 lines.append(print_kernel(value, kernels[value.digest]))
+    return "\n".join([*lines, *_lines(graph, kernels, origins)]) + "\n"
+
+
+def _lines(graph: Graph, kernels: Mapping[str, str], origins: bool) -> list[str]:
+    """A graph without its kernels; the bodies of its ops are indented."""
     names = {op.digest: f"%{k}" for k, op in enumerate((*graph.inputs, *_rest(graph)))}
     inputs = ", ".join(f"{names[i.digest]} {_print_input(i)}" for i in graph.inputs)
-    lines.append(f"graph({inputs}) {{")
+    lines = [f"graph({inputs}) {{"]
     for op in _rest(graph):
         origins_text = f" | {' '.join(quote(n) for n in graph.origin(op))}" if origins and graph.origin(op) else ""
-        lines.append(f"  {names[op.digest]} = {_print_op(op, names, kernels)}{origins_text}")
+        text = _print_op(op, names, kernels)
+        for name, body in zip(op.body_names, op.bodies, strict=True):
+            text += f" {name}=" + "\n  ".join(_lines(body, kernels, origins))
+        lines.append(f"  {names[op.digest]} = {text}{origins_text}")
     returned = ", ".join(f"{names[o.digest]} {quote(n)}" for o, n in zip(graph.outputs, graph.names, strict=True))
     lines.append(f"  return {returned}")
     lines += [f"  alias {i} {j}" for i, j in graph.aliases]
     lines += [f"  workspace {name} {graph.workspaces[d]}" for d, name in kernels.items() if d in graph.workspaces]
-    return "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*lines, "}"]).split("\n")
 
 
 def _rest(graph: Graph) -> list[Op]:
@@ -92,7 +107,8 @@ def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> s
         else:
             parts.append(names[value.digest])
     defaults = {f.name: f.default for f in fields(cast("Any", op))}
-    attrs = "".join(f" {k}={_print_attr(v, kernels)}" for k, v in op.attrs.items() if not _equal(v, defaults.get(k)))
+    plain = ((k, v) for k, v in op.attrs.items() if k not in op.body_names and not _equal(v, defaults.get(k)))
+    attrs = "".join(f" {k}={_print_attr(v, kernels)}" for k, v in plain)
     return f"{op.text_name}({', '.join(parts)}){attrs}"
 
 

@@ -37,6 +37,7 @@ def verify(graph: Graph, level: Level = "ops") -> tuple[Diagnostic, ...]:
         if isinstance(op, Call):
             for problem in kernel_problems(op.body):
                 report(op, problem.message, *([problem.nest] if problem.nest else []))
+        problems += (problem for body in op.bodies for problem in verify(body, level))
     return tuple(problems)
 
 

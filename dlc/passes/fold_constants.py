@@ -88,7 +88,7 @@ class _Folding:
     def _folded(self, op: Op) -> Op | None:
         if isinstance(op, Constant):
             return uniform(op) if op.type.nbytes <= self.options.max_bytes else None
-        if not op.operands or len(op.types) != 1:
+        if not op.operands or len(op.types) != 1 or op.body_names:
             return None
         if (splat := fold_splats(op)) is not None:
             return splat

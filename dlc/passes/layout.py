@@ -63,7 +63,9 @@ class _Rewriter:
 
     def graph(self) -> Graph:
         origins = dict(self.source.origins)
+        # Only calls can read what is stored in another order.
         fixed = {o.digest for o in self.source.outputs}
+        fixed |= {x.digest for op in self.source.ops if not isinstance(op, Call) for x in op.operands}
         for op in self.source.ops:
             if isinstance(op, Call) and not is_constant(op, self.constant):
                 # A result among several is read through an item, which tells nothing of orders.

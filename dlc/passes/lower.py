@@ -54,7 +54,7 @@ class Lower(Pass[Graph, Graph]):
                 return single_result(op)
             if isinstance(op, Input) and op.type.is_open:
                 return from_caller(op)
-            if isinstance(op, (Input, Constant, Splat)) or is_constant(op, memo):
+            if isinstance(op, (Input, Constant, Splat)) or op.body_names or is_constant(op, memo):
                 return None
             if isinstance(op, Call):
                 return lower_op(op, kernels) if any(isinstance(x, Splat) for x in op.args) else None

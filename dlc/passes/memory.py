@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlc.api.plan import calls_of, results_of
@@ -32,8 +32,8 @@ class MemoryModel:
     storage: dict[str, int]
 
     @classmethod
-    def of(cls, graph: Graph, in_place: bool = True) -> MemoryModel:
-        """The model of a kernel-level graph."""
+    def of(cls, graph: Graph, in_place: bool = True, workspace: Callable[[Op], int] | None = None) -> MemoryModel:
+        """The model of a kernel-level graph, whose calls work in as many bytes as the graph or `workspace` says."""
         outputs = {o.digest for o in graph.outputs}
         storage: dict[str, int] = {}
         sizes: list[int] = []
@@ -63,7 +63,7 @@ class MemoryModel:
                     sizes.append(value.type.nbytes)
             pairs = in_place_pairs(call, storage, sizes) if in_place else ()
             calls.append(call)
-            tasks.append(Task(reads, tuple(writes), graph.workspace(call), pairs, after))
+            tasks.append(Task(reads, tuple(writes), (workspace or graph.workspace)(call), pairs, after))
         return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
 
 

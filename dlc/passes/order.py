@@ -7,6 +7,8 @@ whether that order is proved to be optimal (Serenity's search with dominance, se
 place operations that overwrite inputs, such as updates of weights: `update-first` takes the order of `memory` and moves
 each update to the first position where it can run, so that gradients are freed early; `final-update` runs all of them
 last.
+
+The graphs that operations hold are ordered first, each by itself: an operation works in what their orders need.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import ClassVar, Literal
 
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan, results_of
+from dlc.api.region_memory import region_memory
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -40,13 +43,25 @@ class Order(Pass[Graph, Plan]):
 
     def run(self, state: Graph, report: Report) -> Plan:
         """The plan, still without places."""
-        state = separate_outputs(state)
-        model = MemoryModel.of(state)
+        bodies: dict[str, Plan] = {}
+
+        def planned(body: Graph) -> Graph:
+            found = self.run(body, Report())
+            bodies[found.graph.digest] = found
+            return found.graph
+
+        state = separate_outputs(state.with_bodies(planned))
+
+        def needed(op: Op) -> int:
+            peaks = region_memory(op, lambda body: int(bodies[body.digest].facts["order_peak"]))
+            return peaks.size if op.body_names else state.workspace(op)
+
+        model = MemoryModel.of(state, workspace=needed)
         found = self._order(model, updates_of(state, model.calls))
         report.count("operations", len(found.order))
         report.note(f"peak of the order {found.peak:,} B ({'optimal' if found.proven else 'best found'})")
         facts = {"order_peak": found.peak, "order_optimal": int(found.proven)}
-        return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts)
+        return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts, bodies=bodies)
 
     def _order(self, model: MemoryModel, updates: frozenset[int]) -> OrderResult:
         search = "depth-first" if self.policy == "depth-first" else "memory"

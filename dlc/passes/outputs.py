@@ -33,7 +33,7 @@ def separate_outputs(graph: Graph) -> Graph:
 
     A graph with instructions of a target stays as it is: that target knows how it gives back what it did not compute.
     """
-    if any(op.runs and not isinstance(op, Call) for op in graph.ops):
+    if any(op.runs and not isinstance(op, Call) and not op.body_names for op in graph.ops):
         return graph
     seen: set[str] = set()
     outputs: list[Op] = []
@@ -41,7 +41,7 @@ def separate_outputs(graph: Graph) -> Graph:
     for op in graph.outputs:
         base = op.of if isinstance(op, Item) else op
         new = op
-        while not isinstance(base, Call) or new.digest in seen:
+        while not (isinstance(base, Call) or base.body_names) or new.digest in seen:
             new = _copy_of(new)
             base = new
         origins.setdefault(new.digest, graph.origin(op))

@@ -6,6 +6,9 @@ A reshape shares the memory of its operand, and an elementwise kernel may overwr
 last time. The arena also holds the workspaces that kernels need while they run, and a copy of every input that is still
 read after an output may have overwritten it. `--explain plan-memory` prints the size of the arena, the lower bound (the
 most bytes that are live at once in this order) and the overhead over it.
+
+A graph that an operation holds has an arena of its own, which lies in the workspace of that operation, beside second
+places of the values that a loop carries.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ class PlanMemory(Pass[Plan, Plan]):
 
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
+        inner = replace(self, limit=None)  # what bodies take is a part of the arena, which has the limit
+        state = replace(state, bodies={d: inner.run(body, Report()) for d, body in state.bodies.items()})
         wanted = _Wanted.of(state, self.in_place)
         buffers = wanted.lives.buffers
         found = place(buffers, align=self.align, strategy=self.strategy, seed=self.seed)
@@ -83,7 +88,7 @@ class PlanMemory(Pass[Plan, Plan]):
         held = [
             (v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {described(v)}") for v in wanted.alive(plan, step)
         ]
-        work = plan.graph.workspace(plan.steps[step])
+        work = plan.workspace_of(plan.steps[step])
         held += [(work, f"{work} bytes that {described(plan.steps[step])} works in")] if work else []
         held.sort(key=lambda each: -each[0])
         arena, limit = found.arena, self.limit or 0
@@ -115,7 +120,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, plan: Plan, in_place: bool) -> _Wanted:
-        model = MemoryModel.of(plan.graph, in_place)
+        model = MemoryModel.of(plan.graph, in_place, plan.workspace_of)
         position = {c.digest: k for k, c in enumerate(model.calls)}
         order = [position[s.digest] for s in plan.steps]
         kept = overwritten_inputs(plan.graph, plan.steps)

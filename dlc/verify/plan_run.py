@@ -8,6 +8,8 @@ import numpy as np
 
 from dlc.api.plan import Plan, results_of
 from dlc.base.types import Array
+from dlc.graph.bodies import Region
+from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.walk import as_result, evaluate_ops
 
@@ -38,11 +40,18 @@ class _Machine:
         self._computed = set(plan.values)
 
     def run(self, step: Op) -> None:
+        args = [self.read(x) for x in step.operands]
         with np.errstate(all="ignore"):
-            found = step.evaluate(*(self.read(x) for x in step.operands))
-        values = found if len(step.types) > 1 else (found,)
+            if isinstance(step, Region):
+                values = step.evaluate_by(self._body, *args)
+            else:
+                found = step.evaluate(*args)
+                values = found if len(step.types) > 1 else (found,)
         for op, value in zip(results_of(step), values, strict=True):
             self._store(op, as_result(value, op.type))
+
+    def _body(self, body: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        return run_plan(self._plan.bodies[body.digest], feeds)
 
     def read(self, op: Op) -> Array:
         if (place := self._place(op)) is not None:

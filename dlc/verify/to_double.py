@@ -56,6 +56,8 @@ def _attribute(value: Any) -> Any:
             return Tensor.of(np.asarray(value.array(), np.float64))
         case Kernel():
             return _kernel(value)
+        case Graph():
+            return in_double(value)
         case tuple():
             return tuple(_attribute(v) for v in cast("tuple[Any, ...]", value))
         case _:

@@ -8,6 +8,7 @@ from dlc import ExitCode, Workshop
 from dlc.api.plan import Plan, results_of
 from dlc.base.diagnostics import error
 from dlc.graph import Call, Input, Op
+from dlc_backend_c.control import PARAMETERS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.target import CTarget
@@ -32,6 +33,8 @@ class Body:
     """For each input an expression of type `const void *`."""
     outputs: Sequence[str]
     """For each output an expression of type `void *`."""
+    prefix: str = "model"
+    """What names of functions begin with."""
 
     @property
     def arena_bytes(self) -> int:
@@ -41,7 +44,29 @@ class Body:
     @cached_property
     def reads_weights(self) -> bool:
         """Whether a step reads `w`."""
-        return any(x.digest in self.offsets and x.type.capacity for step in self.plan.steps for x in step.operands)
+        steps = (step for plan in self.plan.plans for step in plan.steps)
+        return any(x.digest in self.offsets and x.type.capacity for step in steps for x in step.operands)
+
+    @property
+    def copies(self) -> bool:
+        """Whether memory is copied: by `memcpy`."""
+        return bool(self.plan.kept or self.plan.bodies)
+
+    @cached_property
+    def functions_of_bodies(self) -> Mapping[str, list[str]]:
+        """Name → lines of the functions that run graphs which steps hold; what a function calls comes before it."""
+        found: dict[str, list[str]] = {}
+        for plan in self.plan.bodies.values():
+            read, written = ([f"{d}[{k}]" for k in range(n)] for d, n in _ports(plan))
+            body = Body(plan, self.functions, self.offsets, read, written, self.prefix)
+            found |= body.functions_of_bodies
+            unused = [f"    (void){name};" for name in ("inputs", "outputs", "a", "w")]
+            name = self._name(plan)
+            found[name] = [f"static void {name}({PARAMETERS})", "{", *unused, *body.lines, "}", ""]
+        return found
+
+    def _name(self, plan: Plan) -> str:
+        return f"{self.prefix}_body_{plan.digest[:16]}"
 
     @cached_property
     def operations(self) -> list[list[str]]:
@@ -63,7 +88,24 @@ class Body:
         return self.functions[step.body.digest, in_place(self.plan, step)]
 
     def _call(self, number: int) -> list[str]:
-        step = self.plan.calls[number]
+        step = self.plan.steps[number]
+        names = self.plan.graph.origin(step)
+        comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
+        return [*comment, *(self._kernel(step) if isinstance(step, Call) else self._region(step))]
+
+    def _region(self, step: Op) -> list[str]:
+        slot = self.plan.workspaces.get(step.digest)
+        return RegionCall(
+            step,
+            [self._read(x) for x in step.operands],
+            [self._write(v) for v in results_of(step)],
+            self.plan.memory_of(step),
+            f"(a + {slot.offset})" if slot and slot.size else "(unsigned char *)0",
+            "w" if self.reads_weights else "(const unsigned char *)0",
+            [self._name(self.plan.bodies[body.digest]) for body in step.bodies],
+        ).lines()
+
+    def _kernel(self, step: Call) -> list[str]:
         function = self._function(step)
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
         read, written = step.operands, results_of(step)
@@ -76,10 +118,7 @@ class Body:
             # Room for floats and integers, whatever a part of a function takes it for.
             return f"(void *)(a + {self.plan.workspaces[step.digest].offset + further})"
 
-        names = self.plan.graph.origin(step)
-        comment = [f"    /* {', '.join(c_comment(n) for n in names)} */"] if names else []
-        calls = [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
-        return [*comment, *calls]
+        return [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
 
     def _read(self, value: Op, further: int = 0) -> str:
         """A pointer to a value that is read, some bytes further on."""
@@ -109,8 +148,16 @@ def _moved(const: str, pointer: str, further: int) -> str:
     return f"({const}void *)(({const}unsigned char *){pointer} + {further})" if further else pointer
 
 
+def _ports(plan: Plan) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("inputs", len(plan.graph.inputs)), ("outputs", len(plan.graph.outputs))
+
+
 def constants_of(plan: Plan) -> list[Op]:
-    """What the plan reads of the weights; raises DlcError (USAGE) when it has no places for its values."""
+    """What the plan reads of the weights, and the plans inside it; raises DlcError (USAGE) when one has no places."""
+    return list(dict.fromkeys(op for each in plan.plans for op in _own_constants(each)))
+
+
+def _own_constants(plan: Plan) -> list[Op]:
     placed = set(plan.slots) | set(plan.outputs)
     missing = [v for step in plan.steps for v in results_of(step) if v.digest not in placed]
     if missing:
@@ -132,6 +179,7 @@ def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | No
 
     Raises DlcError (USAGE) when a function works in memory that its plan has no place for.
     """
+    plans = [each for plan in plans for each in plan.plans]
     kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.calls}
     digests = {digest for digest, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32

@@ -24,12 +24,12 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
-    body = Body(plan, functions, blob.offsets, read, written)
+    body = Body(plan, functions, blob.offsets, read, written, prefix)
     package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
     program = CProgram(package, body, inputs, outputs, parameters)
     report.count("kernels", len(functions))
-    report.count("calls", len(plan.steps))
+    report.count("calls", calls := sum(len(each.steps) for each in plan.plans))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
     files = files_of(package, main_text(program), fill("model.h.j2", _header_values(program)))
@@ -39,7 +39,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
         "workspace_bytes": plan.workspace,
         "weights_bytes": blob.size,
         "kernels": len(functions),
-        "calls": len(plan.steps),
+        "calls": calls,
     }
     files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)

@@ -34,9 +34,10 @@ def main_text(program: CProgram) -> str:
     ranges = range_names(package, program.inputs)
     functions, statements = _divided(program)
     lines = [
-        *includes(package, *(["string.h"] if program.body.plan.kept else [])),
+        *includes(package, *(["string.h"] if program.body.copies else [])),
         *memory(package),
         *(line for port, name in ranges.items() for line in range_function(name, port)),
+        *(line for lines in program.body.functions_of_bodies.values() for line in lines),
         *functions,
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
         "{",

@@ -34,15 +34,13 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     target = target_for(options.cpu, options.strict_float)
     functions = functions_of(plans, target, workshop)
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop)
-    parts: dict[FunctionName, Part] = {
-        name: _part(f, functions, blob, prefix.upper()) for name, f in bundle.functions.items()
-    }
+    parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]
     package = Package(prefix, options, target, functions, blob, max(needs), bundle.functions["predict"].plan.facts)
     training = Training(package, bundle, parts, {p: blob.offsets[c.digest] for p, c in initial.items()})
     facts = _facts(training)
     report.count("kernels", len(functions))
-    report.count("calls", sum(len(plan.steps) for plan in plans))
+    report.count("calls", sum(len(each.steps) for plan in plans for each in plan.plans))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
     files = files_of(package, training_text(training), fill("training.h.j2", header_values(training)))
@@ -54,7 +52,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", signature, facts)
 
 
-def _part(function: Function, functions: Functions, blob: Blob, macro: str) -> Part:
+def _part(function: Function, functions: Functions, blob: Blob, prefix: str) -> Part:
     signature = function.plan.signature
     _check(function)
     given = _arguments(signature.inputs, function.inputs)
@@ -67,8 +65,9 @@ def _part(function: Function, functions: Functions, blob: Blob, macro: str) -> P
         blob.offsets,
         [f"(const void *)({p.region} + {p.offset})" if p else next(read) for p in function.inputs],
         [f"(void *)({p.region} + {p.offset})" if p else next(written) for p in function.outputs],
+        prefix,
     )
-    parameters = c_parameters(Signature(given, made), inputs, outputs, macro, taken=("t",))
+    parameters = c_parameters(Signature(given, made), inputs, outputs, prefix.upper(), taken=("t",))
     return Part(function, body, inputs, outputs, parameters)
 
 
@@ -111,5 +110,5 @@ def _facts(training: Training) -> dict[str, int | str]:
         "checkpoint_bytes": checkpoint_bytes(bundle, training.kept),
         "weights_bytes": package.blob.size,
         "kernels": len(package.functions),
-        "calls": sum(len(part.body.plan.steps) for part in training.parts.values()),
+        "calls": sum(len(plan.steps) for part in training.parts.values() for plan in part.body.plan.plans),
     }

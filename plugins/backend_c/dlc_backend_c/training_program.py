@@ -90,6 +90,7 @@ def training_text(training: Training) -> str:
         *memory(package),
         *value_functions(package.prefix, training.bundle, _loss(training)),
         *_range_functions(training),
+        *_body_functions(training),
         *_init(training),
         *_predict(training),
         *_evaluate(training),
@@ -103,6 +104,14 @@ def _range_functions(training: Training) -> list[str]:
     label = _label(training, training.parts["evaluate"])
     labels = range_function(f"{training.package.prefix}_{LABELS}", label) if label else []
     return labels + [line for port, name in training.ranges.items() for line in range_function(name, port)]
+
+
+def _body_functions(training: Training) -> list[str]:
+    """Of graphs that steps hold: functions of the program may hold equal ones."""
+    found: dict[str, list[str]] = {}
+    for part in training.parts.values():
+        found |= part.body.functions_of_bodies
+    return [line for lines in found.values() for line in lines]
 
 
 def _label(training: Training, part: Part) -> CPort | None:
