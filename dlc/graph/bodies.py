@@ -9,7 +9,7 @@ no pass has to look into a body to see what an op depends on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dlc.graph.gradient import sum_kernel
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
+from dlc.graph.walk import toposort
 from dlc.kernel.define import ShapeError
 
 Run: TypeAlias = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
@@ -43,17 +44,21 @@ class Region(Op, abstract=True):
         return found if len(self.types) > 1 else found[0]
 
 
-class Carrying(Protocol):
-    """An op with values that each iteration hands on to the next."""
-
-    @property
-    def carried(self) -> tuple[Op, ...]: ...
-
-
 def body_of(inputs: Sequence[Input], outputs: Sequence[Op], origins: Mapping[str, tuple[str, ...]]) -> Graph:
     """A body with outputs that are called by their numbers."""
     live = {op.digest: origins[op.digest] for op in Graph((), tuple(outputs), ()).ops if op.digest in origins}
     return Graph(tuple(inputs), tuple(outputs), tuple(f"y{k}" for k in range(len(outputs))), origins=live)
+
+
+def closed(outputs: Sequence[Op], inputs: Mapping[Op, Input], origins: Mapping[str, tuple[str, ...]]) -> Graph:
+    """The body that computes outputs from other ops, of which it sees `inputs` only."""
+    new: dict[str, Op] = {op.digest: i for op, i in inputs.items()}
+    names: dict[str, tuple[str, ...]] = {}
+    for op in toposort(outputs, inputs):
+        new[op.digest] = moved = op.with_operands([new[x.digest] for x in op.operands])
+        if op.digest in origins:
+            names[moved.digest] = origins[op.digest]
+    return body_of(tuple(inputs.values()), [new[o.digest] for o in outputs], names)
 
 
 def called(body: Graph, args: Sequence[Array], run: Run) -> list[Array]:
