@@ -1,18 +1,27 @@
-"""Branches, and loops that are known when a model is read."""
+"""Branches and loops: those that are known when a model is read, and those that are not."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from building import compare, model_of, parse, runtime
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from dlc import DlcError
+from dlc import DlcError, Source
+from dlc.driver.program import Compiler
+from dlc.graph import Graph
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+
+
+@cache
+def compiler() -> Compiler:
+    """One for all tests, with the cache that they share."""
+    return Compiler.open()
 
 
 def info(name: str, kind: int = TensorProto.FLOAT, shape: list[int] | None = None) -> onnx.ValueInfoProto:
@@ -32,7 +41,7 @@ def loop(condition: list[onnx.NodeProto], count: int | None = 3) -> onnx.ModelPr
         [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("v", shape=[2, 3])],
         [info("go", TensorProto.BOOL, []), info("next", shape=[2, 3]), info("seen", shape=[2, 3])],
     )
-    stored: dict[str, Any] = {"yes": np.array(True), "two": np.array(2)}
+    stored: dict[str, Any] = {"yes": np.array(True), "two": np.array(2), "zero": np.array(0), "six": np.array([6])}
     if count is not None:
         stored["count"] = np.array(count)
     node = helper.make_node("Loop", ["" if count is None else "count", "yes", "x"], ["last", "all"], body=body)
@@ -41,20 +50,39 @@ def loop(condition: list[onnx.NodeProto], count: int | None = 3) -> onnx.ModelPr
 
 FOREVER = [helper.make_node("Identity", ["on"], ["go"])]
 BEFORE_TWO = [helper.make_node("Less", ["t", "two"], ["go"])]
+BY_NUMBER = [  # a shape that is computed from the number of the iteration
+    helper.make_node("Mul", ["t", "zero"], ["nothing"]),
+    helper.make_node("Add", ["nothing", "six"], ["shape"]),
+    helper.make_node("Reshape", ["x", "shape"], ["reshaped"]),
+    helper.make_node("ReduceMax", ["reshaped"], ["top"], keepdims=0),
+    helper.make_node("Identity", ["on"], ["go"]),
+]
 BY_DATA = [
     helper.make_node("ReduceMax", ["next"], ["top"], keepdims=0),
     helper.make_node("Cast", ["top"], ["go"], to=TensorProto.BOOL),
 ]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_loop_of_constant_length(count: int) -> None:
-    compare(loop(FOREVER, count), {"x": X}, runtime)
+def kinds(graph: Graph) -> set[str]:
+    """The kinds of ops that hold graphs, inside of others too."""
+    return {op.text_name for each in graph.graphs for op in each.ops if op.body_names}
 
 
+UNROLLED = pytest.mark.parametrize("unroll", [0, 512])
+
+
+@UNROLLED
+@pytest.mark.parametrize("count", [0, 1, 3, 200])
+def test_a_loop_of_constant_length(count: int, unroll: int) -> None:
+    graph = compare(loop(FOREVER, count), {"x": X / 2**count}, runtime, unroll=unroll)
+    assert kinds(graph) == ({"scan"} if not unroll or count in (0, 200) else set())
+
+
+@UNROLLED
 @pytest.mark.parametrize("count", [None, 2, 9])
-def test_a_loop_that_ends_by_a_constant_condition(count: int | None) -> None:
-    compare(loop(BEFORE_TWO, count), {"x": X}, runtime)
+def test_a_loop_that_ends_by_a_constant_condition(count: int | None, unroll: int) -> None:
+    """Its rows need a number that is known: it is unrolled whatever the limit."""
+    compare(loop(BEFORE_TWO, count), {"x": X}, runtime, unroll=unroll)
 
 
 def refused(model: onnx.ModelProto, **options: object) -> str:
@@ -66,9 +94,9 @@ def refused(model: onnx.ModelProto, **options: object) -> str:
 
 def test_loops_that_are_not_known_are_refused() -> None:
     assert "the condition of the next iteration depends" in refused(loop(BY_DATA))
-    assert "the loop has more than 1,024 steps; the limit is 1,024" in refused(loop(FOREVER, None))
-    assert "the loop has 1,099,511,627,776 steps; the limit is 1,024" in refused(loop(FOREVER, 1 << 40))
-    assert "a loop without iterations" in refused(loop(FOREVER, 0))
+    assert "the loop never ends" in refused(loop(FOREVER, None))
+    assert "26388279066624 bytes" in refused(loop(FOREVER, 1 << 40)).replace(",", "")
+    assert "the loop has 1,099,511,627,776 steps; the limit is 1,024" in refused(loop(BY_NUMBER, 1 << 40))
 
 
 def test_what_is_refused_in_a_body_is_reported_once() -> None:
@@ -78,7 +106,7 @@ def test_what_is_refused_in_a_body_is_reported_once() -> None:
 
 
 def test_loops_within_loops_are_bounded_in_all() -> None:
-    model = loop(FOREVER, 1000)
+    model = loop(BY_NUMBER, 1000)
     text = refused(model, max_nodes=100)
     assert "with its iterations, branches and derivatives the model has 10" in text
     assert "nodes; the limit is 100" in text
@@ -87,7 +115,7 @@ def test_loops_within_loops_are_bounded_in_all() -> None:
 
 def test_a_limit_on_steps_can_be_raised() -> None:
     parse(loop(BEFORE_TWO, 3), max_steps=3)
-    assert "the limit is 1" in refused(loop(FOREVER, 3), max_steps=1)
+    assert "the limit is 1" in refused(loop(BY_NUMBER, 3), max_steps=1, unroll=0)
 
 
 @pytest.mark.parametrize("directions", [{}, {"scan_input_directions": [0, 1], "scan_output_directions": [1, 0]}])
@@ -155,3 +183,143 @@ def test_branches_that_cannot_be_selected_from_are_refused() -> None:
     del fewer.graph.node[0].attribute[1].g.output[1]
     with pytest.raises(DlcError, match=r"branches with \d and \d results"):
         parse(fewer)
+
+
+def counted(*, count: bool, condition: bool, rows: bool = False) -> onnx.ModelProto:
+    """v = v + x / 2 while its largest element is below 4; `k` of integers goes along, `same` does not change."""
+    nodes = [
+        helper.make_node("Mul", ["x", "half"], ["step"]),
+        helper.make_node("Add", ["v", "step"], ["scaled"]),
+        helper.make_node("Mul", ["scaled", "one"], ["next"]),
+        helper.make_node("Add", ["k", "t"], ["sum"]),
+        helper.make_node("ReduceMax", ["next"], ["top"], keepdims=0),
+        helper.make_node("Less", ["top", "four"], ["go"]),
+        helper.make_node("Identity", ["one"], ["one_out"]),
+        helper.make_node("Identity", ["next"], ["seen"]),
+    ]
+    given = [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, [])]
+    results = [info("go", TensorProto.BOOL, []), info("next"), info("sum", TensorProto.INT64, []), info("one_out")]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [*given, info("v", shape=[2, 3]), info("k", TensorProto.INT64, []), info("one", shape=[])],
+        [*results, info("seen")][: 4 + rows],
+    )
+    names = ["n" if count else "", "begin" if condition else "", "x", "zero", "same"]
+    outputs = ["last", "k_out", "same_out", "all"][: 3 + rows]
+    node = helper.make_node("Loop", names, outputs, body=body)
+    feeds: dict[str, Any] = {"x": X, "same": np.array(1.5, np.float32)}
+    feeds |= {"n": np.array(0)} if count else {}
+    feeds |= {"begin": np.array(True)} if condition else {}
+    stored = {"half": np.array(0.5, np.float32), "four": np.array(4, np.float32), "zero": np.array(0)}
+    return model_of([node], feeds, outputs, stored, 16)
+
+
+@pytest.mark.parametrize(("count", "condition"), [(True, True), (True, False), (False, True), (False, False)])
+def test_a_loop_whose_end_depends_on_data(count: bool, condition: bool) -> None:
+    model = counted(count=count, condition=condition)
+    program = compiler().program(Source(data=model.SerializeToString(), label="loop.onnx"))
+    for n in (0, 1, 2, 100) if count else (0,):
+        for go in (True, False) if condition else (True,):
+            feeds = {"x": X, "same": np.array(0.75, np.float32)}
+            feeds |= {"n": np.array(n)} if count else {}
+            feeds |= {"begin": np.array(go)} if condition else {}
+            graph = compare(model, feeds, runtime)
+            assert kinds(graph) == {"loop"}
+            for name, want in zip(graph.names, runtime(model, graph.names, feeds), strict=True):
+                np.testing.assert_allclose(program(out=None, **feeds)[name], want, rtol=1e-6)
+
+
+def test_what_does_not_change_is_computed_before_a_loop() -> None:
+    graph = parse(counted(count=True, condition=True))
+    (body,) = graph.bodies
+    assert [op.text_name for op in body.ops if op.operands] == ["add", "mul", "reduce_max", "less", "add"]
+    (loop_op,) = (op for op in graph.ops if op.body_names)
+    assert sorted(str(x.type) for x in loop_op.operands[2:4]) == ["f32[2,3]", "i64[]"]  # not `same`
+
+
+def test_rows_of_a_loop_whose_end_depends_on_data_are_refused() -> None:
+    text = refused(counted(count=True, condition=True, rows=True))
+    assert "a result has a row for every iteration" in text
+    assert "constant number of iterations" in text
+
+
+def test_a_value_that_changes_its_shape_is_carried_by_a_short_loop_only() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Concat", ["v", "x"], ["next"], axis=0), helper.make_node("Identity", ["on"], ["go"])],
+        "body",
+        [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("v")],
+        [info("go", TensorProto.BOOL, []), info("next")],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    compare(model_of([node], {"x": X}, ["y"], {"n": np.array(40)}, 16), {"x": X}, runtime, unroll=0)
+    text = refused(model_of([node], {"x": X, "n": np.array(40)}, ["y"], {}, 16))
+    assert "a value changes its type from one iteration to the next: f32[2,3] becomes f32[4,3]" in text
+
+
+def product(weight: str) -> list[onnx.NodeProto]:
+    """a = tanh(x w) twice; b = x."""
+    return [
+        helper.make_node("MatMul", ["x", weight], ["u"]),
+        helper.make_node("Tanh", ["u"], ["a"]),
+        helper.make_node("Identity", ["x"], ["b"]),
+    ]
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_only_the_branch_that_is_taken_runs(condition: bool) -> None:
+    model = branches(product("w0"), product("w1"))
+    random = np.random.default_rng(0)
+    weights = {n: random.standard_normal((3, 3)).astype(np.float32) for n in ("w0", "w1")}
+    model.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in weights.items())
+    feeds = {"c": np.array(condition), "x": X}
+    graph = compare(model, feeds, runtime)
+    assert kinds(graph) == {"if"}
+    program = compiler().program(Source(data=model.SerializeToString(), label="if.onnx"))
+    for name, want in zip(graph.names, runtime(model, graph.names, feeds), strict=True):
+        np.testing.assert_allclose(program(out=None, **feeds)[name], want, rtol=1e-5)
+
+
+def test_a_loop_inside_of_a_branch_inside_of_a_scan() -> None:
+    """Names inside of a body hide those around it."""
+    inner = helper.make_graph(
+        [helper.make_node("Tanh", ["state"], ["next"]), helper.make_node("Identity", ["on"], ["go"])],
+        "inner",
+        [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("state", shape=[3])],
+        [info("go", TensorProto.BOOL, []), info("next", shape=[3])],
+    )
+    then = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "state"], ["r"], body=inner)], "then", [], [info("r", shape=[3])]
+    )
+    otherwise = helper.make_graph(
+        [helper.make_node("MatMul", ["state", "w"], ["r"])], "otherwise", [], [info("r", shape=[3])]
+    )
+    body = helper.make_graph(
+        [
+            helper.make_node("ReduceSum", ["row"], ["total"], keepdims=0),
+            helper.make_node("Greater", ["total", "zero"], ["positive"]),
+            helper.make_node("If", ["positive"], ["r"], then_branch=then, else_branch=otherwise),
+            helper.make_node("Add", ["r", "row"], ["new"]),
+            helper.make_node("Identity", ["new"], ["y"]),
+        ],
+        "body",
+        [info("state", shape=[3]), info("row", shape=[3])],
+        [info("new", shape=[3]), info("y", shape=[3])],
+    )
+    node = helper.make_node("Scan", ["start", "rows"], ["end", "ys"], body=body, num_scan_inputs=1)
+    random = np.random.default_rng(0)
+    feeds: dict[str, Any] = {"start": random.standard_normal(3), "rows": random.standard_normal((7, 3))}
+    feeds = {n: x.astype(np.float32) for n, x in feeds.items()} | {"n": np.array(2)}
+    stored = {"w": random.standard_normal((3, 3)).astype(np.float32), "zero": np.array(0, np.float32)}
+    model = model_of([node], feeds, ["end", "ys"], stored, 16)
+    graph = compare(model, feeds, runtime, unroll=0)
+    assert kinds(graph) == {"scan", "if", "loop"}
+    settings = ["onnx.unroll=0"]
+    program = compiler().program(Source(data=model.SerializeToString(), label="nested.onnx"), "c", settings)
+    for name, want in zip(graph.names, runtime(model, graph.names, feeds), strict=True):
+        np.testing.assert_allclose(program(out=None, **feeds)[name], want, rtol=1e-5)
+
+
+def test_a_long_loop_makes_no_large_program() -> None:
+    few, many = (parse(loop(FOREVER, n), unroll=0) for n in (5, 1000))
+    assert len(few.ops) == len(many.ops)

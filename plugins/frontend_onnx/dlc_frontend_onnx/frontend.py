@@ -27,6 +27,7 @@ from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.parameters import repeated
 from dlc_frontend_onnx.refusals import SHOWN, Refusals
 from dlc_frontend_onnx.rules import OLDEST, support
+from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.template import filled, template
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -59,6 +60,10 @@ class Onnx(Frontend):
     max_operands: int = option(Budget.operands, "maximum number of operands or results of a node", low=1)
     max_steps: int = option(
         Budget.steps, "maximum number of iterations of a loop, or of steps of a recurrent layer", low=1
+    )
+
+    unroll: int = option(
+        512, "maximum number of nodes of a loop of known length that is unrolled; larger loops stay loops", low=0
     )
 
     def sniff(self, source: Source) -> bool:
@@ -121,7 +126,7 @@ class Onnx(Frontend):
         kernels = Kernels(source.name, self.find)
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
-        importer.lenient = self.lenient
+        importer.lenient, importer.unroll = self.lenient, self.unroll
         importer.taken = names_of(model.graph, inputs.values())
         importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
@@ -259,6 +264,10 @@ def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int
         if name not in scope or (scope[name] is None and not refusals.found):
             refusals.fail("undefined", f"output {name} is not computed by any node", name)
     found = [(name, op) for name in wanted if (op := scope.get(name)) is not None]
+    for name, op in found:
+        if isinstance(op, Resolved):
+            refusals.refuse("output", name, Unsupported(f"it is {kind_of(op)}", "return its tensors one by one"))
+    found = [(name, op) for name, op in found if not isinstance(op, Resolved)]
     for name, op in found:  # one value repeated has any size while it is read, but an output is written out
         try:
             check_size(op.type, limit, f"output {name}", Location(refusals.source, node=name))

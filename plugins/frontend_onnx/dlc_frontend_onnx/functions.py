@@ -9,8 +9,11 @@ from typing import Any, Final
 import onnx
 from onnx import defs, helper
 
+from dlc.graph import Op
 from dlc_frontend_onnx.node import Node
+from dlc_frontend_onnx.sequences import Absent, SequenceValue, kind_of
 from dlc_frontend_onnx.tensors import DTYPES
+from dlc_frontend_onnx.unsupported import Unsupported
 
 _CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -45,10 +48,7 @@ def body_of(node: Node) -> Body | None:
         return _body(schema, schema.get_function_with_opset_version(version), version)
     if not schema.has_context_dependent_function:
         return None
-    types = [
-        b"" if x is None else helper.make_tensor_type_proto(_CODES[x.dtype], x.shape).SerializeToString()
-        for x in node.inputs
-    ]
+    types = [b"" if x is None else _type_of(x).SerializeToString() for x in node.inputs]
     found = [v for v in schema.context_dependent_function_opset_versions if v <= node.version]
     version = max(found, default=schema.since_version)
     proto = onnx.NodeProto()
@@ -57,6 +57,15 @@ def body_of(node: Node) -> Body | None:
     proto.attribute.extend(node.attributes.values())
     data: Any = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), types)
     return _body(schema, data, version) if data else None
+
+
+def _type_of(x: Op) -> onnx.TypeProto:
+    """The type of an operand, as the standard's functions ask for it."""
+    if isinstance(x, Absent) or (isinstance(x, SequenceValue) and not x.xs):
+        raise Unsupported(f"it is a function of {kind_of(x)}, of whose type nothing is known")
+    if isinstance(x, SequenceValue):
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(_CODES[x.xs[0].dtype], None))
+    return helper.make_tensor_type_proto(_CODES[x.dtype], x.shape)
 
 
 def _body(schema: Any, data: bytes, version: int) -> Body:

@@ -10,7 +10,6 @@ _TRAINING: Final = "this is part of a training step: export the inference model 
 _DATA: Final = "the shape of its result depends on data: end the model before it, and do the rest after the program"
 _TREES: Final = "convert the model to tensor operators before exporting it (hummingbird-ml does)"
 _TEXT: Final = "texts are not supported: do this part before or after the program"
-_SEQUENCE: Final = "sequences and optional values are not supported: export the model with tensors"
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,8 +31,6 @@ def hint(domain: str, operator: str) -> str:
     """What to do about an operator without a rule."""
     if operator in _BY_OPERATOR:
         return _BY_OPERATOR[operator]
-    if operator.startswith(("Sequence", "Optional")) or operator.endswith("Sequence"):
-        return _SEQUENCE
     if domain == "com.microsoft" and operator.endswith("Grad"):
         return _TRAINING
     return _DOMAINS.get(domain, LISTED)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 import onnx
 
@@ -25,9 +26,11 @@ from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.regions import Around
 from dlc_frontend_onnx.rules import MICROSOFT, find, table
+from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
-from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
+from dlc_frontend_onnx.unsupported import MALFORMED, Conclusive, Unsupported
 
 MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""
@@ -37,6 +40,7 @@ MAX_ORIGINS = 16
 MAX_SHOWN = 8
 """Operands whose types a message shows."""
 
+T = TypeVar("T")
 Scope = dict[str, Op | None]
 """Value by name; None for a value whose node was refused."""
 
@@ -90,6 +94,10 @@ class Importer:
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     order: int = 0
     """Derivatives that are being read, one inside the other."""
+    unroll: int = 512
+    """See `Values.unroll`."""
+    bodies: int = 0
+    """Bodies of loops that were read so far."""
     frames: list[Frame] = field(default_factory=list["Frame"])
 
     def __post_init__(self) -> None:
@@ -139,6 +147,40 @@ class Importer:
         if missing:
             raise Unsupported(f"its result {missing[0]} is not computed", MALFORMED)
         return tuple(scope[o.name] for o in graph.output)
+
+    def attempt(self, make: Callable[[], T], node: Node) -> tuple[T | None, Refusals]:
+        """See `Values.attempt`."""
+        around, frames, quirks = self.refusals, len(self.frames), len(self.quirks)
+        self.refusals = trial = Refusals(self.source)
+        found: T | None = None
+        try:
+            found = make()
+        except Conclusive:
+            raise
+        except Unsupported as e:
+            trial.refuse(node.proto.op_type, node.name, e)
+        except ShapeError as e:
+            trial.fail("shape", f"{node.proto.op_type}: {e}", node.name)
+        finally:
+            self.refusals = around
+            del self.frames[frames:]
+        if found is None or trial.found:
+            del self.quirks[quirks:]
+        return found, trial
+
+    def report(self, refusals: Refusals) -> None:
+        """See `Values.report`."""
+        self.refusals.add(refusals)
+
+    def around(self) -> Around:
+        """See `Values.around`."""
+        values = [op for op in self.frames[-1].scope.values() if op is not None]
+        return Around(values, self.constants.is_constant, self.origins)
+
+    def fresh(self) -> str:
+        """See `Values.fresh`."""
+        self.bodies += 1
+        return f"body {self.bodies}"
 
     def named(self, name: str, instead: Mapping[str, Op] = MappingProxyType({})) -> Op | None:
         """The value of this name where the node stands, computed with others `instead` of their own; None if refused.
@@ -209,7 +251,7 @@ class Importer:
         except (ShapeError, TypeError, ValueError, OverflowError, IndexError, ZeroDivisionError) as e:
             # A rule and the ops check what they know about; figures that no exporter writes end here, as the
             # model's fault all the same.
-            types = [str(x.type) for x in inputs if x is not None]
+            types = [kind_of(x) for x in inputs if x is not None]
             shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
             self.refusals.fail("shape", f"{operator}({shown}): {e}", name)
         for k, output in enumerate(proto.output):
@@ -291,7 +333,7 @@ class Importer:
     def _check(self, node: Node, results: Sequence[Op | None]) -> None:
         """Refuse a node whose results are too large or fewer than are used."""
         for output, op in zip(node.proto.output, results, strict=False):
-            if op is not None and output and not isinstance(op, (Splat, Constant, Input)):
+            if op is not None and output and not isinstance(op, (Splat, Constant, Input, Resolved)):
                 check_size(op.type, self.limit, f"value {output}", Location(self.source, node=node.name))
         if results and any(node.wants(k) for k in range(len(results), node.outputs)):
             raise Unsupported(f"output {len(results)} is used", "remove its consumers before exporting")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import onnx
@@ -15,10 +15,14 @@ from dlc.graph import Constant, Op, Tensor
 from dlc.ops.elementwise import Cast
 from dlc.ops.pointwise import normalized, scalar
 from dlc_frontend_onnx.budget import Budget
+from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.regions import Around
+from dlc_frontend_onnx.sequences import Resolved, SequenceValue, kind_of
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 Kind = onnx.AttributeProto
+T = TypeVar("T")
 
 FIXED: Final = "export the model with this value as a constant, or with fixed input shapes where it follows from those"
 
@@ -33,6 +37,8 @@ class Values(Protocol):
 
     budget: Budget
     """What the model may ask for."""
+    unroll: int
+    """Nodes up to which the iterations of a loop of known length are written out."""
 
     def value(self, op: Op) -> Array | None:
         """The value of an op that depends on constants only and is cheap to compute, else None."""
@@ -57,6 +63,25 @@ class Values(Protocol):
 
     def subgraph(self, graph: onnx.GraphProto, node: Node, operands: Sequence[Op] = ()) -> tuple[Op | None, ...]:
         """The outputs of a graph that is an attribute, in the scope of its node, for these inputs; None if refused."""
+        ...
+
+    def attempt(self, make: Callable[[], T], node: Node) -> tuple[T | None, Refusals]:
+        """What `make` gives for a node, and what was refused meanwhile, which nobody hears of unless it is reported.
+
+        None where `make` itself gave up.
+        """
+        ...
+
+    def report(self, refusals: Refusals) -> None:
+        """Report what an attempt refused."""
+        ...
+
+    def around(self) -> Around:
+        """What the graph around a body offers, where the node stands."""
+        ...
+
+    def fresh(self) -> str:
+        """A text that no other call gives."""
         ...
 
     def named(self, name: str, instead: Mapping[str, Op] = MappingProxyType({})) -> Op | None:
@@ -88,15 +113,29 @@ class Node:
 
     # ---- operands
     def x(self, k: int = 0) -> Op:
-        """Operand `k`, which must be there."""
-        found = self.optional(k)
+        """Operand `k`, a tensor which must be there."""
+        found = self.any(k)
+        if isinstance(found, Resolved):
+            raise Unsupported(f"operand {k} is {kind_of(found)}", "export the model with tensors in this place")
+        return found
+
+    def any(self, k: int = 0) -> Op:
+        """Operand `k`, which must be there, and may be a sequence or an absent optional value."""
+        found = self.inputs[k] if k < len(self.inputs) else None
         if found is None:
             raise Unsupported(f"operand {k} is missing", MALFORMED)
         return found
 
+    def sequence(self, k: int = 0) -> tuple[Op, ...]:
+        """The tensors of operand `k`, a sequence."""
+        found = self.any(k)
+        if not isinstance(found, SequenceValue):
+            raise Unsupported(f"operand {k} is {kind_of(found)}, not a sequence", MALFORMED)
+        return found.xs
+
     def optional(self, k: int) -> Op | None:
-        """Operand `k`, or None when it is left out."""
-        return self.inputs[k] if k < len(self.inputs) else None
+        """Operand `k`, a tensor, or None when it is left out."""
+        return self.x(k) if k < len(self.inputs) and self.inputs[k] is not None else None
 
     def all(self) -> tuple[Op, ...]:
         """Every operand of a variadic operator."""

@@ -57,6 +57,14 @@ class Refusals:
         if problem.exit_code != ExitCode.MODEL:
             self.exit_code = problem.exit_code
 
+    def add(self, other: Refusals) -> None:
+        """All that others found, too."""
+        for key, nodes in other.unsupported.items():
+            self.unsupported.setdefault(key, []).extend(nodes)
+        self.errors += other.errors
+        if other.exit_code != ExitCode.MODEL:
+            self.exit_code = other.exit_code
+
     @property
     def found(self) -> bool:
         """Whether anything was found so far."""

@@ -14,3 +14,7 @@ class Unsupported(Exception):
         """`reason` without names of nodes, so that equal reasons are reported once."""
         super().__init__(reason)
         self.reason, self.help = reason, help
+
+
+class Conclusive(Unsupported):
+    """Unsupported however the model is read: nothing else needs to be tried."""

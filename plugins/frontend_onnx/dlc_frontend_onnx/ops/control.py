@@ -1,60 +1,126 @@
-"""Control flow: branches are chosen when the model is read or at run time, loops of known length are written out."""
+"""Control flow: what is known when the model is read is resolved, short loops are written out, the rest runs as it is.
+
+A loop of a known number of iterations is written out where that comes to few nodes (`onnx.unroll`), or where its
+iterations differ in shape; else it is a `Scan`. One that ends at run time is a `Loop`, which has no result with a row
+for every iteration. An `If` on a condition of run time runs one branch, or selects where both are cheap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnx import GraphProto
+
 from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
-from dlc.ops.elementwise import Where
 from dlc.ops.pointwise import normalized
-from dlc.ops.shape import Concat, Slice
+from dlc.ops.shape import Concat, Slice, Transpose
+from dlc_frontend_onnx.iterations import BOUND, as_loop, as_scan, made_of
 from dlc_frontend_onnx.node import Node, constant
 from dlc_frontend_onnx.ops.shape import reshaped
+from dlc_frontend_onnx.refusals import Refusals
+from dlc_frontend_onnx.regions import branch
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.sequences import Resolved, SequenceValue, kind_of
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @onnx("If")
 def if_(node: Node) -> Sequence[Op | None]:
-    """The branch that a constant condition chooses; else both, of which every result is selected at run time."""
+    """The branch that a constant condition chooses; else the one that the condition chooses at run time."""
     node.ignore("then_branch", "else_branch")
     condition, known = node.x(), node.maybe_constant(0)
     if condition.type.size != 1:
         raise ShapeError(f"a condition of type {condition.type}, which is not one truth value")
     if known is not None:
         return node.values.subgraph(node.graph("then_branch" if known.reshape(-1)[0] else "else_branch"), node)
-    branches = [node.values.subgraph(node.graph(key), node) for key in ("then_branch", "else_branch")]
-    if len({len(results) for results in branches}) > 1:
-        raise ShapeError(f"branches with {len(branches[0])} and {len(branches[1])} results")
-    return [_selected(reshaped(condition, ()), a, b) for a, b in zip(*branches, strict=True)]
+    then, otherwise = (node.values.subgraph(node.graph(key), node) for key in ("then_branch", "else_branch"))
+    if len(then) != len(otherwise):
+        raise ShapeError(f"branches with {len(then)} and {len(otherwise)} results")
+    made = [(a, b) for a, b in zip(then, otherwise, strict=True) if a is not None and b is not None]
+    if len(made) < len(then):
+        return [None] * len(then)  # what was refused inside has been reported
+    return _chosen(node, reshaped(condition, ()), made)
 
 
-def _selected(condition: Op, then: Op | None, otherwise: Op | None) -> Op | None:
-    """One of two values of the same type; None where one was refused, which has been reported."""
-    if then is None or otherwise is None:
-        return None
-    if then.type != otherwise.type:
-        kinds = f"{then.type} and {otherwise.type}"
-        help = "let both branches give results of one type and shape"
-        raise Unsupported(f"the condition is computed from the model's inputs, and the branches give {kinds}", help)
-    return Where(condition, then, otherwise)
+def _chosen(node: Node, condition: Op, pairs: Sequence[tuple[Op, Op]]) -> list[Op]:
+    """The results of two branches; of sequences their tensors are chosen."""
+    flat: list[tuple[Op, Op]] = []
+    for a, b in pairs:
+        if isinstance(a, SequenceValue) and isinstance(b, SequenceValue) and len(a.xs) == len(b.xs):
+            flat += zip(a.xs, b.xs, strict=True)
+        elif a != b:
+            flat.append((a, b))
+    for a, b in flat:
+        if isinstance(a, Resolved) or isinstance(b, Resolved) or a.type != b.type:
+            kinds = f"{kind_of(a)} and {kind_of(b)}"
+            help = "let both branches give results of one type and shape"
+            raise Unsupported(f"the condition is computed from the model's inputs, and the branches give {kinds}", help)
+    differing = [(a, b) for a, b in dict.fromkeys(flat) if a != b]
+    found: dict[tuple[Op, Op], Op] = {}
+    if differing:
+        then, otherwise = ([pair[k] for pair in differing] for k in (0, 1))
+        found = dict(zip(differing, branch(condition, then, otherwise, node.values.around()), strict=True))
+    results: list[Op] = []
+    for a, b in pairs:
+        if isinstance(a, SequenceValue) and isinstance(b, SequenceValue):
+            results.append(SequenceValue(tuple(found.get(p, p[0]) for p in zip(a.xs, b.xs, strict=True))))
+        else:
+            results.append(found.get((a, b), a))
+    return results
 
 
 @onnx("Loop")
 def loop(node: Node) -> Sequence[Op | None]:
-    """The body as often as a constant count and constant conditions say."""
+    """The body again and again: written out where that is short, else as it is."""
     body = node.graph("body")
-    count = int(node.constant(0, "the number of iterations").reshape(-1)[0]) if node.optional(0) is not None else None
-    going = node.optional(1) is None or bool(node.constant(1, "the condition").reshape(-1)[0])
-    states: list[Op] = [node.x(k) for k in range(2, len(node.inputs))]
+    states = [node.any(k) for k in range(2, len(node.inputs))]
+    if len(body.input) != 2 + len(states) or len(body.output) < 1 + len(states):
+        counts = f"{len(body.input)} inputs and {len(body.output)} outputs"
+        raise ShapeError(f"a body with {counts} for {len(states)} values that are carried")
+    for k, what in ((0, "a number of iterations"), (1, "a condition")):
+        if (given := node.optional(k)) is not None and given.type.size != 1:
+            raise ShapeError(f"{what} of type {given.type}")
+    count, start = node.maybe_constant(0), node.maybe_constant(1)
+    steps = None if count is None else max(0, int(count.reshape(-1)[0]))
+    begins = node.optional(1) is None or (start is not None and bool(start.reshape(-1)[0]))
+    if start is not None and not begins:
+        steps, begins = 0, True
+    is_known = begins and (steps is not None or node.optional(0) is None)
+    few = node.values.unroll // max(1, nodes_in(body))
+    if is_known and steps != 0 and (steps is None or steps <= few):
+        found, trial = node.values.attempt(lambda: _unrolled(node, body, states, steps, few), node)
+        if found is not None and not trial.found:
+            return found
+    found, trial = node.values.attempt(lambda: as_loop(node, body, states, steps if begins else None), node)
+    if found is not None and not trial.found:
+        return found
+    if is_known and steps != 0:
+        return _unrolled(node, body, states, steps, None) or []
+    node.values.report(trial)
+    return [None] * node.outputs
+
+
+def nodes_in(graph: GraphProto) -> int:
+    """Nodes of a graph, those of the graphs inside among them."""
+    return len(graph.node) + sum(nodes_in(a.g) for n in graph.node for a in n.attribute if a.HasField("g"))
+
+
+def _unrolled(
+    node: Node, body: GraphProto, states: Sequence[Op], count: int | None, most: int | None
+) -> Sequence[Op | None] | None:
+    """The results with every iteration written out; None where there are more than `most`.
+
+    Where nobody says how many may be, more than the budget allows are an error.
+    """
+    limit = node.values.budget.steps if most is None else most
     scanned: list[list[Op]] = [[] for _ in range(len(body.output) - 1 - len(states))]
-    if len(body.input) != 2 + len(states):
-        raise ShapeError(f"a body with {len(body.input)} inputs for {len(states)} values that are carried")
-    step = 0
+    step, going = 0, True
     while going and (count is None or step < count):
-        if step >= (limit := node.values.budget.steps):
+        if step >= limit:
+            if most is not None:
+                return None
             steps = f"more than {limit:,}" if count is None else f"{count:,}"
             raise node.values.budget.exceeded("steps", steps, "the loop has")
         results = node.values.subgraph(body, node, (constant(step, i64), constant(True, bool_), *states))
@@ -66,14 +132,9 @@ def loop(node: Node) -> Sequence[Op | None]:
             values.append(value)
         known = node.values.value(made[0])
         if known is None:
-            help = "end the loop by a constant number of iterations"
-            raise Unsupported("the condition of the next iteration depends on the model's inputs", help)
+            raise Unsupported("the condition of the next iteration depends on the model's inputs", BOUND)
         going = bool(known.reshape(-1)[0])
         step += 1
-    if any(not values for values in scanned):
-        raise Unsupported(
-            "a loop without iterations: the shapes of its results are not known", "remove the loop from the model"
-        )
     return [*states, *(_stacked(values, 0) for values in scanned)]
 
 
@@ -95,23 +156,36 @@ def scan(node: Node) -> Sequence[Op | None]:
     if len(lengths) != 1:
         raise ShapeError(f"inputs of {sorted(lengths)} slices")
     steps = lengths.pop()
-    scanned: list[list[Op]] = [[] for _ in range(outputs)]
+    scanned = [_flipped(_first(x, a)) if b else _first(x, a) for x, a, b in zip(inputs, axes, backward, strict=True)]
+    trial: Refusals | None = None
+    values: list[Op] | None = None
+    if not steps or steps * nodes_in(body) > node.values.unroll:
+        values, trial = node.values.attempt(lambda: as_scan(node, body, states, scanned, steps), node)
+    if values is None or (trial is not None and trial.found):
+        if not steps and trial is not None:
+            node.values.report(trial)
+            return [None] * node.outputs
+        values = _written_out(node, body, states, scanned, steps)
+    if values is None:
+        return [None] * node.outputs  # what was refused inside has been reported
+    rows = values[len(states) :]
+    ordered = [_flipped(y) if b else y for y, b in zip(rows, out_backward, strict=True)]
+    return [*values[: len(states)], *(_last(y, a) for y, a in zip(ordered, out_axes, strict=True))]
+
+
+def _written_out(
+    node: Node, body: GraphProto, states: Sequence[Op], scanned: Sequence[Op], steps: int
+) -> list[Op] | None:
+    rows: list[list[Op]] = [[] for _ in range(len(body.output) - len(states))]
     node.values.budget.check("steps", steps, "the scan has")
     for t in range(steps):
-        slices = [_slice(x, a, steps - 1 - t if b else t) for x, a, b in zip(inputs, axes, backward, strict=True)]
-        results = node.values.subgraph(body, node, (*states, *slices))
-        made = [r for r in results if r is not None]
-        if len(made) < len(results):
-            return [None] * node.outputs  # what was refused inside has been reported
+        made = made_of(node.values.subgraph(body, node, (*states, *(_row(x, t) for x in scanned))))
+        if made is None:
+            return None
         states = made[: len(states)]
-        for values, value in zip(scanned, made[len(states) :], strict=True):
+        for values, value in zip(rows, made[len(states) :], strict=True):
             values.append(value)
-    if steps == 0 and scanned:
-        raise Unsupported(
-            "a loop without iterations: the shapes of its results are not known", "remove the loop from the model"
-        )
-    ordered = [values[::-1] if b else values for values, b in zip(scanned, out_backward, strict=True)]
-    return [*states, *(_stacked(values, a) for values, a in zip(ordered, out_axes, strict=True))]
+    return [*states, *(_stacked(values, 0) for values in rows)]
 
 
 def _given(node: Node, key: str, count: int) -> tuple[int, ...]:
@@ -121,15 +195,37 @@ def _given(node: Node, key: str, count: int) -> tuple[int, ...]:
     return (0,) * count if found is None else found
 
 
-def _slice(x: Op, axis: int, k: int) -> Op:
-    starts = tuple(k if d == axis else 0 for d in range(len(x.shape)))
-    sizes = tuple(1 if d == axis else n for d, n in enumerate(x.shape))
-    part = Slice(x, starts=starts, sizes=sizes, steps=(1,) * len(sizes))
-    return reshaped(part, tuple(n for d, n in enumerate(x.shape) if d != axis))
+def _first(x: Op, axis: int) -> Op:
+    """x with a dimension in front."""
+    return x if axis == 0 else Transpose(x, (axis, *(d for d in range(len(x.shape)) if d != axis)))
+
+
+def _last(x: Op, axis: int) -> Op:
+    """x with its first dimension elsewhere."""
+    rank = len(x.shape)
+    order = list(range(1, rank))
+    order.insert(normalized(axis, rank), 0)
+    return x if order == list(range(rank)) else Transpose(x, tuple(order))
+
+
+def _flipped(x: Op) -> Op:
+    """The rows of x in opposite order."""
+    rows, *rest = x.shape
+    zeros, ones = (0,) * len(rest), (1,) * len(rest)
+    return x if rows < 2 else Slice(x, starts=(rows - 1, *zeros), sizes=x.shape, steps=(-1, *ones))
+
+
+def _row(x: Op, k: int) -> Op:
+    starts = (k, *(0 for _ in x.shape[1:]))
+    return reshaped(Slice(x, starts=starts, sizes=(1, *x.shape[1:]), steps=(1,) * len(x.shape)), x.shape[1:])
 
 
 def _stacked(values: Sequence[Op], axis: int) -> Op:
     """The values along a new dimension."""
+    if not values:
+        raise Unsupported("a loop without iterations: the shapes of its results are not known", "remove the loop")
+    if any(isinstance(v, Resolved) for v in values):
+        raise Unsupported("an iteration gives a sequence or an optional value", BOUND)
     if len({v.type for v in values}) > 1:
         raise ShapeError(f"iterations with results of different types: {', '.join(str(v.type) for v in values[:4])}")
     d = normalized(axis, len(values[0].shape) + 1)
