@@ -3,6 +3,7 @@
     reshape(constant)            → constant
     mul(splat a, splat b)        → splat a·b           never materialised
     expand(constant v) to=large  → unchanged           a constant expression, evaluated when the weights are written
+    scan(…, [constant])          → scan(…, [])         the constant lies in the body; so an if of a constant is a branch
 
 The pass drops the names of constants, so `autodiff`, which finds the weights by their names, has to come before it.
 
@@ -31,6 +32,7 @@ from dlc.graph.tensor import Array, Tensor
 from dlc.graph.walk import toposort
 from dlc.passes.exact import evaluate_exactly
 from dlc.passes.splats import fold_splats
+from dlc.passes.tidy_regions import tidied
 from dlc.spec import Bytes, option
 
 
@@ -49,7 +51,7 @@ class FoldConstants(Pass[Graph, Graph]):
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs; what was left although it is constant is reported in `report`."""
         report.missed_as = "not folded"
-        state, left = without_names(state), self.budget
+        state, left = tidied(without_names(state)), self.budget
         while True:
             folding = _Folding(self, state, report, left)
             new = state.rewrite(folding)

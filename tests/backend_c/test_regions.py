@@ -18,6 +18,7 @@ from dlc.driver.program import Compiler
 from dlc.graph import Graph, evaluate, print_graph
 from dlc.spec import Spec
 from dlc.verify.plan_run import run_plan
+from tests.graph.random_regions import Maker, feeds
 from tests.graph.regions import CASES, Array, expected, recurrent
 from tests.graph.test_regions import differentiated
 from tests.models.test_sanitizers import CHECKED, DRIVER, STRICT
@@ -52,16 +53,16 @@ def assert_equal(got: Mapping[str, Array], want: Mapping[str, Array]) -> None:
 def test_values_are_those_of_pytorch(name: str, compiler: Compiler) -> None:
     case, runs = CASES[name]
     program = compiler.program(source(case.graph))
-    for feeds in runs:
-        assert_equal(program(out=None, **feeds), expected(case, feeds))
+    for given in runs:
+        assert_equal(program(out=None, **given), expected(case, given))
 
 
 def test_a_gradient_of_a_scan(compiler: Compiler) -> None:
     graph, _ = differentiated(recurrent(40))
     random = np.random.default_rng(2)
-    feeds = {i.name: random.standard_normal(i.shape).astype(np.float32) for i in graph.inputs}
+    given = {i.name: random.standard_normal(i.shape).astype(np.float32) for i in graph.inputs}
     program = compiler.program(source(graph))
-    assert_equal(program(out=None, **feeds), evaluate(graph, feeds))
+    assert_equal(program(out=None, **given), evaluate(graph, given))
 
 
 @EVERY
@@ -78,8 +79,8 @@ def test_plans_run_in_their_memory(name: str, compiler: Compiler) -> None:
                 assert slot.offset + slot.size <= each.regions["arena"]
     again = parse_plan(plan.graph, plan_text(plan))
     assert again.digest == plan.digest
-    for feeds in runs:
-        assert_equal(run_plan(plan, feeds), expected(case, feeds))
+    for given in runs:
+        assert_equal(run_plan(plan, given), expected(case, given))
 
 
 def test_a_plan_text_with_too_little_memory_is_refused(compiler: Compiler) -> None:
@@ -101,6 +102,18 @@ def test_the_text_does_not_grow_with_the_steps(compiler: Compiler) -> None:
     assert abs(sizes[0] - sizes[1]) < 200
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed: int, compiler: Compiler) -> None:
+    """Against the interpreter, which runs the graph as it was; the plan by itself, too."""
+    graph = Maker(seed).graph()
+    program = compiler.program(source(graph))
+    plan = planned(graph, compiler)
+    for run in range(4):
+        want = evaluate(graph, feeds(run))
+        assert_equal(program(out=None, **feeds(run)), want)
+        assert_equal(run_plan(plan, feeds(run)), want)
+
+
 def feeds_for(name: str, graph: Graph) -> Mapping[str, Array]:
     """Those of a case, or random ones."""
     if name in CASES:
@@ -109,7 +122,7 @@ def feeds_for(name: str, graph: Graph) -> Mapping[str, Array]:
     return {i.name: random.standard_normal(i.shape).astype(np.float32) for i in graph.inputs}
 
 
-def written(graph: Graph, prefix: str, feeds: Mapping[str, Array], compiler: Compiler, folder: Path) -> list[str]:
+def written(graph: Graph, prefix: str, given: Mapping[str, Array], compiler: Compiler, folder: Path) -> list[str]:
     """The C files of a program and of a driver that reads and writes files with its values."""
     artifact = compiler.artifact(source(graph), f"c{{cpu=generic lib=none prefix={prefix}}}")
     macro, files = prefix.upper(), list[str]()
@@ -121,7 +134,7 @@ def written(graph: Graph, prefix: str, feeds: Mapping[str, Array], compiler: Com
     ins, outs = (", ".join(f"{macro}_{what}_{k}_BYTES" for k in range(n)) for what, n in sizes)
     (folder / f"{prefix}_drive.c").write_text(DRIVER.format(prefix=prefix, macro=macro, in_bytes=ins, out_bytes=outs))
     for k, i in enumerate(graph.inputs):
-        np.ascontiguousarray(feeds[i.name]).tofile(folder / f"{prefix}_in_{k}.bin")
+        np.ascontiguousarray(given[i.name]).tofile(folder / f"{prefix}_in_{k}.bin")
     return [*files, f"{prefix}_drive.c"]
 
 
@@ -130,7 +143,7 @@ def test_the_sanitizers_find_nothing(cc: str, compiler: Compiler, tmp_path: Path
     """With warnings as errors; buffers have their exact sizes."""
     graphs = {n: CASES[n][0].graph for n in CASES if n != "scan of 300"} | {"d": differentiated(recurrent(4))[0]}
     named = {f"m{number}": (graph, feeds_for(name, graph)) for number, (name, graph) in enumerate(graphs.items())}
-    files = [path for p, (graph, feeds) in named.items() for path in written(graph, p, feeds, compiler, tmp_path)]
+    files = [path for p, (graph, given) in named.items() for path in written(graph, p, given, compiler, tmp_path)]
     declared = "".join(f"int {p}_drive(void);\n" for p in named)
     called = " | ".join(f"{p}_drive()" for p in named)
     (tmp_path / "main.c").write_text(f"{declared}int main(void) {{ return {called}; }}\n")
@@ -138,7 +151,7 @@ def test_the_sanitizers_find_nothing(cc: str, compiler: Compiler, tmp_path: Path
     for line in (command, ("./program",)):
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-    for prefix, (graph, feeds) in named.items():
-        for k, want in enumerate(evaluate(graph, feeds).values()):
+    for prefix, (graph, given) in named.items():
+        for k, want in enumerate(evaluate(graph, given).values()):
             got = np.fromfile(tmp_path / f"{prefix}_out_{k}.bin", want.dtype).reshape(want.shape)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
