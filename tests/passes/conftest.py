@@ -22,12 +22,12 @@ from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, render
 from dlc.base.report import Report
 from dlc.driver.state_text import print_state
-from dlc.graph import Call, Constant, Item, Op, Splat, parse_graph
+from dlc.graph import Call, Constant, If, Item, Loop, Op, Scan, Splat, parse_graph
 from dlc.graph.verify import verify
 from dlc.plugins.builtin import dlc_ops, dlc_passes
 from dlc.spec import Spec
 
-STRUCTURE: dict[str, type[Op]] = {op.text_name: op for op in (Constant, Splat, Call, Item)}
+STRUCTURE: dict[str, type[Op]] = {op.text_name: op for op in (Constant, Splat, Call, Item, If, Loop, Scan)}
 BETWEEN, ARROW = "\n====\n", "\n----\n"
 SHOWN = {"origins", "missed", "counts", "notes"}
 

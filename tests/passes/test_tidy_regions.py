@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlc.base.report import Report
 from dlc.base.types import Type, f32
 from dlc.graph import Constant, Graph, If, Input, Loop, Op, Scan, Splat, Tensor, evaluate, make_graph, verify
 from dlc.graph.bodies import CONDITION, COUNTER, body_of, item
 from dlc.ops.elementwise import Add, Exp, Mul, Neg
 from dlc.passes.tidy_regions import tidied
+from dlc.passes.unroll import Unroll
 from tests.graph.random_regions import Maker, feeds
 
 V = Type(f32, (3,))
@@ -35,6 +37,27 @@ def test_random_graphs_compute_what_they_did(seed: int) -> None:
         got, want = evaluate(new, feeds(run)), evaluate(graph, feeds(run))
         for name, value in want.items():
             np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_unrolled_graphs_compute_what_they_did(seed: int) -> None:
+    graph = Maker(seed).graph()
+    new = Unroll().run(graph, Report())
+    assert not verify(new)
+    assert {op.text_name for each in new.graphs for op in each.ops if op.body_names} <= {"loop"}
+    for run in range(4):
+        got, want = evaluate(new, feeds(run)), evaluate(graph, feeds(run))
+        for name, value in want.items():
+            np.testing.assert_array_equal(got[name], value)
+
+
+def test_what_would_be_too_large_is_not_unrolled() -> None:
+    body = body_of((I, C0), (Neg(C0),), {})
+    graph = make_graph((X,), {"r": Scan((X,), (), (), body, 100)})
+    report = Report()
+    assert Unroll(limit=100).run(graph, report) == graph
+    assert "more than 100 ops" in str(report)
+    assert not Unroll(limit=300).run(graph, Report()).bodies
 
 
 def test_constants_lie_in_the_body_and_nothing_is_captured_twice() -> None:

@@ -268,10 +268,10 @@ def hosted_graph(graph: Graph, left: Left) -> Graph:
 
 
 def check_elements(graph: Graph) -> None:
-    """Refuse element types that neither the device nor the link to it has: their values would be stored in another way.
+    """Refuse element types that neither the device nor the link to it has, and ops that hold graphs.
 
     Raises:
-        DlcError: (`not-placed`) all inputs and ops that have such a type.
+        DlcError: (`not-placed`) all of them.
     """
     problems = [
         Diagnostic(
@@ -282,6 +282,16 @@ def check_elements(graph: Graph) -> None:
         )
         for op in dict.fromkeys((*graph.inputs, *graph.ops))
         if (found := [t.dtype for t in op.types if t.dtype.library])
+    ]
+    problems += [
+        Diagnostic(
+            "not-placed",
+            f"{op.text_name}: a loop that ends at run time, or is too long to be unrolled, is not supported",
+            location=Location(node=", ".join(graph.origin(op)) or op.text_name),
+            help="export it with a small constant number of iterations, or compile for target c",
+        )
+        for op in graph.ops
+        if op.body_names
     ]
     if problems:
         raise DlcError(*problems)

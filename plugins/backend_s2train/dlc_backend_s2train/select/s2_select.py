@@ -22,6 +22,7 @@ from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.graph.closed import check_closed
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.ops.shape import Reshape
+from dlc.passes.unroll import Unroll
 from dlc.spec import option
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
 from dlc_backend_s2train.codes import Element, Role, Stage
@@ -181,6 +182,7 @@ class S2Select(Pass[Graph, Graph]):
             device computes less of the model than `min_ops` and `min_macs`.
         """
         check_closed(state, "the target s2train")
+        state = Unroll().run(state, Report())  # neither the device nor its host functions have branches and loops
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
