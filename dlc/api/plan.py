@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +16,9 @@ from dlc.api.region_memory import RegionMemory, region_memory
 from dlc.base.types import Type
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
+from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
-from dlc.graph.structure import Call, Input, Item
+from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.graph.walk import toposort
 
 T = TypeVar("T")
@@ -115,8 +117,12 @@ class Plan:
         known: dict[str, bool] = {}
         found: dict[str, Op] = {}
         for step in self.steps:
+            begins = step.carried if isinstance(step, Loop | Scan) else ()
             for x in step.operands:
                 base = x.of if isinstance(x, Item) else x
+                # Zeros that a loop begins with are written where its first iteration reads: they need no bytes.
+                if is_zeros(x) and x in begins and step.operands.count(x) == begins.count(x):
+                    continue
                 # A view of a computed value is no step, and no constant either.
                 if base.digest not in computed and is_constant(base, known):
                     found.setdefault(x.digest, x)
@@ -156,6 +162,11 @@ class Plan:
     def outputs(self) -> Mapping[str, int]:
         """Digest of a value → the number of the graph output that it is."""
         return {o.digest: k for k, o in enumerate(self.graph.outputs)}
+
+
+def is_zeros(op: Op) -> bool:
+    """Whether all bits of a value are zero, however large it is."""
+    return isinstance(op, Splat) and op.value == 0 and math.copysign(1.0, op.value) > 0
 
 
 def results_of(call: Op) -> tuple[Op, ...]:

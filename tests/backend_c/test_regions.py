@@ -13,9 +13,13 @@ from dlc import Source
 from dlc.api.passes import run_passes
 from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.base.report import Report
+from dlc.base.types import Type, f32
 from dlc.driver.pipeline import expand_pipeline, named_pipelines, resolve_steps
 from dlc.driver.program import Compiler
-from dlc.graph import Graph, evaluate, print_graph
+from dlc.graph import Graph, Input, Loop, Op, Scan, Splat, evaluate, make_graph, print_graph
+from dlc.graph.bodies import CONDITION, COUNTER, body_of, item
+from dlc.ops.elementwise import Add
+from dlc.ops.reduce import ReduceSum
 from dlc.spec import Spec
 from dlc.verify.plan_run import run_plan
 from tests.graph.random_regions import Maker, feeds
@@ -155,3 +159,23 @@ def test_the_sanitizers_find_nothing(cc: str, compiler: Compiler, tmp_path: Path
         for k, want in enumerate(evaluate(graph, given).values()):
             got = np.fromfile(tmp_path / f"{prefix}_out_{k}.bin", want.dtype).reshape(want.shape)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_zeros_that_a_loop_begins_with_take_no_memory(compiler: Compiler) -> None:
+    """As the sums of a gradient do, which are as large as the weights."""
+    large, small = Type(f32, (300, 100)), Type(f32, (100,))
+    c, v = Input("c0", large), Input("v0", small)
+    body = body_of((Input("i", COUNTER), c, v), (Add(c, v),), {})
+    again = body_of((Input("i", COUNTER), c, v), (Splat(True, CONDITION), Add(c, v)), {})
+    x, n = Input("x", small), Input("n", COUNTER)
+    zeros = Splat(0.0, large)
+    ops: dict[str, Op] = {f"s{k}": Scan((zeros,), (), (x,), body, k) for k in (0, 1, 2, 3)}
+    ops |= {"stored": item(Scan((zeros,), (), (x,), body, 3, stored=True), 1)}
+    ops |= {"loop": Loop(n, None, (zeros,), (x,), again)}
+    graph = make_graph((x, n), {name: ReduceSum(op, tuple(range(len(op.shape) - 1))) for name, op in ops.items()})
+    artifact = compiler.artifact(source(graph), "c{lib=none}")
+    assert int(artifact.facts["weights_bytes"]) < 1000
+    program = compiler.program(source(graph))
+    for count in (0, 1, 2, 3):
+        given = {"x": np.arange(100, dtype=np.float32), "n": np.array(count)}
+        assert_equal(program(out=None, **given), evaluate(graph, given))

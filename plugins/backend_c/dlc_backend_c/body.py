@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dlc import ExitCode, Workshop
-from dlc.api.plan import Plan, results_of
+from dlc.api.plan import Plan, is_zeros, results_of
 from dlc.base.diagnostics import error
-from dlc.graph import Call, Input, Op
-from dlc_backend_c.control import PARAMETERS, RegionCall
+from dlc.graph import Call, Input, Loop, Op, Scan
+from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.target import CTarget
@@ -97,13 +97,21 @@ class Body:
         slot = self.plan.workspaces.get(step.digest)
         return RegionCall(
             step,
-            [self._read(x) for x in step.operands],
+            self._given_to(step),
             [self._write(v) for v in results_of(step)],
             self.plan.memory_of(step),
             f"(a + {slot.offset})" if slot and slot.size else "(unsigned char *)0",
             "w" if self.reads_weights else "(const unsigned char *)0",
             [self._name(self.plan.bodies[body.digest]) for body in step.bodies],
         ).lines()
+
+    def _given_to(self, step: Op) -> list[str]:
+        """Operands of a step that holds graphs; what lies nowhere is zeros that a loop begins with."""
+        first = sum(x is not None for x in (step.count, step.condition)) if isinstance(step, Loop) else 0
+        begins = range(first, first + len(step.carried)) if isinstance(step, Loop | Scan) else range(0)
+        return [
+            ZEROS if k in begins and is_zeros(x) and x.type.size else self._read(x) for k, x in enumerate(step.operands)
+        ]
 
     def _kernel(self, step: Call) -> list[str]:
         function = self._function(step)

@@ -15,6 +15,8 @@ from dlc.api.region_memory import RegionMemory
 from dlc.base.types import Type
 from dlc.graph import If, Loop, Op, Scan
 
+ZEROS = "zeros"
+"""Instead of the address of a carried value that begins with zeros, which lie nowhere."""
 PARAMETERS = "const void *const *inputs, void *const *outputs, unsigned char *a, const unsigned char *w"
 
 
@@ -67,13 +69,16 @@ class RegionCall:
         count, rows = len(step.carried), len(step.body.outputs) - len(step.carried)
         # The last iteration writes the result.
         first = self.written if step.steps % 2 else [self._second(k) for k in range(count)]
+        places = [self._begins(step, k, first[k]) for k in range(count)]
+        read = [place if given == ZEROS else given for place, given in zip(places, self.read, strict=False)]
+        if not step.steps:
+            places = list(self.written[:count])
         lines = [
             "int64_t t;",
-            _array("const void *in[]", ["&t", *self.read]),
+            _array("const void *in[]", ["&t", *read, *self.read[count:]]),
             _array("void *out[]", [*first[:count], *self.written[count : count + rows]]),
             "",
-            *([] if step.steps else self._copies(step.carried)),
-            *(self._stored(step, k) for k in range(count) if step.stored and step.steps and _bytes(step.carried[k])),
+            *(self._begun(k, c, places[k]) for k, c in enumerate(step.carried) if places[k] and _bytes(c)),
             f"for (t = 0; t < {step.steps}; t++) {{",
         ]
         for k, x in enumerate(step.scanned, count):
@@ -94,15 +99,27 @@ class RegionCall:
             lines += self._handed_on(step.carried, 0)
         return [*lines, "}"]
 
-    def _stored(self, step: Scan, k: int) -> str:
-        """The first of the stored rows is what the carried value begins with."""
-        place = self.written[len(step.body.outputs) + k]
-        return f"memcpy({place}, {self.read[k]}, {_bytes(step.carried[k])}u);"
+    def _begun(self, k: int, carried: Op, place: str) -> str:
+        """What a carried value begins with, in a place."""
+        if self.read[k] == ZEROS:
+            return f"memset({place}, 0, {_bytes(carried)}u);"
+        return f"memcpy({place}, {self.read[k]}, {_bytes(carried)}u);"
+
+    def _begins(self, step: Scan, k: int, out: str) -> str:
+        """Where a carried value is put before the first iteration, which writes to `out`; "" where it stays."""
+        if step.stored:
+            return self.written[len(step.body.outputs) + k]
+        other = self._second(k) if out == self.written[k] else self.written[k]
+        return other if self.read[k] == ZEROS else ""
 
     def _loop(self, step: Loop) -> list[str]:
         rest = list(self.read)
         count = [] if step.count is None else [f"const int64_t n = *(const int64_t *){rest.pop(0)};"]
         again = "1" if step.condition is None else f"*(const unsigned char *){rest.pop(0)}"
+        begun = [f"memset({self._second(k)}, 0, {_bytes(c)}u);" for k, c in enumerate(step.carried) if rest[k] == ZEROS]
+        rest[: len(step.carried)] = [
+            self._second(k) if given == ZEROS else given for k, given in enumerate(rest[: len(step.carried)])
+        ]
         ends = [f"if (in[{k + 1}] != {self.written[k]}) {{" for k in range(len(step.carried))]
         return [
             *count,
@@ -111,6 +128,7 @@ class RegionCall:
             _array("const void *in[]", ["&t", *rest]),
             _array("void *out[]", ["&again", *self.written]),
             "",
+            *begun,
             f"while (again != 0{' && t < n' if count else ''}) {{",
             f"    {self._call()}",
             *self._handed_on(step.carried, 1),
@@ -133,10 +151,6 @@ class RegionCall:
                 lines.append(f"    in[{k + 1}] = out[{at}];")
                 lines.append(f"    out[{at}] = out[{at}] == {result} ? {self._second(k)} : {result};")
         return lines
-
-    def _copies(self, carried: Sequence[Op]) -> list[str]:
-        pairs = zip(self.written, self.read, carried, strict=False)
-        return [f"memcpy({to}, {source}, {_bytes(c)}u);" for to, source, c in pairs if _bytes(c)]
 
     def _second(self, k: int) -> str:
         if k >= len(self.memory.seconds):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Onnx(Frontend):
-    """Models in the ONNX format: operator sets 6 and later, external data, functions, constant control flow."""
+    """Models in the ONNX format: operator sets 6 and later, external data, functions, control flow."""
 
     name: ClassVar[str] = "onnx"
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)

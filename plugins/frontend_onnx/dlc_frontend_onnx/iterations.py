@@ -115,6 +115,8 @@ def _loop(
         return last
     outputs = [again, *(values[k] for k in moving)]
     body, captured = iteration(outputs, _names(number, carried, moving, ()), node.values.around())
+    if node.maybe_constant(1) is not None:
+        start = None  # one that is false has no iterations
     op = Loop(
         None if count is None else cast(reshaped(count, ()), i64),
         None if start is None else reshaped(start, ()),
