@@ -323,3 +323,25 @@ def test_a_loop_inside_of_a_branch_inside_of_a_scan() -> None:
 def test_a_long_loop_makes_no_large_program() -> None:
     few, many = (parse(loop(FOREVER, n), unroll=0) for n in (5, 1000))
     assert len(few.ops) == len(many.ops)
+
+
+@UNROLLED
+@pytest.mark.parametrize("lengths", [None, 5])
+def test_a_scan_of_a_batch_as_operator_set_8_has_it(lengths: int | None, unroll: int) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "a"], ["t"]), helper.make_node("Mul", ["t", "b"], ["y"])],
+        "body",
+        [info(name, shape=[3]) for name in ("s", "a", "b")],
+        [info(name, shape=[3]) for name in ("t", "y")],
+    )
+    names = ["" if lengths is None else "lengths", "start", "p", "q"]
+    node = helper.make_node("Scan", names, ["end", "ys"], body=body, num_scan_inputs=2, directions=[0, 1])
+    random = np.random.default_rng(0)
+    feeds = {"start": (2, 3), "p": (2, 5, 3), "q": (2, 5, 3)}
+    arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in feeds.items()}
+    stored = {} if lengths is None else {"lengths": np.full(2, lengths)}
+    compare(model_of([node], arrays, ["end", "ys"], stored, 8), arrays, runtime, unroll=unroll)
+    if lengths is not None:
+        assert "sequences of lengths (4, 4), of 5 steps" in refused(
+            model_of([node], arrays, ["end", "ys"], {"lengths": np.full(2, 4)}, 8)
+        )

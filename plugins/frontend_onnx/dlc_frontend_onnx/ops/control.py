@@ -157,6 +157,47 @@ def scan(node: Node) -> Sequence[Op | None]:
         raise ShapeError(f"inputs of {sorted(lengths)} slices")
     steps = lengths.pop()
     scanned = [_flipped(_first(x, a)) if b else _first(x, a) for x, a, b in zip(inputs, axes, backward, strict=True)]
+    values = _scanned(node, body, states, scanned, steps)
+    if values is None:
+        return [None] * node.outputs  # what was refused inside has been reported
+    rows = values[len(states) :]
+    ordered = [_flipped(y) if b else y for y, b in zip(rows, out_backward, strict=True)]
+    return [*values[: len(states)], *(_last(y, a) for y, a in zip(ordered, out_axes, strict=True))]
+
+
+@onnx("Scan", since=8)
+def batched_scan(node: Node) -> Sequence[Op | None]:
+    """The same for each row of a batch, the first dimension of everything; all sequences have their full length."""
+    body, scans = node.graph("body"), node.int("num_scan_inputs")
+    if not 0 < scans < len(node.inputs):
+        raise ShapeError(f"{scans} scanned inputs of {len(node.inputs)} operands")
+    states, inputs = ([node.x(k) for k in ks] for ks in _parted(range(1, len(node.inputs)), -scans))
+    backward = _given(node, "directions", scans)
+    if len(body.input) != len(node.inputs) - 1 or len(body.output) < len(states):
+        raise ShapeError(f"a body with {len(body.input)} inputs for {len(node.inputs) - 1} operands")
+    sizes = {x.shape[:2] for x in inputs if len(x.shape) > 1}
+    if len(sizes) != 1 or any(x.shape[:1] != x0[:1] for x in (*states, *inputs) for x0 in sizes):
+        raise ShapeError(f"operands of types {', '.join(str(x.type) for x in (*states, *inputs)[:8])}")
+    ((batch, steps),) = sizes
+    lengths = node.numbers_or_none(0, "the lengths of the sequences")
+    if lengths is not None and set(lengths) != {steps}:
+        raise Unsupported(f"sequences of lengths {lengths[:8]}, of {steps} steps", "give all sequences one length")
+    rows: list[list[Op]] = []
+    for b in range(batch):
+        own = [_flipped(_row(x, b)) if r else _row(x, b) for x, r in zip(inputs, backward, strict=True)]
+        found = _scanned(node, body, [_row(s, b) for s in states], own, steps)
+        if found is None:
+            return [None] * node.outputs
+        rows.append(found)
+    return [_stacked(values, 0) for values in zip(*rows, strict=True)]
+
+
+def _parted(numbers: Sequence[int], at: int) -> tuple[Sequence[int], Sequence[int]]:
+    return numbers[:at], numbers[at:]
+
+
+def _scanned(node: Node, body: GraphProto, states: Sequence[Op], scanned: Sequence[Op], steps: int) -> list[Op] | None:
+    """Last values and rows; None where something was refused, which has been reported."""
     trial: Refusals | None = None
     values: list[Op] | None = None
     if not steps or steps * nodes_in(body) > node.values.unroll:
@@ -164,13 +205,9 @@ def scan(node: Node) -> Sequence[Op | None]:
     if values is None or (trial is not None and trial.found):
         if not steps and trial is not None:
             node.values.report(trial)
-            return [None] * node.outputs
+            return None
         values = _written_out(node, body, states, scanned, steps)
-    if values is None:
-        return [None] * node.outputs  # what was refused inside has been reported
-    rows = values[len(states) :]
-    ordered = [_flipped(y) if b else y for y, b in zip(rows, out_backward, strict=True)]
-    return [*values[: len(states)], *(_last(y, a) for y, a in zip(ordered, out_axes, strict=True))]
+    return values
 
 
 def _written_out(
