@@ -88,7 +88,7 @@ def program_of(case: Case, prefix: str) -> Program:
     registry, _ = installed()
     session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry), Path()), jobs=1)
     source = Source(data=case.model.bytes, label="fuzz.onnx")
-    done = compile_source(source, Onnx(), "dlc_frontend_onnx", pipeline, session, stop_after="emit")
+    done = compile_source(source, Onnx(unroll=case.unroll), "dlc_frontend_onnx", pipeline, session, stop_after="emit")
     before = max((k + 1 for k, s in enumerate(pipeline.steps) if s.stage.computes_other), default=0)
     graph: Graph = done.steps[before].handle.value
     return Program(case, done.last.value, graph, feeds_of(case, graph))

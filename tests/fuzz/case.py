@@ -71,6 +71,11 @@ class Case:
         how = {k: v for k, v in asdict(self).items() if k not in ("model", "tools")}
         return {**how, "tools": asdict(self.tools), **to_json(self.model)}
 
+    @property
+    def unroll(self) -> int:
+        """Nodes of loops that are unrolled: of every other model none."""
+        return 0 if self.seed % 2 else 512
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The inverse of `to_json`; other keys are ignored."""

@@ -45,6 +45,7 @@ def commanded(program: Program, wanted: Mapping[str, Spread]) -> str:
 def flags_of(case: Case) -> list[str]:
     """The case's choices as flags of `dlc build`."""
     flags = [f for name in case.without for f in ("--without", name)]
+    flags += ["--set", f"onnx.unroll={case.unroll}"]
     flags += [f for text in case.settings for f in ("--set", text)]
     match case.kind:
         case "gradient" if names := [n for n, v in case.model.inputs.items() if v.dtype.kind == "f"]:

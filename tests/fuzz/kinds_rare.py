@@ -58,19 +58,20 @@ def _graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[s
 
 
 def branch(m: Maker) -> None:
-    """Two branches on a constant: one that is computed is refused."""
+    """Two branches, on a constant or on an input; a softmax is dear enough for only one of them to run."""
     x = m.any("f", 1)
-    condition = m.constant(np.array(m.chance(0.5)))
-    op, other = m.one("Neg", "Tanh", "Relu"), m.one("Abs", "Identity", "Sigmoid")
+    flag = np.array(m.chance(0.5))
+    condition = m.constant(flag) if m.chance(0.3) else m.input(array=flag)
+    op, other = m.one("Neg", "Tanh", "Relu", "Softmax"), m.one("Abs", "Identity", "Sigmoid", "Softmax")
     then = _graph("then", [helper.make_node(op, [x.name], ["t"])], [], [("t", x)])
     otherwise = _graph("otherwise", [helper.make_node(other, [x.name], ["e"])], [], [("e", x)])
     m.known("If", [x], condition, reads=(x,), then_branch=then, else_branch=otherwise)
 
 
 def loop(m: Maker) -> None:
-    """A fixed number of turns: a state that is carried, and what each turn leaves."""
+    """A state that is carried; of a fixed number of turns what each leaves, or a number that is an input."""
     x = m.any("f", 1, 3)
-    turns = m.one(1, 2, 3)
+    turns, fixed = m.one(1, 2, 3), m.chance(0.5)
     code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
     inputs = [
         helper.make_tensor_value_info("k", onnx.TensorProto.INT64, []),
@@ -81,13 +82,30 @@ def loop(m: Maker) -> None:
         helper.make_node("Identity", ["go"], ["on"]),
         helper.make_node(m.one("Tanh", "Sigmoid"), ["s"], ["f"]),
         helper.make_node(m.one("Add", "Mul"), ["f", x.name], ["next"]),
-        helper.make_node("Neg", ["f"], ["left"]),
+        *([helper.make_node("Neg", ["f"], ["left"])] if fixed else []),
     ]
     flag = Value("on", "bool", ())
-    body = _graph("body", nodes, inputs, [("on", flag), ("next", x), ("left", x)])
-    all_turns = Value("", x.dtype, (turns, *x.shape))
-    count, go = m.constant(np.array(turns)), m.constant(np.array(True))
-    m.known("Loop", [x, all_turns], count, go, x, reads=(x,), body=body)
+    body = _graph("body", nodes, inputs, [("on", flag), ("next", x), *([("left", x)] if fixed else [])])
+    rows = [Value("", x.dtype, (turns, *x.shape))] if fixed else []
+    count = m.constant(np.array(turns)) if fixed else m.input(array=np.array(m.one(0, 1, 3)))
+    m.known("Loop", [x, *rows], count, m.constant(np.array(True)), x, reads=(x,), body=body)
+
+
+def scan(m: Maker) -> None:
+    """A sum of the rows of a tensor, which is carried, and what is made of each of them."""
+    x = m.any("f", 2, 4, lambda v: v.shape[0] > 0)
+    row = Value("", x.dtype, x.shape[1:])
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
+    start = m.weight(x.dtype, *row.shape)
+    inputs = [helper.make_tensor_value_info(n, code, row.shape) for n in ("s", "r")]
+    nodes = [
+        helper.make_node(m.one("Tanh", "Sigmoid", "Relu"), ["r"], ["f"]),
+        helper.make_node("Add", ["s", "f"], ["next"]),
+        helper.make_node(m.one("Tanh", "Neg"), ["next"], ["left"]),
+    ]
+    body = _graph("body", nodes, inputs, [("next", row), ("left", row)])
+    directions = {"scan_input_directions": [m.one(0, 1)], "scan_output_directions": [m.one(0, 1)]}
+    m.known("Scan", [row, x], start, x, body=body, num_scan_inputs=1, **directions)
 
 
 def rest(m: Maker) -> None:
@@ -114,6 +132,6 @@ def rest(m: Maker) -> None:
 
 
 KINDS = (
-    *((1, quantized_product), (1, quantized_convolution), (2, grouped_norm), (1, branch), (1, loop)),
+    *((1, quantized_product), (1, quantized_convolution), (2, grouped_norm), (1, branch), (1, loop), (1, scan)),
     (3, rest),
 )

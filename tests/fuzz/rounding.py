@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from dlc.graph import Call, Graph, Input, Item, Op
+from dlc.graph.bodies import Region
 from dlc.graph.walk import as_result, evaluate_ops, toposort
 from dlc.kernel.evaluate import Functions, run_kernel
 from dlc.kernel.expr import Apply, Expr, walk
@@ -144,6 +145,9 @@ class _Perturbation:
     rng: np.random.Generator
 
     def value(self, op: Op, args: Sequence[Any]) -> Any:
+        if isinstance(op, Region):
+            found = op.evaluate_by(self._body, *args)
+            return found if len(op.types) > 1 else found[0]
         if not rounds(op):
             got: Any = op.evaluate(*args)
             return self.either_zero(got) if _picks(op) else got
@@ -156,6 +160,10 @@ class _Perturbation:
             return tuple(self.moved(g) for g in got) if len(op.types) > 1 else self.moved(got)
         found = tuple(map(self.moved, run_kernel(op.kernel, moved, self.functions)))
         return found if len(op.types) > 1 else found[0]
+
+    def _body(self, body: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in body.inputs}
+        return dict(zip(body.names, evaluate_ops(body.outputs, known, self.value), strict=True))
 
     @cached_property
     def functions(self) -> Functions:
