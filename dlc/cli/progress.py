@@ -163,9 +163,10 @@ def _nodes_of(state: Any) -> dict[str, str]:
 
     graph = getattr(state, "graph", state)
     found: dict[str, dict[str, None]] = {}
-    for op in graph.ops:
-        if isinstance(op, Call):
-            found.setdefault(op.body.digest[:16], {}).update(dict.fromkeys(graph.origin(op)))
+    for each in graph.graphs:
+        for op in each.ops:
+            if isinstance(op, Call):
+                found.setdefault(op.body.digest[:16], {}).update(dict.fromkeys(each.origin(op)))
     return {digest: _list(tuple(names)) for digest, names in found.items() if names}
 
 

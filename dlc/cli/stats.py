@@ -145,20 +145,24 @@ def stats_of(steps: Sequence[StepRecord[Any]]) -> Stats:
     from dlc.graph.structure import Call
 
     state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
-    graph, calls = (state.graph, state.steps) if isinstance(state, Plan) else (state, calls_of(state))
-    groups: dict[str, list[Call]] = {}
+    if isinstance(state, Plan):
+        parts = [(plan.graph, plan.steps) for plan in state.plans]
+    else:
+        parts = [(graph, calls_of(graph)) for graph in state.graphs]
+    groups: dict[str, list[tuple[Graph, Call]]] = {}
     uncounted = 0
-    for call in calls:
-        if isinstance(call, Call):
-            groups.setdefault(call.body.digest, []).append(call)
-        else:
-            uncounted += 1
-    return Stats(tuple(_kernel(graph, group) for group in groups.values()), uncounted)
+    for graph, calls in parts:
+        for call in calls:
+            if isinstance(call, Call):
+                groups.setdefault(call.body.digest, []).append((graph, call))
+            elif not call.body_names:  # those of a branch or a loop are counted once, however often it runs
+                uncounted += 1
+    return Stats(tuple(_kernel(group) for group in groups.values()), uncounted)
 
 
-def _kernel(graph: Graph, calls: Sequence[Call]) -> KernelStats:
-    kernel = calls[0].body
-    names = dict.fromkeys(name for call in calls for name in graph.origin(call) or _outputs(graph, call))
+def _kernel(calls: Sequence[tuple[Graph, Call]]) -> KernelStats:
+    kernel = calls[0][1].body
+    names = dict.fromkeys(name for graph, call in calls for name in graph.origin(call) or _outputs(graph, call))
     return KernelStats(tuple(names), kernel.digest, len(calls), tuple(_nest(kernel, n) for n in kernel.nests))
 
 

@@ -126,14 +126,15 @@ def graph_rows(step: StepRecord[Any]) -> tuple[GraphRow, ...]:
 def kernels(plan: Plan) -> tuple[KernelRow, ...]:
     """Every step in order, with its work."""
     rows: list[KernelRow] = []
-    for number, call in enumerate(plan.steps):
+    steps = [(each, call) for each in plan.plans for call in each.steps]  # those of bodies follow, once each
+    for number, (each, call) in enumerate(steps):
         if not isinstance(call, Call):
-            continue  # an instruction of a target: its backend tells the work
+            continue  # an instruction of a target, whose backend tells the work; or a branch or a loop
         macs, flops = work(call.body)
         arguments = ", ".join(str(a.type) for a in call.args)
         results = ", ".join(str(r.type) for r in call.body.results)
         rows.append(
-            KernelRow(number, f"({arguments}) → {results}", operation(call.body), macs, flops, origin_of(plan, call))
+            KernelRow(number, f"({arguments}) → {results}", operation(call.body), macs, flops, origin_of(each, call))
         )
     return tuple(rows)
 

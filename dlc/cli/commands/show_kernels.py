@@ -98,17 +98,18 @@ def _loops(graph: Graph) -> Iterator[str]:
 
 def _calls(graph: Graph) -> Iterator[tuple[Call, Graph]]:
     """The first call of each kernel, and the graph it is part of."""
+    from dlc.api.inside import run_inside
     from dlc.api.plan import calls_of
     from dlc.base.report import Report
     from dlc.graph.structure import Call
     from dlc.passes.lower import Lower
 
-    lowered = Lower().run(graph, Report())
     seen: set[str] = set()
-    for call in calls_of(lowered):
-        if isinstance(call, Call) and call.body.digest not in seen:
-            seen.add(call.body.digest)
-            yield call, lowered
+    for lowered in run_inside(Lower(), graph, Report()).graphs:
+        for call in calls_of(lowered):
+            if isinstance(call, Call) and call.body.digest not in seen:
+                seen.add(call.body.digest)
+                yield call, lowered
 
 
 def _legend(call: Call, graph: Graph) -> Iterator[str]:
