@@ -70,6 +70,8 @@ def called(body: Graph, args: Sequence[Array], run: Run) -> list[Array]:
 def check_inputs(what: str, body: Graph, given: Sequence[Type]) -> None:
     """Raise ShapeError unless a body takes values of these types."""
     taken = [i.of for i in body.inputs]
+    if any(t.is_open for t in given):
+        raise ShapeError(f"{what} is given {_types(given)}: branches and loops need sizes that are known when building")
     if taken != list(given):
         raise ShapeError(f"{what} takes {_types(taken)}, and is given {_types(given)}")
 

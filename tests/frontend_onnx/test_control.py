@@ -345,3 +345,34 @@ def test_a_scan_of_a_batch_as_operator_set_8_has_it(lengths: int | None, unroll:
         assert "sequences of lengths (4, 4), of 5 steps" in refused(
             model_of([node], arrays, ["end", "ys"], {"lengths": np.full(2, 4)}, 8)
         )
+
+
+def opened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with an open first dimension of x."""
+    of = next(i for i in model.graph.input if i.name == "x").type.tensor_type
+    of.shape.dim[0].dim_param = "rows"
+    return model
+
+
+def test_sizes_that_are_known_at_run_time() -> None:
+    """Branches select then; short loops are unrolled; others need one size."""
+    weights = [numpy_helper.from_array(np.eye(3, dtype=np.float32) * k, n) for k, n in ((2, "w0"), (3, "w1"))]
+    model = branches(product("w0"), product("w1"))
+    model.graph.initializer.extend(weights)
+    graph = parse(opened(model), dims=("rows:1..4",))
+    assert not kinds(graph)
+    body = helper.make_graph(
+        [helper.make_node("Tanh", ["v"], ["next"]), helper.make_node("Identity", ["on"], ["go"])],
+        "body",
+        [info("t", TensorProto.INT64, []), info("on", TensorProto.BOOL, []), info("v")],
+        [info("go", TensorProto.BOOL, []), info("next")],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    assert not kinds(parse(opened(model_of([node], {"x": X}, ["y"], {"n": np.array(3)}, 16)), dims=("rows:1..4",)))
+    model = opened(model_of([node], {"x": X, "n": np.array(3)}, ["y"], {}, 16))
+    assert "whose sizes are known at run time only" in refused(model, dims=("rows:1..4",))
+    assert kinds(parse(model, dims=("rows:4",))) == {"loop"}
+    rows = helper.make_graph([helper.make_node("Tanh", ["r"], ["y"])], "body", [info("r")], [info("y")])
+    scan = helper.make_node("Scan", ["x"], ["ys"], body=rows, num_scan_inputs=1)
+    text = refused(opened(model_of([scan], {"x": X}, ["ys"], {}, 16)), dims=("rows:1..4",))
+    assert "a dimension whose size, rows(1,4), is known at run time only" in text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from dlc.graph import Constant, Graph, If, Input, Item, Op
 from dlc.graph.bodies import closed
@@ -16,10 +17,14 @@ from dlc.graph.walk import toposort
 from dlc.ops.elementwise import Where
 from dlc.ops.pointwise import Pointwise
 from dlc.ops.shape import Concat, Expand, Reshape, Slice, Transpose
+from dlc_frontend_onnx.unsupported import Unsupported
 
 SELECTED = 8
 """Cheap ops of two branches up to which both are computed: a choice between elements costs less than a branch."""
 _CHEAP = (Pointwise, Concat, Expand, Reshape, Slice, Transpose, Item)
+
+
+_SIZES: Final = "give every dimension one size, as --dim batch=8"
 
 
 class Formal(Input):
@@ -57,6 +62,8 @@ def iteration(outputs: Sequence[Op], formals: Mapping[Op, Input], around: Around
         if any(x.digest in inside for x in op.operands):
             inside.add(op.digest)
     captured = _read(outputs, inside, around)
+    if _is_open((*formals, *captured), outputs, inside):
+        raise Unsupported("an iteration works on values whose sizes are known at run time only", _SIZES)
     given = {**formals, **_numbered(captured)}
     return closed(outputs, given, around.origins), captured
 
@@ -69,9 +76,17 @@ def branch(condition: Op, then: Sequence[Op], otherwise: Sequence[Op], around: A
         return [Where(condition, a, b) for a, b in zip(then, otherwise, strict=True)]
     inside = {op.digest for op in local if not isinstance(op, Input)}
     captured = _read((*then, *otherwise), inside, around)
+    if _is_open(captured, (*then, *otherwise), inside):
+        return [Where(condition, a, b) for a, b in zip(then, otherwise, strict=True)]
     given = _numbered(captured)
     op = If(condition, captured, *(closed(each, given, around.origins) for each in (then, otherwise)))
     return [op] if len(op.types) == 1 else [Item(op, k) for k in range(len(op.types))]
+
+
+def _is_open(given: Sequence[Op], outputs: Sequence[Op], inside: Collection[str]) -> bool:
+    """Whether a body would read or compute values whose dimensions are known at run time only."""
+    own = (op for op in toposort(outputs, given) if op.digest in inside)
+    return any(op.type.is_open for op in given) or any(op.symbols for op in own)
 
 
 def _read(outputs: Sequence[Op], inside: Collection[str], around: Around) -> tuple[Op, ...]:

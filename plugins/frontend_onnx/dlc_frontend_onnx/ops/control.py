@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from onnx import GraphProto
 
+from dlc.base.extents import Dim
 from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -155,7 +156,7 @@ def scan(node: Node) -> Sequence[Op | None]:
     lengths = {x.shape[a] for a, x in zip(axes, inputs, strict=True)}
     if len(lengths) != 1:
         raise ShapeError(f"inputs of {sorted(lengths)} slices")
-    steps = lengths.pop()
+    steps = _fixed(lengths.pop())
     scanned = [_flipped(_first(x, a)) if b else _first(x, a) for x, a, b in zip(inputs, axes, backward, strict=True)]
     values = _scanned(node, body, states, scanned, steps)
     if values is None:
@@ -178,7 +179,7 @@ def batched_scan(node: Node) -> Sequence[Op | None]:
     sizes = {x.shape[:2] for x in inputs if len(x.shape) > 1}
     if len(sizes) != 1 or any(x.shape[:1] != x0[:1] for x in (*states, *inputs) for x0 in sizes):
         raise ShapeError(f"operands of types {', '.join(str(x.type) for x in (*states, *inputs)[:8])}")
-    ((batch, steps),) = sizes
+    ((batch, steps),) = (tuple(map(_fixed, pair)) for pair in sizes)
     lengths = node.numbers_or_none(0, "the lengths of the sequences")
     if lengths is not None and set(lengths) != {steps}:
         raise Unsupported(f"sequences of lengths {lengths[:8]}, of {steps} steps", "give all sequences one length")
@@ -190,6 +191,14 @@ def batched_scan(node: Node) -> Sequence[Op | None]:
             return [None] * node.outputs
         rows.append(found)
     return [_stacked(values, 0) for values in zip(*rows, strict=True)]
+
+
+def _fixed(size: int) -> int:
+    """A number of slices; raises Unsupported where it is known at run time only."""
+    if isinstance(size, Dim):
+        reason = f"it runs over a dimension whose size, {size}, is known at run time only"
+        raise Unsupported(reason, "give the dimension one size, as --dim seq=128")
+    return size
 
 
 def _parted(numbers: Sequence[int], at: int) -> tuple[Sequence[int], Sequence[int]]:
