@@ -23,7 +23,7 @@ def many() -> onnx.ModelProto:
         helper.make_node("Softmx", ["r"], ["s"], name="typo"),
         helper.make_node("Add", ["s", "u0"], ["a"], name="behind what is refused"),
         helper.make_node("Multinomial", ["x"], ["l"], name="random"),
-        helper.make_node("SVMClassifier", ["r"], ["t", "p"], name="trees", domain="ai.onnx.ml"),
+        helper.make_node("DictVectorizer", ["r"], ["t", "p"], name="trees", domain="ai.onnx.ml"),
         helper.make_node("QOrderedGelu", ["r"], ["q"], name="fused", domain="com.microsoft"),
         helper.make_node("Mine", ["r"], ["m"], name="mine", domain="org.example"),
         helper.make_node("Reshape", ["r", "shape"], ["d"], name="dynamic"),

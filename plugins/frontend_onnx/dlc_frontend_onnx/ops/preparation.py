@@ -133,6 +133,16 @@ def label_encoder(node: Node) -> Op:
     return Gather(table, ReduceMax(numbers, axes=(len(x.shape),)), axis=0)
 
 
+@onnx("ZipMap", domain=ML)
+def zip_map(node: Node) -> Op:
+    """The scores as they are, [B, N] in the order of the labels, instead of a map for each row."""
+    x = node.x()
+    labels = node.ints("classlabels_int64s") or node.texts("classlabels_strings")
+    if len(x.shape) not in (1, 2) or len(labels) != x.shape[-1]:
+        raise ShapeError(f"{len(labels)} labels for {x.type}")
+    return x if len(x.shape) == 2 else Reshape(x, to=(1, *x.shape))
+
+
 def _values(node: Node) -> tuple[Array, DType, float]:
     """Values, their type, and the default."""
     tensor, default = node.tensor("values_tensor"), node.tensor("default_tensor")

@@ -1,0 +1,91 @@
+"""Models of today's families against onnxruntime: made here with random weights, built to C, run, and compared.
+
+    python benchmarks/model_zoo.py [WORD…] [--models DIR] [--family WORD] [--json FILE] [--seconds 300] [--shared DIR]
+
+The models are those of benchmarks/zoo: torch's two exporters, transformers, timm, scikit-learn, onnxruntime's
+quantisers. What makes them is no dependency of dlc:
+
+    pip install onnxscript transformers timm torchvision skl2onnx lightgbm xgboost onnxmltools onnxconverter-common
+
+A model whose packages are missing is listed as not made. Each is written to DIR once (build/zoo by default) with
+inputs beside it, and built for the shapes of those inputs in a process of its own: a crash or a hang is a row of the
+table. A second run is with the same numbers in another order. Errors are relative to the largest magnitude of an
+output; whole numbers and truth values have to be equal. `--shared` takes real models from a folder instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.zoo import layers, narrow, text, trees, vision
+from benchmarks.zoo.entry import Entry, Feeds
+
+ENTRIES: tuple[Entry, ...] = tuple(e for module in (vision, text, layers, trees, narrow) for e in module.entries())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--models", type=Path, default=Path("build/zoo"))
+    parser.add_argument("--family", default="")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--shared", type=Path)
+    options = parser.parse_args()
+    options.models.mkdir(parents=True, exist_ok=True)
+    chosen = [e for e in ENTRIES if options.family in e.family and any(w in e.name for w in options.words or [""])]
+    rows: list[dict[str, Any]] = []
+    for entry in chosen:
+        row = {"model": entry.name, "family": entry.family, **one(entry, options.models, options.seconds)}
+        rows.append(row)
+        print(f"{row['model']:34}{row['family']:20}{row['result']:10}{row['detail']}", flush=True)
+    totals = Counter(row["result"] for row in rows)
+    print(", ".join(f"{count} {result}" for result, count in totals.most_common()))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    sys.exit(totals["matches"] != len(rows))
+
+
+def one(entry: Entry, folder: Path, seconds: float) -> dict[str, Any]:
+    """result: matches, differs, refused, fails, not made; and the detail: errors and times, or the reason."""
+    path = folder / f"{entry.name}.onnx"
+    if not path.with_suffix(".npz").exists():
+        try:
+            np.savez(path.with_suffix(".npz"), **stored(entry.make(path)))
+        except Exception as problem:  # noqa: BLE001 - whatever an exporter raises is its row of the table
+            return {"result": "not made", "detail": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
+    command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance)]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return {"result": "fails", "detail": f"longer than {seconds:.0f} s"}
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+        return {
+            "result": "fails",
+            "detail": f"exit {done.returncode} after {time.perf_counter() - start:.0f} s: {last}",
+        }
+
+
+def stored(feeds: Feeds) -> Feeds:
+    """Arrays that a .npz file keeps: those of bfloat16 by their bits."""
+    return {
+        f"bfloat16:{k}" if v.dtype.name == "bfloat16" else k: v.view(np.uint16) if v.dtype.name == "bfloat16" else v
+        for k, v in feeds.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
