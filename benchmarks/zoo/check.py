@@ -78,7 +78,7 @@ def error(got: Array, want: Array) -> float:
     """The largest difference relative to the largest magnitude; infinite where shapes or special values differ."""
     if got.shape != want.shape:
         return float("inf")
-    if want.dtype.kind in "biu":
+    if want.dtype.kind in "biuOUS":
         return 0.0 if np.array_equal(got, want) else float("inf")
     a, b = got.astype(np.float64), want.astype(np.float64)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)) or not np.array_equal(
@@ -109,6 +109,8 @@ def check(path: Path, oracle: str, tolerance: float) -> Mapping[str, Any]:
         names = [p.name for p in program.inputs]
         found = program(**{k: v for k, v in given.items() if k in names})
         want = wanted(path, oracle, given)
+        labels = {p.name: p.labels for p in program.outputs}
+        found = {k: np.array(labels[k])[v] if labels[k] and v.dtype.kind == "i" else v for k, v in found.items()}
         pairs = list(zip(found.items(), want, strict=True))
         for (name, got), right in pairs:
             off = error(got, np.asarray(right))

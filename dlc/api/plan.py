@@ -85,7 +85,7 @@ class Plan:
         outputs = zip(self.graph.names, self.graph.outputs, strict=True)
         return Signature(
             tuple(Port(i.name, i.type, i.range) for i in self.graph.inputs),
-            tuple(Port(name, op.type) for name, op in outputs),
+            tuple(Port(name, op.type, labels=self.graph.labels.get(name, ())) for name, op in outputs),
             self.graph.aliases,
         )
 

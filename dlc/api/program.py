@@ -21,6 +21,8 @@ class Port:
     """Element type and shape."""
     allowed: "Allowed | None" = None
     """What its integers may be, because they choose rows or classes; None: anything. Programs refuse all else."""
+    labels: tuple[str, ...] = ()
+    """Texts that an output's whole numbers stand for, or the names of the entries along its last dimension."""
 
 
 @dataclass(frozen=True)

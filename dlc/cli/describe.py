@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from dlc.api.program import Port
     from dlc.graph.graph import Graph
 
+SHOWN = 8
+"""Labels of an output that a line has room for."""
+
 
 def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, Any]]:
     """(rows, table, data): inputs, outputs and constants; how often each op occurs; and all of it for programs."""
@@ -48,9 +51,26 @@ def port_rows(what: str, ports: Sequence[Port]) -> list[tuple[str, str]]:
     """Rows of inputs or outputs, with what integers may be that choose something."""
     ranges = (f", {p.allowed.noun} {p.allowed.words}" if p.allowed else "" for p in ports)
     told = (", told by the arrays" if p.type.symbol else "" for p in ports)
-    return [(what, f"{quote(p.name)}: {p.type.text}{r}{t}") for p, r, t in zip(ports, ranges, told, strict=True)]
+    rows = zip(ports, ranges, told, strict=True)
+    return [(what, f"{quote(p.name)}: {p.type.text}{r}{t}{_labels(p)}") for p, r, t in rows]
+
+
+def _labels(port: Port) -> str:
+    """The first of the texts that an output stands for."""
+    if not port.labels:
+        return ""
+    more = f" and {len(port.labels) - SHOWN} more" if len(port.labels) > SHOWN else ""
+    return f", labels {', '.join(map(quote, port.labels[:SHOWN]))}{more}"
 
 
 def ports_data(ports: Sequence[Port]) -> list[dict[str, Any]]:
     """The same for programs."""
-    return [{"name": p.name, "type": p.type.text, **({"allowed": p.allowed.json} if p.allowed else {})} for p in ports]
+    return [
+        {
+            "name": p.name,
+            "type": p.type.text,
+            **({"allowed": p.allowed.json} if p.allowed else {}),
+            **({"labels": list(p.labels)} if p.labels else {}),
+        }
+        for p in ports
+    ]

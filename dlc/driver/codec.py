@@ -58,7 +58,7 @@ def encode(state: State) -> dict[str, Payload]:
                 "target": state.target,
                 "entry": state.entry,
                 "inputs": [[p.name, str(p.type), p.allowed.text if p.allowed else ""] for p in state.signature.inputs],
-                "outputs": [[p.name, str(p.type)] for p in state.signature.outputs],
+                "outputs": [[p.name, str(p.type), p.labels] for p in state.signature.outputs],
                 "aliases": state.signature.aliases,
                 "facts": dict(state.facts),
             }
@@ -153,7 +153,7 @@ def _decode_artifact(
                 raise Damaged(f"{name} is gone from the cache")
             files[name.removeprefix(FILE)] = content
     inputs = tuple(Port(n, Type.parse(t), Allowed.parse(a) if a else None) for n, t, a in head["inputs"])
-    outputs = tuple(Port(n, Type.parse(t)) for n, t in head["outputs"])
+    outputs = tuple(Port(n, Type.parse(t), labels=tuple(labels)) for n, t, labels in head["outputs"])
     signature = Signature(inputs, outputs, tuple((i, j) for i, j in head["aliases"]))
     return Artifact(head["target"], files, head["entry"], signature, head["facts"])
 

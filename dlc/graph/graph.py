@@ -20,6 +20,7 @@ from dlc.graph.walk import toposort
 Rule = Callable[[Op], Op | None]
 _EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _NO_WORKSPACES: Mapping[str, int] = MappingProxyType({})
+_NO_LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # A rewritten op explains at most this many source nodes; more would only make reports unreadable.
 MAX_ORIGINS = 16
 
@@ -36,6 +37,8 @@ class Graph(Body):
         origins: Op digest → names of the source model's nodes it came from. Never part of a digest.
         workspaces: Kernel digest → bytes that it works in while it runs, beside arguments and results, where the target
             has stated any.
+        labels: Name of an output → texts: those that its whole numbers stand for, or the names of the entries along its
+            last dimension, if it has floats. They change no value.
     """
 
     kind: ClassVar[str] = "graph"
@@ -45,6 +48,7 @@ class Graph(Body):
     aliases: tuple[tuple[int, int], ...] = ()
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _EMPTY)
     workspaces: Mapping[str, int] = field(default_factory=lambda: _NO_WORKSPACES)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_LABELS)
 
     @cached_property
     def digest(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -57,6 +61,8 @@ class Graph(Body):
         h.update(repr(self.aliases).encode())
         for kernel, size in sorted(self.workspaces.items()):
             h.update(f"{kernel} {size}\0".encode())
+        for output, texts in sorted(self.labels.items()):
+            h.update(f"labels {' '.join(map(quote, (output, *texts)))}\0".encode())
         return h.hexdigest()
 
     def __eq__(self, other: object) -> bool:

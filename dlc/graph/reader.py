@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
 from dlc.base.diagnostics import did_you_mean
@@ -72,9 +72,13 @@ class GraphReader:
         while tokens.accept("workspace"):
             kernel = self._attributes.kernel()
             workspaces[kernel.digest] = tokens.extent("a size in bytes")
+        labels: dict[str, tuple[str, ...]] = {}
+        while tokens.accept("labels"):
+            output = self._attributes.string()
+            labels[output] = tuple(self._strings())
         tokens.expect("}")
         values, names = tuple(o for o, _ in outputs), tuple(n for _, n in outputs)
-        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces)
+        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces, labels)
 
     def _kernel(self) -> None:
         # The name stands between `kernel` and its parameters; the reader of kernels knows no names.
@@ -130,10 +134,11 @@ class GraphReader:
         tokens.expect("=")
         op = self._values[name] = self._call() if tokens.current.kind == "kernel" else self._op()
         if tokens.accept("|"):
-            names: list[str] = []
-            while tokens.current.kind == "string":
-                names.append(self._attributes.string())
-            self._origins[op.digest] = tuple(names)
+            self._origins[op.digest] = tuple(self._strings())
+
+    def _strings(self) -> Iterator[str]:
+        while self._tokens.current.kind == "string":
+            yield self._attributes.string()
 
     def _call(self) -> Op:
         word = self._tokens.current

@@ -61,6 +61,9 @@ def _check_convention(graph: Graph, report: Callable[[Op | None, str], None]) ->
             report(None, f"alias of output {i} and input {j}: there are {len(graph.outputs)} and {len(graph.inputs)}")
         elif graph.outputs[i].type != graph.inputs[j].type:
             report(None, f"output {graph.names[i]!r} aliases input {graph.inputs[j].name!r} of another type")
+    for name in graph.labels:
+        if name not in graph.names:
+            report(None, f"there are labels of output {name!r}, which is not there")
     for what, numbers in (("output", [i for i, _ in graph.aliases]), ("input", [j for _, j in graph.aliases])):
         for k in dict.fromkeys(k for k in numbers if numbers.count(k) > 1):
             report(None, f"{what} {k} is aliased more than once")

@@ -59,11 +59,12 @@ def signature_json(signature: Signature) -> dict[str, list[object]]:
 
 def port_json(port: Port) -> dict[str, object]:
     """An input or output as `port_of_json` reads it."""
-    allowed = {"allowed": port.allowed.json} if port.allowed else {}
+    more: dict[str, object] = {"allowed": port.allowed.json} if port.allowed else {}
+    more |= {"labels": list(port.labels)} if port.labels else {}
     of = port.type
     shape = [str(d) if isinstance(d, Dim) else d for d in of.shape]
     size = {"size": str(of.symbol)} if of.symbol else {}
-    return {"name": port.name, "dtype": of.dtype.name, "shape": shape, **size, **allowed}
+    return {"name": port.name, "dtype": of.dtype.name, "shape": shape, **size, **more}
 
 
 def port_of_json(value: Mapping[str, Any]) -> Port:
@@ -82,7 +83,7 @@ def port_of_json(value: Mapping[str, Any]) -> Port:
     allowed = Allowed.of_json(value["allowed"]) if "allowed" in value else None
     if allowed is not None and not allowed.fits(of):
         raise ValueError(f"{of} cannot be restricted to {allowed.text}")
-    return Port(str(value["name"]), of, allowed)
+    return Port(str(value["name"]), of, allowed, tuple(map(str, value.get("labels", ()))))
 
 
 def files_json(files: Mapping[str, Content]) -> dict[str, dict[str, object]]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -56,8 +57,13 @@ def choose(kind: Kind, model: Path | None) -> Literal["onnxruntime", "numpy"]:
     return kind
 
 
-def onnxruntime(model: Path) -> Reference:
-    """The model in onnxruntime, on one thread and without optimisation, so that it is judged as it is written."""
+def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Reference:
+    """The model in onnxruntime, on one thread and without optimisation, so that it is judged as it is written.
+
+    Args:
+        model: The file.
+        labels: Output → `Port.labels`: texts become their numbers, and maps from labels rows of numbers, as in dlc.
+    """
     import onnxruntime as ort  # pyright: ignore
 
     runtime: Any = ort
@@ -77,9 +83,21 @@ def onnxruntime(model: Path) -> Reference:
             values: list[Array] = session.run(names, {n: v for n, v in feeds.items() if n in wanted})
         except Exception as problem:  # noqa: BLE001
             raise _refused(model, problem) from None
-        return dict(zip(names, values, strict=True))
+        return {name: _numbers(v, labels.get(name, ())) for name, v in zip(names, values, strict=True)}
 
     return Reference("onnxruntime", evaluate)
+
+
+def _numbers(value: Any, labels: Sequence[str]) -> Array:
+    """An output of onnxruntime as dlc gives it."""
+    if labels and isinstance(value, list):  # maps from labels: of each row, in the order of the labels
+        rows = [{str(key): number for key, number in row.items()} for row in cast("list[dict[Any, float]]", value)]
+        return np.array([[row[label] for label in labels] for row in rows], np.float32)
+    found: Array = np.asarray(value)
+    if found.dtype.kind in "OUS":
+        number = {label: k for k, label in enumerate(labels)}
+        return np.array([number.get(str(text), -1) for text in found.flat], np.int64).reshape(found.shape)
+    return found
 
 
 def tolerance_for(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,12 @@ import pytest
 from building import Array, compare, model_of, parse, runtime
 from onnx import TensorProto, helper
 
-from dlc import DlcError
+from dlc import DlcError, Source, build, load
+from dlc.cli.frame import run
+from dlc.driver.state_text import op_classes
 from dlc.graph import evaluate
+from dlc.graph.text import parse_graph, print_graph
+from dlc.plugins.discovery import load_registry
 
 X = np.random.default_rng(0).standard_normal((11, 3)).astype(np.float32)
 
@@ -98,3 +105,111 @@ def test_maps_from_labels_are_arrays_in_the_order_of_the_labels(labels: dict[str
 def test_a_map_with_another_number_of_labels_is_refused() -> None:
     with pytest.raises(DlcError, match="2 labels for"):
         parse(zip_map(X, classlabels_int64s=[1, 2]))
+
+
+# ---- texts
+
+KINDS = {
+    "label": TensorProto.STRING,
+    "best": TensorProto.STRING,
+    "word": TensorProto.STRING,
+    "same": TensorProto.BOOL,
+    "code": TensorProto.INT64,
+    "hot": TensorProto.FLOAT,
+}
+NAMES = ["no", '*/ "é', "yes"]
+
+
+def classified(classes: list[str]) -> onnx.ModelProto:
+    """A linear classifier whose label goes through operators that move it, and a stored text for the best feature."""
+    nodes = [
+        helper.make_node(
+            "LinearClassifier",
+            ["x"],
+            ["l", "s"],
+            domain="ai.onnx.ml",
+            classlabels_strings=classes,
+            coefficients=np.random.default_rng(1).standard_normal(9).tolist(),
+            intercepts=[0.1, 0.2, 0.3],
+        ),
+        helper.make_node("Reshape", ["l", "shape"], ["r"]),
+        helper.make_node("Identity", ["r"], ["label"]),
+        helper.make_node("ArgMax", ["x"], ["k"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["names", "k"], ["best"]),
+        helper.make_node("Equal", ["best", "l"], ["same"]),
+        helper.make_node(
+            "LabelEncoder", ["best"], ["code"], domain="ai.onnx.ml", keys_strings=NAMES[:2], values_int64s=[7, 9]
+        ),
+        helper.make_node(
+            "LabelEncoder", ["code"], ["word"], domain="ai.onnx.ml", keys_int64s=[9], values_strings=["nine"]
+        ),
+        helper.make_node("OneHotEncoder", ["best"], ["hot"], domain="ai.onnx.ml", cats_strings=NAMES, zeros=1),
+    ]
+    stored = {"shape": np.array([-1, 1])}
+    model = model_of(nodes, {"x": X}, list(KINDS), stored, opset=21, domains=("ai.onnx.ml",))
+    model.opset_import[1].version = 2
+    texts: Any = [n.encode() for n in NAMES]
+    model.graph.initializer.append(helper.make_tensor("names", TensorProto.STRING, [3], texts))
+    for output in model.graph.output:
+        output.type.CopyFrom(helper.make_tensor_type_proto(KINDS[output.name], None))
+    return model
+
+
+@pytest.mark.parametrize("classes", [NAMES, ["yes", "maybe", "no"]])
+def test_labels_that_are_texts_are_numbers_with_the_texts_in_the_interface(classes: list[str], tmp_path: Path) -> None:
+    model = classified(classes)
+    session: Any = import_module("onnxruntime").InferenceSession(model.SerializeToString())
+    want = dict(zip(KINDS, session.run(None, {"x": X}), strict=True))
+    source = Source(data=model.SerializeToString(), label="model.onnx")
+    program = build(source, output=tmp_path / "out", cache_dir=tmp_path / "cache")
+    ports = {p.name: p for p in program.signature.outputs}
+    got = program(x=X)
+    for name in ("label", "best", "word"):
+        assert set(ports[name].labels) == {*NAMES, *classes, "nine", "_Unused"}
+        np.testing.assert_array_equal(np.array(ports[name].labels)[got[name]], want[name].astype(str))
+    for name in ("same", "code", "hot"):
+        np.testing.assert_array_equal(got[name], want[name])
+        assert ports[name].labels == ()
+    again = build(source, cache_dir=tmp_path / "cache", cache="require")
+    assert again.signature == load(tmp_path / "out").signature == program.signature
+
+
+def test_verify_compares_texts_with_those_of_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        *classified(NAMES).graph.node[:1],
+        helper.make_node("Identity", ["l"], ["label"]),
+        helper.make_node("ZipMap", ["s"], ["scores"], domain="ai.onnx.ml", classlabels_strings=NAMES),
+    ]
+    model = model_of(nodes, {"x": X}, ["label", "scores"], domains=("ai.onnx.ml",))
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.STRING, None))
+    one = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    rows = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, one))
+    model.graph.output[1].type.CopyFrom(rows)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert run(["verify", str(path), "--cache-dir", str(tmp_path / "cache"), "--json"]) == 0
+    assert [o["ok"] for o in json.loads(capsys.readouterr().out)["outputs"]] == [True, True]
+
+
+def test_labels_are_part_of_the_text_of_a_graph() -> None:
+    graph = parse(classified(NAMES))
+    assert parse_graph(print_graph(graph), op_classes(load_registry())).labels == graph.labels != {}
+    assert replace(graph, labels={}) != graph
+
+
+def test_columns_have_their_labels() -> None:
+    assert parse(zip_map(X, classlabels_int64s=[5, 2, 9])).labels == {"y": ("5", "2", "9")}
+
+
+def test_computing_with_texts_is_refused() -> None:
+    model = classified(NAMES)
+    model.graph.node[2].CopyFrom(helper.make_node("Add", ["r", "r"], ["label"]))
+    with pytest.raises(DlcError, match="an operand of element type string"):
+        parse(model)
+
+
+def test_other_numbers_of_texts_than_the_shape_says_are_refused() -> None:
+    model = classified(NAMES)
+    model.graph.initializer[-1].dims[0] = 1 << 62
+    with pytest.raises(DlcError, match="3 texts for a tensor of shape"):
+        parse(model)

@@ -227,7 +227,7 @@ def _reference(
     assert model is not None
     if kind == "onnxruntime":
         try:
-            return onnxruntime(model)
+            return onnxruntime(model, {p.name: p.labels for p in opened.program.signature.outputs if p.labels})
         except DlcError:
             if not auto:
                 raise

@@ -39,6 +39,8 @@ class CPort:
     """Bytes that the buffer's address is a multiple of."""
     allowed: Allowed | None = None
     """What its integers may be; None: anything."""
+    labels: tuple[str, ...] = ()
+    """Texts that its numbers or the entries along its last dimension stand for."""
 
     @property
     def macro(self) -> str:
@@ -63,7 +65,7 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
         of = p.type
         ctype = _CTYPES[of.dtype.name]
         sizes = of.capacity, of.nbytes, of.dtype.itemsize
-        return CPort(direction, k, p.name, of.text, ctype, tuple(map(capacity, of.shape)), *sizes, p.allowed)
+        return CPort(direction, k, p.name, of.text, ctype, tuple(map(capacity, of.shape)), *sizes, p.allowed, p.labels)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

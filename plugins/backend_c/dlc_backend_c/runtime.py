@@ -27,6 +27,8 @@ class Argument:
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    labels: tuple[str, ...] = ()
+    """Texts that an output's numbers, or the entries along its last dimension, stand for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,4 +109,4 @@ def load(directory: Path) -> Model | TrainingModel:
 
 
 def _arguments(ports: tuple[Port, ...]) -> tuple[Argument, ...]:
-    return tuple(Argument(p.name, p.type.dtype.numpy, p.type.shape) for p in ports)
+    return tuple(Argument(p.name, p.type.dtype.numpy, p.type.shape, p.labels) for p in ports)

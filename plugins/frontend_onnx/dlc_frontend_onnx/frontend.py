@@ -16,6 +16,7 @@ from dlc.base.diagnostics import error
 from dlc.base.extents import symbols
 from dlc.graph import Constant, Graph, Input, Op
 from dlc.graph.graph import with_live_origins
+from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.declared import declared
@@ -30,6 +31,7 @@ from dlc_frontend_onnx.rules import OLDEST, support
 from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.template import filled, template
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
+from dlc_frontend_onnx.texts import Texts
 from dlc_frontend_onnx.unsupported import Unsupported
 from dlc_frontend_onnx.wire import Place, WireError, strip
 
@@ -119,14 +121,15 @@ class Onnx(Frontend):
         binding = Binding.of(self.dims, self.input)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
         scope: Scope = {**inputs}
-        scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals))
+        texts = Texts()
+        scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals, texts))
         versions = versions_of(model.opset_import)
         functions = functions_of(model)
         check_calls(model.graph.node, functions, source.name, budget)
         kernels = Kernels(source.name, self.find)
         own = frozenset(repeated(model.graph, self.tied))
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
-        importer.lenient, importer.unroll = self.lenient, self.unroll
+        importer.lenient, importer.unroll, importer.texts = self.lenient, self.unroll, texts
         importer.taken = names_of(model.graph, inputs.values())
         importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
@@ -141,7 +144,8 @@ class Onnx(Frontend):
         if len(nodes) < len(model.graph.node):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))
         given = tuple(i for i in inputs.values() if i is not None)
-        graph = Graph(given, tuple(outputs), tuple(wanted), (), importer.origins)
+        labels = {name: found for name, op in zip(wanted, outputs, strict=True) if (found := texts.labels(op))}
+        graph = Graph(given, tuple(outputs), tuple(wanted), (), importer.origins, labels=labels)
         if restricted := importer.assumed.restricted():
             graph = replace(graph.substitute(restricted), inputs=tuple(restricted.get(i, i) for i in given))
         return with_live_origins(graph)
@@ -232,7 +236,12 @@ def _as_later(node: onnx.NodeProto, version: int) -> bool:
 
 
 def _initializers(
-    model: onnx.ModelProto, source: Source, places: Sequence[Place | None], limit: int, refusals: Refusals
+    model: onnx.ModelProto,
+    source: Source,
+    places: Sequence[Place | None],
+    limit: int,
+    refusals: Refusals,
+    texts: Texts,
 ) -> Iterator[tuple[str, Op | None]]:
     storage = Storage(source, source.view(), limit)
     seen: set[str] = set()
@@ -242,12 +251,19 @@ def _initializers(
             continue
         seen.add(proto.name)
         try:
-            yield proto.name, Constant(storage.tensor(proto, place), proto.name)
+            is_text = proto.data_type == onnx.TensorProto.STRING
+            yield (
+                proto.name,
+                texts.constant(proto) if is_text else Constant(storage.tensor(proto, place), proto.name),
+            )
         except DlcError as e:
             refusals.caught(e, proto.name)
             yield proto.name, None
         except Unsupported as e:
             refusals.refuse("initializer", proto.name, e)
+            yield proto.name, None
+        except ShapeError as e:
+            refusals.fail("shape", str(e), proto.name)
             yield proto.name, None
     for sparse in model.graph.sparse_initializer:
         refusals.refuse("initializer", sparse.values.name, Unsupported("it is sparse", "store it as a dense tensor"))

@@ -30,6 +30,7 @@ from dlc_frontend_onnx.regions import Around
 from dlc_frontend_onnx.rules import MICROSOFT, find, table
 from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
+from dlc_frontend_onnx.texts import Texts
 from dlc_frontend_onnx.unsupported import MALFORMED, Conclusive, Unsupported
 
 MAX_DEPTH = 24
@@ -84,6 +85,7 @@ class Importer:
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
     """Shapes that the model declares for values of its main graph."""
     assumed: Assumed = field(default_factory=Assumed)
+    texts: Texts = field(default_factory=Texts)
     lenient: bool = False
     """Whether what exporters write against the standard is read where there is one sensible reading."""
     quirks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -240,6 +242,9 @@ class Importer:
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
                 made = () if refused and self._known(node) else self._import(node, refused)
                 self._check(node, made)
+                self.texts.follow(proto.op_type, inputs, made)
+                if node.gives_texts and made and made[0] is not None:
+                    self.texts.values.add(made[0].digest)
                 results = self._own(proto, made) if not frame.prefix and not frame.origin else made
         except Unsupported as e:
             self.refusals.refuse(operator, name, e)

@@ -19,6 +19,7 @@ from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.regions import Around
 from dlc_frontend_onnx.sequences import Resolved, SequenceValue, kind_of
 from dlc_frontend_onnx.tensors import dtype_of, memory_tensor
+from dlc_frontend_onnx.texts import Texts
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 Kind = onnx.AttributeProto
@@ -39,6 +40,8 @@ class Values(Protocol):
     """What the model may ask for."""
     unroll: int
     """Nodes up to which the iterations of a loop of known length are written out."""
+    texts: Texts
+    """The texts that it has met."""
 
     def value(self, op: Op) -> Array | None:
         """The value of an op that depends on constants only and is cheap to compute, else None."""
@@ -110,6 +113,8 @@ class Node:
     """Shapes that the model declares for the outputs, as far as it does."""
     seen: set[str] = field(default_factory=set[str])
     """Attributes that the rule has read; one that it does not know must not be ignored."""
+    gives_texts: bool = False
+    """Whether the rule found that the first result is numbers of texts."""
 
     # ---- operands
     def x(self, k: int = 0) -> Op:

@@ -60,10 +60,11 @@ def _probit(x: Op) -> Op:
 
 
 def labels_of(node: Node, numbers: str, texts: str) -> tuple[int, ...]:
-    """The labels of classes."""
-    if node.texts(texts):
-        raise Unsupported("labels that are texts", f"number the classes: supported is {numbers}")
-    found = node.ints(numbers) or ()
+    """The labels of classes; for texts their numbers, which makes the node's first result one of texts."""
+    if named := node.texts(texts):
+        node.gives_texts = True
+        node.seen.add(numbers)
+    found = node.values.texts.numbers(named) if named else node.ints(numbers) or ()
     if len(found) < 2:
         raise Unsupported(f"{len(found)} classes", MALFORMED if not found else "supported are two and more")
     return found

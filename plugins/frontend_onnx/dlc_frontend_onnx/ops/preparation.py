@@ -104,9 +104,8 @@ def feature_vectorizer(node: Node) -> Op:
 def one_hot_encoder(node: Node) -> Op:
     """A 1 at the number of the category that an element is: f32. Elements of no category give zeros."""
     node.ignore("zeros")  # an error there is none at run time
-    if node.texts("cats_strings"):
-        raise Unsupported("categories that are texts", "number the categories: supported is cats_int64s")
-    x, categories = node.x(), node.ints("cats_int64s") or ()
+    x, named = node.x(), node.texts("cats_strings")
+    categories = node.values.texts.numbers(named) if named else node.ints("cats_int64s") or ()
     check_count(x.type.size * len(categories), "the encoded elements")
     whole = cast(x, i64) if x.dtype.is_integer else x
     return cast(e.Equal(Reshape(whole, to=(*x.shape, 1)), constant(categories, whole.dtype)), f32)
@@ -115,13 +114,9 @@ def one_hot_encoder(node: Node) -> Op:
 @onnx("LabelEncoder", since=2, domain=ML)
 def label_encoder(node: Node) -> Op:
     """The value of the key that an element is, or the default."""
-    x = node.x()
-    for key in ("keys_strings", "values_strings"):
-        if node.texts(key):
-            raise Unsupported("keys or values that are texts", "number them")
-    node.ignore("default_string")
-    keys = node.tensor("keys_tensor")
-    found = np.array(node.ints("keys_int64s") or node.floats("keys_floats") or ()) if keys is None else keys.array()
+    x, keys, named = node.x(), node.tensor("keys_tensor"), node.values.texts.numbers(node.texts("keys_strings"))
+    stated = named or node.ints("keys_int64s") or node.floats("keys_floats") or ()
+    found = np.array(stated) if keys is None else keys.array()
     values, dtype, default = _values(node)
     if found.size != len(values) or not found.size:
         raise Unsupported(f"{found.size} keys for {len(values)} values", MALFORMED)
@@ -140,13 +135,20 @@ def zip_map(node: Node) -> Op:
     labels = node.ints("classlabels_int64s") or node.texts("classlabels_strings")
     if len(x.shape) not in (1, 2) or len(labels) != x.shape[-1]:
         raise ShapeError(f"{len(labels)} labels for {x.type}")
-    return x if len(x.shape) == 2 else Reshape(x, to=(1, *x.shape))
+    y = x if len(x.shape) == 2 else Reshape(x, to=(1, *x.shape))
+    node.values.texts.columns[y.digest] = tuple(map(str, labels))
+    return y
 
 
 def _values(node: Node) -> tuple[Array, DType, float]:
     """Values, their type, and the default."""
     tensor, default = node.tensor("values_tensor"), node.tensor("default_tensor")
     whole, floats = node.int("default_int64", -1), node.float("default_float", -0.0)
+    if named := node.texts("values_strings"):
+        node.gives_texts = True
+        *numbers, other = node.values.texts.numbers((*named, node.text("default_string", "_Unused")))
+        return np.array(numbers, np.int64), i64, other
+    node.ignore("default_string")
     if tensor is not None:
         return tensor.array().reshape(-1), tensor.type.dtype, 0 if default is None else default.array().reshape(-1)[0]
     if (found := node.ints("values_int64s")) is not None:
