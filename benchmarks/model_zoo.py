@@ -1,6 +1,7 @@
 """Models of today's families against onnxruntime: made here with random weights, built to C, run, and compared.
 
-    python benchmarks/model_zoo.py [WORD…] [--models DIR] [--family WORD] [--json FILE] [--seconds 300] [--shared DIR]
+    python benchmarks/model_zoo.py [WORD…] [--models DIR] [--family WORD] [--json FILE] [--seconds 300]
+    python benchmarks/model_zoo.py --real ../shared/data/models
 
 The models are those of benchmarks/zoo: torch's two exporters, transformers, timm, scikit-learn, onnxruntime's
 quantisers. What makes them is no dependency of dlc:
@@ -10,7 +11,7 @@ quantisers. What makes them is no dependency of dlc:
 A model whose packages are missing is listed as not made. Each is written to DIR once (build/zoo by default) with
 inputs beside it, and built for the shapes of those inputs in a process of its own: a crash or a hang is a row of the
 table. A second run is with the same numbers in another order. Errors are relative to the largest magnitude of an
-output; whole numbers and truth values have to be equal. `--shared` takes real models from a folder instead.
+output; whole numbers and truth values have to be equal. `--real` takes the models below a folder instead.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.zoo import layers, narrow, text, trees, vision
-from benchmarks.zoo.entry import Entry, Feeds
+from benchmarks.zoo import layers, narrow, real, text, trees, vision
+from benchmarks.zoo.entry import BITS, Entry, Feeds
 
 ENTRIES: tuple[Entry, ...] = tuple(e for module in (vision, text, layers, trees, narrow) for e in module.entries())
 
@@ -39,10 +40,11 @@ def main() -> None:
     parser.add_argument("--family", default="")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--shared", type=Path)
+    parser.add_argument("--real", type=Path)
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)
-    chosen = [e for e in ENTRIES if options.family in e.family and any(w in e.name for w in options.words or [""])]
+    entries = tuple(real.entries(options.real)) if options.real else ENTRIES
+    chosen = [e for e in entries if options.family in e.family and any(w in e.name for w in options.words or [""])]
     rows: list[dict[str, Any]] = []
     for entry in chosen:
         row = {"model": entry.name, "family": entry.family, **one(entry, options.models, options.seconds)}
@@ -81,10 +83,8 @@ def one(entry: Entry, folder: Path, seconds: float) -> dict[str, Any]:
 
 def stored(feeds: Feeds) -> Feeds:
     """Arrays that a .npz file keeps: those of bfloat16 by their bits."""
-    return {
-        f"bfloat16:{k}" if v.dtype.name == "bfloat16" else k: v.view(np.uint16) if v.dtype.name == "bfloat16" else v
-        for k, v in feeds.items()
-    }
+    narrow = {k: v.view(np.uint16) for k, v in feeds.items() if v.dtype.name == "bfloat16"}
+    return {k: v for k, v in feeds.items() if k not in narrow} | {BITS + k: v for k, v in narrow.items()}
 
 
 if __name__ == "__main__":

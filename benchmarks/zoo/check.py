@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 import dlc
-from benchmarks.zoo.entry import Array, Feeds
+from benchmarks.zoo.entry import BITS, Array, Feeds
 
 
 def inputs(path: Path) -> Feeds:
@@ -27,10 +27,8 @@ def inputs(path: Path) -> Feeds:
     found: Feeds = {}
     with np.load(path.with_suffix(".npz")) as data:
         for key in data.files:
-            kind, colon, name = key.partition(":")
-            found[name if colon else key] = (
-                data[key].view(ml_dtypes.bfloat16) if colon and kind == "bfloat16" else data[key]
-            )
+            name = key.removeprefix(BITS)
+            found[name] = data[key] if name == key else data[key].view(ml_dtypes.bfloat16)
     return found
 
 
@@ -56,6 +54,9 @@ def open_shapes(path: Path, feeds: Feeds) -> dict[str, tuple[int, ...]]:
 
 def wanted(path: Path, oracle: str, feeds: Feeds) -> list[Any]:
     """Outputs in the model's order; of maps from labels the numbers."""
+    if oracle == "stored":
+        with np.load(path.with_suffix(".outputs.npz")) as data:
+            return [data[o.name] for o in onnx.load(str(path), load_external_data=False).graph.output]
     if oracle == "reference":
         from onnx.reference import ReferenceEvaluator
 
@@ -94,7 +95,8 @@ def check(path: Path, oracle: str, tolerance: float) -> Mapping[str, Any]:
     feeds = inputs(path)
     start = time.perf_counter()
     try:
-        program: Any = dlc.build(path, shapes=open_shapes(path, feeds), cache="off")
+        settings = ("onnx.lenient=true",) if oracle == "stored" else ()
+        program: Any = dlc.build(path, shapes=open_shapes(path, feeds), settings=settings, cache="off")
     except dlc.DlcError as problem:
         first, *others = problem.diagnostics
         more = f" (and {len(others)} more)" if others else ""
@@ -105,7 +107,7 @@ def check(path: Path, oracle: str, tolerance: float) -> Mapping[str, Any]:
         }
     seconds = time.perf_counter() - start
     worst = 0.0
-    for given in (feeds, shuffled(feeds)):
+    for given in (feeds,) if oracle == "stored" else (feeds, shuffled(feeds)):
         names = [p.name for p in program.inputs]
         found = program(**{k: v for k, v in given.items() if k in names})
         want = wanted(path, oracle, given)

@@ -17,6 +17,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = dict[str, Array]
 
+BITS = "bfloat16:"
+"""Before the name of an array in a .npz file that holds the bits of bfloat16."""
 FLOAT, HALF = 1e-4, 2e-2
 """Errors relative to the largest magnitude of an output: of networks in float32, and with values of 16 bits."""
 
@@ -31,9 +33,10 @@ class Entry:
     """Writes the model and returns inputs for it, which fix its open dimensions."""
     tolerance: float = FLOAT
     """Largest error relative to the largest magnitude of an output; whole numbers and truth values are equal."""
-    oracle: Literal["onnxruntime", "plain onnxruntime", "reference"] = "onnxruntime"
+    oracle: Literal["onnxruntime", "plain onnxruntime", "reference", "stored"] = "onnxruntime"
     """What the outputs are compared with; plain: onnxruntime without its optimiser, where that changes results;
-    reference: ONNX's own evaluator, where onnxruntime has no kernel."""
+    reference: ONNX's own evaluator, where onnxruntime has no kernel; stored: what came with the model, which is read
+    leniently and run once."""
 
 
 def export(
