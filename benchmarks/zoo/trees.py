@@ -25,6 +25,8 @@ CLASSIFIERS = {
     "bayes": ("sklearn.naive_bayes", "GaussianNB", {}),
     "neighbours": ("sklearn.neighbors", "KNeighborsClassifier", {"n_neighbors": 3}),
     "adaboost": ("sklearn.ensemble", "AdaBoostClassifier", {"n_estimators": 5}),
+    "discriminant": ("sklearn.discriminant_analysis", "LinearDiscriminantAnalysis", {}),
+    "calibrated": ("sklearn.calibration", "CalibratedClassifierCV", {"cv": 2}),
     "lightgbm": ("lightgbm", "LGBMClassifier", {"n_estimators": 8, "verbose": -1}),
     "xgboost": ("xgboost", "XGBClassifier", {"n_estimators": 8, "max_depth": 4}),
 }
@@ -61,9 +63,12 @@ def save(model: Any, path: Path, x: Any, *, booster: str = "") -> Feeds:
     return {"x": x[:40]}
 
 
-def fitted(path: Path, *, module: str, name: str, arguments: dict[str, Any], classes: int) -> Feeds:
-    """A classifier, or for no classes a regressor."""
+def fitted(
+    path: Path, *, module: str, name: str, arguments: dict[str, Any], classes: int, texts: bool = False
+) -> Feeds:
+    """A classifier, perhaps of classes with names, or for no classes a regressor."""
     x, label, value = table(classes or 2)
+    label = np.array(["no", "yes", "maybe"])[label] if texts else label
     model = getattr(import_module(module), name)(**arguments)
     with quiet():
         model.fit(x, label if classes else value)
@@ -107,6 +112,8 @@ def entries() -> Iterator[Entry]:
         classes = 2 if key in ("svc", "xgboost", "boosting", "hist-boosting") else 3
         make: Callable[[Path], Feeds] = partial(fitted, module=module, name=name, arguments=arguments, classes=classes)
         yield Entry(f"{key}-classes", "tables", make)
+        if key in ("forest", "logistic", "svc", "neighbours", "bayes", "lightgbm"):
+            yield Entry(f"{key}-names", "tables", partial(make, classes=3, texts=True))
     for key, (module, name, arguments) in REGRESSORS.items():
         yield Entry(
             f"{key}-values", "tables", partial(fitted, module=module, name=name, arguments=arguments, classes=0)

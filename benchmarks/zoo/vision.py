@@ -26,6 +26,12 @@ CLASSIFIERS: tuple[tuple[str, int, int, bool, dict[str, Any]], ...] = (
     ("edgenext_xx_small", 64, 18, False, {}),
     ("maxvit_rmlp_pico_rw_256", 64, 18, True, {"img_size": 64}),
     ("resnest14d", 64, 13, False, {}),
+    ("mobilenetv4_conv_small", 64, 17, False, {}),
+    ("efficientformerv2_s0", 64, 18, True, {"img_size": 64}),
+    ("fastvit_t8", 64, 17, False, {}),
+    ("ghostnet_100", 64, 18, True, {}),
+    ("levit_128s", 64, 18, True, {"img_size": 64}),
+    ("mobilevit_xxs", 64, 17, False, {}),
     ("beit_base_patch16_224", 64, 17, False, {"img_size": 64, "depth": 2}),
 )
 
@@ -196,5 +202,5 @@ def entries() -> Iterator[Entry]:
         )
         yield Entry(f"detr-{'new' if new else 'old'}", "detection", partial(detr, new=new))
     yield Entry("lraspp-old-16", "vision", segmenter)
-    yield Entry("warp-old-18", "vision", partial(warp, opset=18, new=False))
+    yield Entry("warp-old-20", "vision", partial(warp, opset=20, new=False))
     yield Entry("warp-new-20", "vision", partial(warp, opset=20, new=True))
