@@ -16,7 +16,6 @@ CLASSIFIERS = {
     "forest": ("sklearn.ensemble", "RandomForestClassifier", {"n_estimators": 12, "max_depth": 6}),
     "extra-trees": ("sklearn.ensemble", "ExtraTreesClassifier", {"n_estimators": 8, "max_depth": 5}),
     "boosting": ("sklearn.ensemble", "GradientBoostingClassifier", {"n_estimators": 10}),
-    "hist-boosting": ("sklearn.ensemble", "HistGradientBoostingClassifier", {"max_iter": 8}),
     "tree": ("sklearn.tree", "DecisionTreeClassifier", {"max_depth": 5}),
     "logistic": ("sklearn.linear_model", "LogisticRegression", {}),
     "svc": ("sklearn.svm", "SVC", {"probability": False}),
@@ -109,7 +108,7 @@ def unsupervised(path: Path, *, module: str, name: str, arguments: dict[str, Any
 def entries() -> Iterator[Entry]:
     """All of them."""
     for key, (module, name, arguments) in CLASSIFIERS.items():
-        classes = 2 if key in ("svc", "xgboost", "boosting", "hist-boosting") else 3
+        classes = 2 if key in ("svc", "xgboost", "boosting") else 3
         make: Callable[[Path], Feeds] = partial(fitted, module=module, name=name, arguments=arguments, classes=classes)
         yield Entry(f"{key}-classes", "tables", make)
         if key in ("forest", "logistic", "svc", "neighbours", "bayes", "lightgbm"):

@@ -201,6 +201,15 @@ def test_columns_have_their_labels() -> None:
     assert parse(zip_map(X, classlabels_int64s=[5, 2, 9])).labels == {"y": ("5", "2", "9")}
 
 
+def test_a_function_may_move_texts() -> None:
+    model = classified(NAMES)
+    model.graph.node[2].CopyFrom(helper.make_node("Same", ["r"], ["label"], domain="own"))
+    body = [helper.make_node("Identity", ["a"], ["b"])]
+    model.functions.append(helper.make_function("own", "Same", ["a"], ["b"], body, [helper.make_opsetid("", 21)]))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    assert parse(model).labels == parse(classified(NAMES)).labels
+
+
 def test_computing_with_texts_is_refused() -> None:
     model = classified(NAMES)
     model.graph.node[2].CopyFrom(helper.make_node("Add", ["r", "r"], ["label"]))

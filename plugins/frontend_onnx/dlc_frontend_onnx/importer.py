@@ -242,7 +242,8 @@ class Importer:
                 node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
                 made = () if refused and self._known(node) else self._import(node, refused)
                 self._check(node, made)
-                self.texts.follow(proto.op_type, inputs, made)
+                if key_of(proto) not in self.functions:  # its own nodes were followed
+                    self.texts.follow(proto.op_type, inputs, made)
                 if node.gives_texts and made and made[0] is not None:
                     self.texts.values.add(made[0].digest)
                 results = self._own(proto, made) if not frame.prefix and not frame.origin else made
