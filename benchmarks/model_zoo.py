@@ -13,7 +13,7 @@ A model whose packages are missing is listed as not made. Each is written to DIR
 inputs beside it, and built for the shapes of those inputs in a process of its own: a crash or a hang is a row of the
 table. A second run is with the same numbers in another order. Errors are relative to the largest magnitude of an
 output; whole numbers and truth values have to be equal. `--real` takes the models below a folder instead. With
-`--open` dimensions that the model leaves open stay open in the build.
+`--open` what a model leaves open is built for a range of sizes, and the second run has half of the first one's.
 """
 
 from __future__ import annotations
