@@ -281,7 +281,22 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
 
 
 def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
-    """The rows from `start` to `stop`, a size: tall tiles, half as tall ones, single rows."""
+    """The rows from `start` to `stop`, a size: tall tiles, the last of which computes some rows again.
+
+    Where there are fewer rows than a tile has, or none may be computed again: half as tall tiles, single rows.
+    """
+    few = _fewer_rows(plan, s, start, stop)
+    if few is None or s.rows == 1 or plan.once or plan.tile.parts is not None:
+        return few
+    tall = _tall(plan, s, start, simplify(stop - s.rows + 1))
+    last = tile(plan.tile, replace(s, row=simplify(stop - s.rows)))
+    if tall is None or last is None:
+        return few
+    rest = If(apply("ne", (stop - start) % s.rows, 0), last)
+    return (If(apply("ge", simplify(stop - start), s.rows), (*tall, rest), few),)
+
+
+def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
     out: list[Stmt] = []
     for height in dict.fromkeys((s.rows, max(1, s.rows // 2), 1)):
         end = stop if height == 1 else simplify(start + (stop - start) // height * height)
