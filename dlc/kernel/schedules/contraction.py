@@ -285,6 +285,8 @@ def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, 
 
     Where there are fewer rows than a tile has, or none may be computed again: half as tall tiles, single rows.
     """
+    assert plan.tile.row is not None
+    s = replace(s, rows=min(s.rows, plan.tile.row.extent))
     few = _fewer_rows(plan, s, start, stop)
     if few is None or s.rows == 1 or plan.once or plan.tile.parts is not None:
         return few

@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Result])
 MODULES: Final = (
     *("math", "activation", "nn", "loss", "recurrent", "reduce", "shape"),
     *("make", "affine", "index", "resize", "quantize", "control", "training", "derivatives", "random", "image"),
-    *("signal", "text", "sequence", "trees", "unique", "linear_models", "vector_machines", "preparation"),
+    *("signal", "text", "sequence", "trees", "unique", "detection", "linear_models", "vector_machines", "preparation"),
 )
 """Modules of `dlc_frontend_onnx.ops` that hold rules."""
 OLDEST: Final = 6
