@@ -69,10 +69,25 @@ def large() -> bytes:
     return model([n("NonZero", ["x"], ["y"])], {"x": [7, 100]}, ["y"], {})
 
 
+def detection() -> bytes:
+    """Boxes of the highest scores, gathered, as heads of detectors end."""
+    nodes = [
+        n("NonMaxSuppression", ["boxes", "x", "most", "overlap", "least"], ["chosen"]),
+        n("Gather", ["chosen", "two"], ["box"], axis=1),
+        n("Gather", ["boxes", "box"], ["kept"], axis=1),
+    ]
+    corners = RNG.uniform(0, 1, (1, 30, 2)).astype(np.float32)
+    boxes = np.concatenate([corners, corners + RNG.uniform(0.1, 0.5, (1, 30, 2)).astype(np.float32)], 2)
+    constants = {"boxes": boxes, "most": np.array([6]), "two": np.int64(2)}
+    constants |= {"overlap": np.array([0.3], np.float32), "least": np.array([0.2], np.float32)}
+    return model(nodes, {"x": [1, 3, 30]}, ["chosen", "kept"], constants)
+
+
 CASES: Mapping[str, tuple[Callable[[], bytes], Mapping[str, str], Callable[[], list[Array]]]] = {
     "masked": (masked, {}, lambda: [chosen(5, 7), np.zeros((5, 7), "f4"), np.ones((5, 7), "f4")]),
     "rows": (rows, {"batch": "1..9"}, lambda: [chosen(9, 4), chosen(1, 4), chosen(6, 4), np.ones((4, 4), "f4")]),
     "twice": (twice, {}, lambda: [chosen(40), chosen(40, part=1.0), -np.ones(40, "f4")]),
+    "detection": (detection, {}, lambda: [chosen(1, 3, 30), chosen(1, 3, 30, part=0.0), chosen(1, 3, 30, part=1.0)]),
     "large": (large, {}, lambda: [chosen(7, 100), chosen(7, 100, part=0.0), chosen(7, 100, part=1.0)]),
 }
 

@@ -10,24 +10,23 @@ there is one operand (pooling), tiles have one row. Blocks keep what is read aga
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from dlc.base.types import f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Block, For, If, Stmt, axes_of, loop, wrap
+from dlc.kernel.loops.program import For, If, Stmt, axes_of, wrap
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
+from dlc.kernel.schedules.contraction_rows import block_start, panel_rows
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, plain_write
-from dlc.kernel.schedules.heights import last_block, row_limit, rows_per_block, split_rows
+from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.tile import Parts, Spot
-from dlc.kernel.schedules.tiles import tile
+from dlc.kernel.schedules.tile import Parts
 from dlc.kernel.simplify import simplify
 
 
@@ -136,12 +135,12 @@ def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] 
     cb = Axis("cb", -(-extent // width)) if panel is None else plan.operands.panel_axis
     body: list[Stmt] = []
     if full:
-        rows = _rows(plan, cb * width, vectors, width, machine)
+        rows = panel_rows(plan, cb * width, vectors, width, machine)
         if rows is None:
             return None
         body.append(For(cb, Const(0), Const(full), (*before, *rows)))
     if rest and panel is not None:
-        rows = _rows(plan, cb * width, vectors, rest, machine)
+        rows = panel_rows(plan, cb * width, vectors, rest, machine)
         if rows is None:
             return None
         body.append(For(cb, Const(full), Const(full + 1), (*before, *rows)))
@@ -162,7 +161,7 @@ def _some_columns(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt,
         cb, full = plan.operands.panel_axis, extent // width
         panels = simplify((limit + (width - 1)) // width)
         for first, stop, columns in ((0, apply("min", panels, full), width), (full, panels, extent % width)):
-            rows = _rows(plan, cb * width, vectors, columns, machine) if columns else ()
+            rows = panel_rows(plan, cb * width, vectors, columns, machine) if columns else ()
             if rows is None:
                 return None
             body += [For(cb, Const(first), stop, (*panel.fill, *rows))] if rows else []
@@ -172,7 +171,7 @@ def _some_columns(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt,
         step = count * lanes
         last = simplify(limit // step * step if count > 1 else apply("min", limit, extent - extent % lanes))
         at = Axis("cv", extent)
-        rows = _rows(plan, at, count, step, machine) if extent >= step else ()
+        rows = panel_rows(plan, at, count, step, machine) if extent >= step else ()
         if rows is None:
             return None
         if rows:
@@ -192,12 +191,12 @@ def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ..
     vectors = -(-rest // lanes)
     width = vectors * lanes
     if width != rest and extent >= width and not plan.once:
-        again = _rows(plan, Const(extent - width), vectors, width, machine)
+        again = panel_rows(plan, Const(extent - width), vectors, width, machine)
         if again is not None:
             return again
     if width != rest and not _padding_exists(plan, extent - rest, width):
         return None
-    return _rows(plan, Const(extent - rest), vectors, rest, machine)
+    return panel_rows(plan, Const(extent - rest), vectors, rest, machine)
 
 
 def _padding_exists(plan: LoopPlan, first: int, width: int) -> bool:
@@ -222,15 +221,10 @@ def _blocks(plan: LoopPlan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     copies = plan.operands.copies
     if plan.block is None or not plan.blocked:
         return (*copies, *body)
-    start, stop = _block_start(plan), plan.block.stop
+    start, stop = block_start(plan), plan.block.stop
     if plan.operands.block is None:  # a copy of all rows serves all blocks
         return (*copies, For(start, Const(0), stop, body, plan.size))
     return (For(start, Const(0), stop, (*copies, *body), plan.size),)
-
-
-def _block_start(plan: LoopPlan) -> Axis:
-    assert plan.block is not None
-    return plan.operands.block.start if plan.operands.block else Axis("y0", plan.block.extent)
 
 
 def _block_size(o: Operands, plan: LoopPlan, machine: Machine, vectors: int) -> int:
@@ -238,124 +232,3 @@ def _block_size(o: Operands, plan: LoopPlan, machine: Machine, vectors: int) -> 
     if o.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
         return plan.size
     return rows_per_block(plan.block.extent, plan.size, row_limit(vectors, machine.registers), vectors)
-
-
-def _rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
-    """All rows of a block for one panel; where the reduction is cut, part by part and then the followers."""
-    limit = row_limit(vectors, machine.registers)
-    spot = Spot(Const(0), column, limit, vectors, columns)
-    if plan.outside is None:
-        return _row_loops(plan, spot)
-    width = vectors * plan.tile.lanes
-    place: Expr = Const(0)
-    for axis in plan.rows:
-        place = place * axis.extent + axis
-    parts = Parts("part", place * width, False)
-    adding, ending = (replace(plan, tile=replace(plan.tile, parts=replace(parts, finish=f))) for f in (False, True))
-    add = _row_loops(adding, spot)
-    end = _row_loops(ending, replace(spot, rows=1))
-    if add is None or end is None:
-        return None
-    return (*fill("part", plan.height * width, plan.tile.start), loop(plan.outside, *add), *end)
-
-
-def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
-    """Tiles of at most as many rows as `s` has over all rows of a block."""
-    row = plan.tile.row
-    extent = row.extent if row else 1
-    own = plan.blocked and plan.block == row
-    if row is not None and row.limit is not None:
-        start = _block_start(plan) if own else Const(0)
-        result = _some_rows(plan, s, start, apply("min", start + plan.size, row.limit) if own else row.limit)
-    else:
-        result = _own_blocks(plan, s, extent) if own else _tiles(plan, s, Const(0), extent)
-    if result is None:
-        return None
-    for axis in reversed(plan.between):
-        if plan.blocked and axis == plan.block:
-            start = _block_start(plan)
-            result = (For(axis, start, apply("min", start + plan.size, axis.stop), result),)
-        else:
-            result = (loop(axis, *result),)
-    return result
-
-
-def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
-    """The rows from `start` to `stop`, a size: tall tiles, the last of which computes some rows again.
-
-    Where there are fewer rows than a tile has, or none may be computed again: half as tall tiles, single rows.
-    """
-    assert plan.tile.row is not None
-    s = replace(s, rows=min(s.rows, plan.tile.row.extent))
-    few = _fewer_rows(plan, s, start, stop)
-    if few is None or s.rows == 1 or plan.once or plan.tile.parts is not None:
-        return few
-    tall = _tall(plan, s, start, simplify(stop - s.rows + 1))
-    last = tile(plan.tile, replace(s, row=simplify(stop - s.rows)))
-    if tall is None or last is None:
-        return few
-    rest = If(apply("ne", (stop - start) % s.rows, 0), last)
-    return (If(apply("ge", simplify(stop - start), s.rows), (*tall, rest), few),)
-
-
-def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
-    out: list[Stmt] = []
-    for height in dict.fromkeys((s.rows, max(1, s.rows // 2), 1)):
-        end = stop if height == 1 else simplify(start + (stop - start) // height * height)
-        tall = _tall(plan, replace(s, rows=height), start, end)
-        if tall is None:
-            return None
-        out += tall
-        start = end
-    return tuple(out)
-
-
-def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
-    """The tiles of one block of the tile's own axis: exactly its rows, whatever the heights.
-
-    Where blocks are whole tiles and only the last holds others, one loop serves all. Else the last, which is shorter,
-    has tiles of its own.
-    """
-    start, size = _block_start(plan), plan.size
-    heights = split_rows(extent, s.rows, s.vectors)
-    whole = heights.count(heights[0]) * heights[0]
-    if size % heights[0] == 0 and last_block(extent, size) <= whole:
-        tall = _tall(plan, replace(s, rows=heights[0]), start, apply("min", start + size, whole))
-        if tall is None or whole == extent:
-            return tall
-        rest = _tiles(plan, s, Const(whole), extent - whole)
-        return None if rest is None else (*tall, If(apply("ge", start + size, extent), rest))
-    full = _tiles(plan, s, start, size)
-    if extent % size == 0 or full is None:
-        return full
-    rest = _tiles(plan, s, start, extent % size)
-    return None if rest is None else (If(apply("le", start + size, extent), full, rest),)
-
-
-def _tiles(plan: LoopPlan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | None:
-    """Tiles over `count` rows from `first` on."""
-    out: list[Stmt] = []
-    for height, run in groupby(split_rows(count, s.rows, s.vectors)):
-        rows = height * len(list(run))
-        body = _equal(plan, replace(s, rows=height), first, rows)
-        if body is None:
-            return None
-        out += body
-        first = first + rows
-    return tuple(out)
-
-
-def _equal(plan: LoopPlan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | None:
-    """Equal tiles below one another over so many rows."""
-    if s.rows < rows:
-        return _tall(plan, s, first, first + rows)
-    single = tile(plan.tile, replace(s, row=first))
-    return None if single is None else (Block(single),)
-
-
-def _tall(plan: LoopPlan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
-    """A loop of equal tiles from row to row."""
-    assert plan.tile.row is not None
-    at = Axis("rt", plan.tile.row.extent)
-    body = tile(plan.tile, replace(s, row=at))
-    return None if body is None else (For(at, first, stop, body, s.rows),)

@@ -7,13 +7,11 @@ from typing import Final
 
 LISTED: Final = "dlc list onnx shows what is supported"
 _TRAINING: Final = "this is part of a training step: export the inference model (model.eval())"
-_DATA: Final = "the shape of its result depends on data: end the model before it, and do the rest after the program"
 _TREES: Final = "convert the model to tensor operators before exporting it (hummingbird-ml does)"
 _TEXT: Final = "texts are not supported: do this part before or after the program"
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
-    _DATA: ("NonMaxSuppression",),
     _RANDOM: ("Multinomial",),
     _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "LabelEncoder"),
 }
