@@ -42,10 +42,17 @@ class Param:
     """A tensor of a kernel: parameter, result or local. Indexing it makes a load.
 
     Kernels are about tensors as they lie in memory: `shape` is that of the room, in numbers.
+
+    Attributes:
+        name: What nests call it.
+        type: Its shape, and the type of the values that loads give and stores take.
+        stored: The narrow type in which its elements lie in memory, where that is another one: a load converts, a store
+            rounds. Only schedules make such tensors (see `dlc.kernel.schedules.widen`).
     """
 
     name: str
     type: Type
+    stored: DType | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,6 +61,11 @@ class Param:
     @property
     def dtype(self) -> DType:
         return self.type.dtype
+
+    @property
+    def storage(self) -> DType:
+        """The type of its elements in memory."""
+        return self.stored or self.type.dtype
 
     def __getitem__(self, index: Expr | Number | tuple[Expr | Number, ...]) -> Load:
         items = index if isinstance(index, tuple) else (index,)

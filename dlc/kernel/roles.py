@@ -6,10 +6,13 @@ user's kernel text are treated alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dlc.base.types import DType
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads
 from dlc.kernel.nest import Nest
+from dlc.kernel.scalar import SCALARS
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,26 @@ class Roles:
     window: tuple[Axis, ...]
 
 
-def product(nest: Nest) -> tuple[Load, Load] | None:
-    """The two factors of a sum of products of two loads; None for any other nest."""
+def product(nest: Nest, dtypes: Mapping[str, DType] | None = None) -> tuple[Load, Load] | None:
+    """The two factors of a sum of products of two loads; None for any other nest.
+
+    A factor may be converted to the type of the sum: one of a narrow type is. `dtypes`: of the tensors, for those who
+    mean no conversions of other types.
+    """
     match nest.reduce, nest.body:
-        case "add", Apply("mul", (Load() as a, Load() as b)):
-            return a, b
+        case "add", Apply("mul", (x, y)):
+            a, b = _factor(x, dtypes), _factor(y, dtypes)
+            return None if a is None or b is None else (a, b)
+        case _:
+            return None
+
+
+def _factor(e: Expr, dtypes: Mapping[str, DType] | None) -> Load | None:
+    match e:
+        case Load():
+            return e
+        case Apply(fn, (Load(param, _) as load,)) if SCALARS[fn].rule == "cast":
+            return load if dtypes is None or dtypes[param].narrow else None
         case _:
             return None
 

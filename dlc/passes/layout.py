@@ -121,7 +121,7 @@ class _Rewriter:
         if nest.reduce is None:
             return None
         spatial = spatial_axes(nest)
-        factors = product(nest)
+        factors = product(nest, kernel.dtypes)
         if factors is not None:
             arguments = dict(zip((p.name for p in kernel.params), op.args, strict=True))
             for a, b in (factors, factors[::-1]):
@@ -142,7 +142,7 @@ class _Rewriter:
     # ---- panels of factors ----
     def _pack(self, kernel: Kernel, args: tuple[Op, ...]) -> Call:
         for k, nest in enumerate(kernel.nests):
-            factors = product(nest)
+            factors = product(nest, kernel.dtypes)
             if factors is None:
                 continue
             arguments = dict(zip((p.name for p in kernel.params), args, strict=True))

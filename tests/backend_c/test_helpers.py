@@ -11,14 +11,14 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.function import c_function
 from dlc_backend_c.helpers import macros, names, needed, paragraphs
 from dlc_backend_c.indices import index
-from dlc_backend_c.loops_to_c import splat, vector
+from dlc_backend_c.lanes_to_c import rounding, splat, vector
 from dlc_backend_c.prelude import prelude, whole_prelude
 from dlc_backend_c.sections import split, units
-from dlc_backend_c.spelling import VALUE, spell
+from dlc_backend_c.spelling import STORAGE, VALUE, spell
 from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget
 
 from dlc import Report, Spec
-from dlc.base.types import DType, f32, f64
+from dlc.base.types import DTYPES, DType, f32, f64
 from dlc.graph import evaluate
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.scalar import SCALARS
@@ -64,7 +64,14 @@ def _of_lanes(t: DType, n: int) -> list[str]:
     values += [splat(t, n, "x"), f"*({v}_any *)c"]
     lines = "".join(f"    *r = {value};\n" for value in dict.fromkeys(values))
     given = f"const {v} *a, const {v} *b, {VALUE[t]} *c, {VALUE[t]} x, {v} *r"
-    return [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
+    used = [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
+    return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.format and narrow.compute is t]
+
+
+def _of_narrow(t: DType, v: str) -> str:
+    """Vectors that are loaded from a narrow type, rounded and stored."""
+    value = f"dlc_load_{t}_{v}(p) + {rounding(t, int(v.partition('x')[2]), 'x')}"
+    return f"void use_{t}_{v}({STORAGE[t]} *p, {v} x)\n{{\n    dlc_store_{t}_{v}(p, {value});\n}}"
 
 
 @pytest.mark.parametrize("cpu", TARGETS)

@@ -11,11 +11,11 @@ may be rounded in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dlc.base.types import Array, DType
+from dlc.base.types import Array, DType, in_compute_type
 from dlc.kernel.evaluate import Interpreter
 from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.loops.memory import Batch, Conflict, LoopFault, Memory, Touched
@@ -48,11 +48,12 @@ def run_loops(program: LoopProgram, args: Sequence[Array]) -> tuple[Array, ...]:
     Raises:
         LoopFault: the program does what C leaves undefined, or does not write all of its results.
     """
-    given = {p.name: np.ravel(np.asarray(a, p.dtype.numpy)) for p, a in zip(program.params, args, strict=True)}
-    empty = {r.name: np.zeros(r.type.capacity, r.dtype.numpy) for r in program.results}
+    given = {p.name: np.ravel(np.asarray(a, p.storage.numpy)) for p, a in zip(program.params, args, strict=True)}
+    empty = {r.name: np.zeros(r.type.capacity, r.storage.numpy) for r in program.results}
     empty |= {b.name: np.zeros(b.size, b.dtype.numpy) for b in program.buffers}
     dtypes = {p.name: p.dtype for p in (*program.params, *program.results, *program.buffers)}
-    machine = _Machine(Memory(given, empty), dtypes)
+    stored = {p.name: p.stored for p in (*program.params, *program.results) if p.stored is not None}
+    machine = _Machine(Memory(given, empty), dtypes, stored)
     with np.errstate(all="ignore"):
         machine.run(program.body, Batch(1, None, np.zeros(1, np.int64), {}), None)
     return tuple(machine.memory.result(r.name).reshape(r.shape) for r in program.results)
@@ -61,8 +62,8 @@ def run_loops(program: LoopProgram, args: Sequence[Array]) -> tuple[Array, ...]:
 class _Machine:
     """Runs statements for the points of a batch; `active` are those that take part (None: all)."""
 
-    def __init__(self, memory: Memory, dtypes: dict[str, DType]) -> None:
-        self.memory, self.dtypes = memory, dtypes
+    def __init__(self, memory: Memory, dtypes: dict[str, DType], stored: Mapping[str, DType]) -> None:
+        self.memory, self.dtypes, self.stored = memory, dtypes, stored
         self.types: dict[Expr, DType | None] = {}
         self.literals: dict[tuple[int, str, DType | None], tuple[DType | None, ...]] = {}
         """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
@@ -100,7 +101,8 @@ class _Machine:
                 spots = at.spots(out, place, lanes)
                 values = at.converted(value, self.dtypes[out], lanes)
                 batch.note(out, spots, active, write=True)
-                self.memory.write(out, spots, values)
+                to = self.stored.get(out)
+                self.memory.write(out, spots, values if to is None else SCALARS[to.name].value(values))
             case Prefetch(tensor, place, _):
                 at.spots(tensor, place, 1)
             case Block(body):
@@ -336,7 +338,8 @@ class _Values(Interpreter):
     def _read(self, name: str, place: Expr, lanes: int) -> Array:
         spots = self.spots(name, place, lanes)
         self.batch.note(name, spots, self.active, write=False)
-        return self._machine.memory.read(name, spots)
+        found = self._machine.memory.read(name, spots)
+        return in_compute_type(found) if name in self._machine.stored else found
 
     @staticmethod
     def _matrix(value: Array) -> Array:

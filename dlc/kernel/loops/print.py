@@ -28,7 +28,7 @@ def print_loops(program: LoopProgram) -> str:
 
 
 def _tensors(params: tuple[Param, ...]) -> str:
-    return ", ".join(f"{p.name}: {p.type}" for p in params)
+    return ", ".join(f"{p.name}: {p.type}{f' stored as {p.stored}' if p.stored else ''}" for p in params)
 
 
 def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:

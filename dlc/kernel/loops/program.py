@@ -5,8 +5,9 @@
     Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
-elements. Vectors are values of named locals: `Lanes` reads one, arithmetic works lane by lane (a scalar operand is
-repeated), `Fold` combines the lanes into a scalar.
+elements. Loads and stores of a parameter or result that is `stored` in a narrow type convert: everything in between has
+the type that is computed with. Vectors are values of named locals: `Lanes` reads one, arithmetic works lane by lane (a
+scalar operand is repeated), `Fold` combines the lanes into a scalar.
 """
 
 from __future__ import annotations

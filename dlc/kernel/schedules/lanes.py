@@ -2,6 +2,7 @@
 
     f(x[i + 0]), …, f(x[i + n-1])   →   f(Lanes(x[i], n))       for loads that move by one element per step of the axis
 
+Rounding to a narrow type, f32(f16(x)), is a function like others; a load of what is stored in one has its value's type.
 Loads that do not move are scalars, repeated in every lane. Anything else has no vector form here.
 """
 
@@ -57,11 +58,20 @@ def vectorise(
             if key not in known:
                 known[key] = _load(name, at, mapping, lane)
             return known[key]
+        case Apply(fn, (Apply(narrow, (x,)),)) if SCALARS[fn].to is dtype and _rounds(narrow, dtype):
+            part = vectorise(x, mapping, lane, dtypes, dtype, known)
+            return None if part is None else Apply(fn, (Apply(narrow, (part,)),))
         case Apply(fn, args) if has_vectors(fn, dtype):
             parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
+
+
+def _rounds(fn: str, dtype: DType) -> bool:
+    """Whether a function rounds values of a type to a narrow float that is computed with in this type."""
+    to = SCALARS[fn].to
+    return to is not None and SCALARS[fn].rule == "cast" and to.is_float and to.narrow and to.compute is dtype
 
 
 def has_vectors(fn: str, dtype: DType) -> bool:

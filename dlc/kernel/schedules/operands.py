@@ -84,7 +84,8 @@ def _product(
     itemsize = kernel.tensors[nest.out].dtype.itemsize
     row_bytes = _footprint(a, kernel, fixed) * itemsize
     column_bytes = _footprint(b, kernel, fixed) * itemsize
-    if nest.where is not None or not is_bare(a):
+    needed = nest.where is not None or not is_bare(a)
+    if needed or _converted(a, kernel, column, machine.lanes(itemsize) * 2):
         block = _block(rows, row_bytes, column_bytes, column, machine)
         # The copy takes the guard's place, so the other operand must exist without it.
         done = _copy_rows(nest, kernel, a, fixed, block, column) if inside(b, kernel.tensors) else None
@@ -96,8 +97,10 @@ def _product(
             if done is None:
                 return None
             b, copies, buffers = done.load, done.fill, [done.buffer]
-        else:
+        elif needed:
             return None
+        else:
+            block = None
     panel_axis, width, copied = Axis("cb", 1), 0, None
     if packed:
         width = machine.lanes(itemsize) * 2
@@ -114,6 +117,11 @@ def _product(
     return Operands(
         changed, column, True, block, copies, copied, panel_axis, width, tuple(buffers), row_bytes, column_bytes, sizes
     )
+
+
+def _converted(a: Expr, kernel: Kernel, column: Axis, width: int) -> bool:
+    """Whether an operand is worth a copy because it is stored in a narrow type: every panel would convert it again."""
+    return isinstance(a, Load) and kernel.tensors[a.param].stored is not None and column.extent > width
 
 
 def _copy_rows(

@@ -27,12 +27,13 @@ from dlc.kernel.schedules.scalar_loops import fill, scalar_group
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
 
 
 def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
-    kernel = without_empty(kernel)
+    kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)

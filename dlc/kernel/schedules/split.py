@@ -92,7 +92,7 @@ def _split(kernel: Kernel, name: str, d: int, size: int) -> Kernel:
     def tensor(p: Param) -> Param:
         if p.name != name:
             return p
-        return Param(name, Type(p.dtype, (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])))
+        return replace(p, type=Type(p.dtype, (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])))
 
     return replace(
         kernel,

@@ -98,23 +98,23 @@ def _units(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, list[Expr]]) -> Part:
-    types = {p.name: p.type for p in (*whole.params, *whole.results)}
-    types |= {b.name: Type(b.dtype, (b.size,)) for b in whole.buffers}
+    tensors = {p.name: p for p in (*whole.params, *whole.results)}
+    tensors |= {b.name: Param(b.name, Type(b.dtype, (b.size,))) for b in whole.buffers}
     stack = {b.name: b for b in whole.buffers if b.stack}
     written = writes(body)
     outside = [name for name in accesses if name not in stack]
     arguments = [n for n in outside if n not in written] + [n for n in outside if n in written]
     own = [name for name in accesses if name in stack]
     names = {n: f"arg{k}" for k, n in enumerate(arguments)} | {n: f"own{k}" for k, n in enumerate(own)}
-    shifts = {n: _first(accesses[n], types[n].size) for n in arguments}
+    shifts = {n: _first(accesses[n], tensors[n].type.size) for n in arguments}
 
     def place(name: str, at: Expr) -> Expr:
         form = linear(at) if shifts.get(name) is not None else None
         return at if form is None else replace(form, constant=form.constant - (shifts[name] or 0)).expr()
 
     variables = {name: f"var{k}" for k, name in enumerate(_variables(body))}
-    params = tuple(Param(names[n], types[n]) for n in arguments if n not in written)
-    results = tuple(Param(names[n], types[n]) for n in arguments if n in written)
+    params = tuple(replace(tensors[n], name=names[n]) for n in arguments if n not in written)
+    results = tuple(replace(tensors[n], name=names[n]) for n in arguments if n in written)
     buffers = tuple(Buffer(names[n], stack[n].dtype, stack[n].size, stack=True) for n in own)
     changed = Renaming(names, variables, place).body(body)
     part = LoopProgram(params, results, buffers, changed, whole.aligned)

@@ -132,7 +132,7 @@ def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = T
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
         return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace)
-    types = {p.name: (k, p.dtype.itemsize, 0) for k, p in enumerate((*program.params, *program.results))}
+    types = {p.name: (k, p.storage.itemsize, 0) for k, p in enumerate((*program.params, *program.results))}
     types |= {b.name: (count, b.dtype.itemsize, places[b.name]) for b in program.buffers if b.name in places}
     definitions: dict[str, str] = {}
     calls: list[FunctionCall] = []

@@ -32,15 +32,17 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.simplify import is_index
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
+from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
 
 _ALIGN = 64
 
 
 @dataclass
 class Writer:
-    """Lines of one function, with the types of everything in reach."""
+    """Lines of one function, with the types of everything in reach, and of narrow elements as they are stored."""
 
     tensors: Mapping[str, DType]
+    stored: Mapping[str, DType] = field(default_factory=dict[str, DType])
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
     count: int = 0
@@ -107,16 +109,22 @@ class Writer:
         self.line("}")
 
     def _store(self, out: str, at: Expr, value: Expr, lanes: int) -> None:
-        dtype = self.tensors[out]
+        dtype, storage = self.tensors[out], self.storage(out)
         element = f"{out}[{self.subscript(at)}]"
-        if isinstance(value, Load) and self.tensors[value.param] is dtype and dtype.bits >= 8:
+        if isinstance(value, Load) and self.storage(value.param) is storage and storage.bits >= 8:
             self.line(f"{element} = {value.param}[{self.subscript(value.index[0])}];")  # bits, whatever they mean
             return
-        text = self._rounding(value, dtype) or self.computed(value, dtype, lanes)
-        if lanes > 1:
+        text = self._rounding(value, storage) or self.computed(value, dtype, lanes)
+        if lanes == 1:
+            self.line(f"{element} = {spelling.store(storage, text)};")
+        elif storage is dtype:
             self.line(f"*({dtype}x{lanes}_any *)&{element} = {text};")
         else:
-            self.line(f"{element} = {spelling.store(dtype, text)};")
+            self.line(f"dlc_store_{storage}_{dtype}x{lanes}(&{element}, {text});")
+
+    def storage(self, tensor: str) -> DType:
+        """The type in which the elements of a tensor lie in memory."""
+        return self.stored.get(tensor, self.tensors[tensor])
 
     def _rounding(self, e: Expr, dtype: DType) -> str | None:
         """What a conversion to a narrow type converts, in its compute type: storing the bits of a value rounds it."""
@@ -125,8 +133,10 @@ class Writer:
         (x,) = e.args
         source = self.dtype(x) or dtype.compute
         text = self.computed(x, source)
+        if source is dtype.compute:
+            return text
         at_once = source.is_float and not dtype.library  # also from f64
-        return text if at_once else spelling.spell(dtype.compute.name, source, (text,))
+        return spelling.spell((dtype if at_once else dtype.compute).name, source, (text,))
 
     def computed(self, e: Expr, like: DType, lanes: int = 1) -> str:
         """The value of an expression, with what it needs more than once computed before."""
@@ -151,7 +161,9 @@ class Writer:
             case Local(name, _, _):
                 return name
             case Load(name, (at,)):
-                return spelling.load(self.tensors[name], f"{name}[{self.subscript(at)}]")
+                return spelling.load(self.storage(name), f"{name}[{self.subscript(at)}]")
+            case Lanes(Load(name, (at,)), n) if name in self.stored:
+                return f"dlc_load_{self.stored[name]}_{self.tensors[name]}x{n}(&{name}[{self.subscript(at)}])"
             case Lanes(Load(name, (at,)), n):
                 return f"(*(const {self.tensors[name]}x{n}_any *)&{name}[{self.subscript(at)}])"
             case Fold():
@@ -169,6 +181,8 @@ class Writer:
         scalar = SCALARS[fn]
         if scalar.to is not None:
             (x,) = args
+            if (n := self.lanes(x)) > 1:
+                return rounding(scalar.to, n, self.value(x, None))
             like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
             return spelling.spell(fn, like or self.dtype(x) or self._literal_type(args), (self.value(x, like),))
         branches = args[1:] if scalar.rule == "select" else args
@@ -195,28 +209,6 @@ class Writer:
             half = len(terms) // 2
             terms = [spelling.spell(e.fn, v.dtype, (a, b)) for a, b in zip(terms[:half], terms[half:], strict=True)]
         return terms[0]
-
-
-def vector(fn: str, dtype: DType, n: int, texts: tuple[str, ...], args: tuple[Expr, ...]) -> str:
-    """A lane-wise function; schedules build vectors of these functions only."""
-    if fn in ("min", "max"):
-        number = isinstance(args[1], Const) and args[1].value == args[1].value
-        return f"dlc_{fn}{'c' if number else ''}_{dtype}x{n}({texts[0]}, {texts[1]})"
-    if fn == "neg":
-        return f"(-{texts[0]})"
-    if fn in spelling.OPERATORS:
-        return f"({texts[0]} {SCALARS[fn].infix} {texts[1]})"
-    return f"dlc_{fn}_{dtype}x{n}({', '.join(texts)})"
-
-
-def splat(dtype: DType, lanes: int, text: str) -> str:
-    """A scalar in every lane."""
-    return f"dlc_splat_{dtype}x{lanes}({text})"
-
-
-def variable(local: Local) -> str:
-    """The C type of a variable."""
-    return spelling.VALUE[local.dtype] if local.lanes == 1 else f"{local.dtype}x{local.lanes}"
 
 
 def replaced(e: Expr, names: Mapping[Expr, Expr]) -> Expr:
@@ -282,7 +274,8 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
     tensors |= {b.name: b.dtype for b in program.buffers}
     used = program.used
-    writer = Writer(tensors)
+    ports = (*program.params, *program.results)
+    writer = Writer(tensors, {p.name: p.stored for p in ports if p.stored is not None})
     places, workspace = workspace_places(program)
     for b in program.buffers:
         if b.name not in used or not b.size:
@@ -293,12 +286,12 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
         else:
             kind = spelling.STORAGE[b.dtype]
             writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(workspace + {places[b.name]});")
-    for p in (*program.params, *program.results):
+    for p in ports:
         if p.name not in used:
             writer.line(f"(void){p.name};")
     writer.stmts(program.body)
-    arguments = [f"const {spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.params]
-    arguments += [f"{spelling.STORAGE[p.dtype]} {pointer}{p.name}" for p in program.results]
+    arguments = [f"const {spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.params]
+    arguments += [f"{spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.results]
     if workspace:
         arguments.append(f"unsigned char {pointer}workspace")
     head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"

@@ -9,30 +9,58 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from dlc.base.types import DType, FloatFormat
 
 _ROUND = """\
 DLC_INLINE @value dlc_round_@type(@value x) { return dlc_@type_value(dlc_@type_bits(x)); }
 """
 
+# Without branches, so that compilers turn loops of them into vectors. What is too small for a whole fraction is rounded
+# by an addition that has the type's smallest value as its last place.
 _FLOAT = """\
-DLC_INLINE @storage dlc_@type_bits(double x)
+DLC_INLINE @storage dlc_@type_bits(float x)
+{
+    union { float f; uint32_t u; } in, tiny;
+    uint32_t size, sign, h;
+    in.f = x;
+    size = in.u & 0x7fffffffu;
+    sign = in.u >> @to_sign & @signu;
+    tiny.u = size;
+    tiny.f += @magicf;
+    h = ((size + @below_halfu + (size >> @to_fraction & 1u)) >> @to_fraction) - @rebiasu;
+    h = size < @smallest_normalu ? tiny.u - @magic_bitsu : h;
+    h = h > @largestu ? @overflowu : h;
+    return (@storage)(size > 0x7f800000u ? @nan : @signed);
+}
+DLC_INLINE float dlc_@type_value(@storage h)
+{
+    union { uint32_t u; float f; } out, tiny;
+    uint32_t size = h & @below_signu;
+    tiny.f = (float)(int32_t)size * @unitf;
+    out.u = (size << @to_fraction) + @rebased_exponentu;
+    out.u = size < @oneu ? tiny.u : out.u;
+@special    out.u |= (uint32_t)(h & @signu) << @to_sign;
+    return out.f;
+}
+"""
+
+# Doubles in one step, as numpy rounds to the types that it has.
+_FROM_DOUBLE = """\
+DLC_INLINE float dlc_round_@type_f64(double x)
 {
     union { double f; uint64_t u; } in;
     uint64_t fraction, rest, half;
-    unsigned sign, h;
+    unsigned h;
     int exponent, shift = @dropped;
+    float value;
     in.f = x;
-    sign = (unsigned)(in.u >> @above) & @signu;
     exponent = (int)(in.u >> 52 & 0x7ffu) - 1023;
     fraction = in.u & 0xfffffffffffffu;
-    if (exponent == 1024 && fraction)
-        return (@storage)(@nan);
-    if (exponent > @largest)
-        return (@storage)(@overflow);
-    if (exponent < @vanishing)
-        return (@storage)@zero;
-    if (exponent < @smallest) {
+    if (exponent == 1024 || exponent > @largest_exponent || exponent < @vanishing)
+        return dlc_round_@type((float)x);
+    if (exponent < @smallest_exponent) {
         shift = @denormal - exponent;
         fraction |= (uint64_t)1 << 52;
         h = (unsigned)(fraction >> shift);
@@ -43,19 +71,8 @@ DLC_INLINE @storage dlc_@type_bits(double x)
     half = (uint64_t)1 << (shift - 1);
     if (rest > half || (rest == half && (h & 1u)))
         h++;
-@rounded    return (@storage)(sign | h);
-}
-DLC_INLINE float dlc_@type_value(@storage h)
-{
-    union { uint32_t u; float f; } out;
-    unsigned exponent = h >> @fraction & @ones_of_exponentu, fraction = h & @ones_of_fractionu;
-    float small;
-@special    if (exponent == 0) {
-        small = (float)fraction * @unitf;
-        return h & @signu ? -small : small;
-    }
-    out.u = (uint32_t)(h & @signu) << @to_sign | @exponent_of_f32 << 23 | (uint32_t)fraction << @to_fraction;
-    return out.f;
+    value = dlc_@type_value((@storage)h);
+    return in.u >> 63 ? -value : value;
 }
 """
 
@@ -64,10 +81,11 @@ _UPPER = """\
 DLC_INLINE @storage dlc_@type_bits(float x)
 {
     union { float f; uint32_t u; } in;
+    uint32_t nan, h;
     in.f = x;
-    if ((in.u & 0x7fffffffu) > 0x7f800000u)
-        return (@storage)((in.u >> @to_fraction & @signu) | @quietu);
-    return (@storage)((in.u + @below_halfu + (in.u >> @to_fraction & 1u)) >> @to_fraction);
+    nan = (in.u >> @to_fraction & @signu) | @quietu;
+    h = (in.u + @below_halfu + (in.u >> @to_fraction & 1u)) >> @to_fraction;
+    return (@storage)((in.u & 0x7fffffffu) > 0x7f800000u ? nan : h);
 }
 DLC_INLINE float dlc_@type_value(@storage h)
 {
@@ -103,69 +121,73 @@ def definitions(t: DType) -> str:
     names = {"storage": f"uint{t.itemsize * 8}_t", "type": t.name}
     if t.format is None:
         sign = 1 << (t.bits - 1) if t.kind == "int" else 0
-        return _filled(_INTEGER + _ROUND, {**names, "value": "int32_t", "mask": (1 << t.bits) - 1, "sign": sign})
+        return filled(_INTEGER + _ROUND, {**names, "value": "int32_t", "mask": (1 << t.bits) - 1, "sign": sign})
     names["value"] = "float"
     if t.format.specials == "scale":
-        return _filled(_SCALE + _ROUND, {**names, "bias": t.format.bias, "nan": t.format.largest_bits + 1})
-    upper = (t.format.exponent, t.format.bias, t.format.specials) == (8, 127, "ieee")
-    text = (_UPPER if upper else _FLOAT) + _ROUND
-    return _filled(text, {**names, **_numbers(t.format)})
+        return filled(_SCALE + _ROUND, {**names, "bias": t.format.bias, "nan": t.format.largest_bits + 1})
+    text = (_UPPER if is_upper(t.format) else _FLOAT) + _ROUND + ("" if t.library else _FROM_DOUBLE)
+    return filled(text, {**names, **numbers(t.format)})
 
 
-def _numbers(of: FloatFormat) -> Mapping[str, object]:
+def is_upper(of: FloatFormat) -> bool:
+    """Whether a format's bits are the upper bits of an f32."""
+    return (of.exponent, of.bias, of.specials) == (8, 127, "ieee")
+
+
+def numbers(of: FloatFormat) -> Mapping[str, object]:
     """What the text of a format's functions is filled with."""
-    sign, ones, smallest = 1 << (of.exponent + of.fraction), (1 << of.exponent) - 1, 1 - of.bias
+    sign, smallest, last = 1 << (of.exponent + of.fraction), 1 - of.bias, 23 - of.fraction
     above = of.largest_bits + 1
     quiet = above | 1 << (of.fraction - 1)
-    minus_zero = "    if (h == 0)\n        return 0;\n"
-    check = "    if (h > @largest_bits)\n        return (@storage)(@overflow);\n"
-    # What NaN, what is too large, and 0 become; what is still to be done after rounding; and bits that are read as NaN.
-    nan, overflow, zero, rounded, special = {
-        "ieee": (f"sign | {quiet}u", f"sign | {above}u", "sign", "", ""),
-        "fn": (f"sign | {above}u", f"sign | {above}u", "sign", check, _read_nan(f"(h & {sign - 1}u) == {above}u")),
-        "fnuz": (
-            f"{sign}u",
-            f"{sign}u",
-            "0",
-            check + minus_zero,
-            _read_nan(f"h == {sign}u"),
-        ),
-        "finite": (f"sign ^ {sign}u", f"sign | {of.largest_bits}u", "sign", check, ""),
+    # What NaN and what is too large become, the bits without a sign with theirs, and which bits are read as NaN.
+    nan, overflow, signed, special, read = {
+        "ieee": (f"sign | {quiet}u", above, "sign | h", "size >= @aboveu", "out | 0x7f800000u"),
+        "fn": (f"sign | {above}u", above, "sign | h", "size == @aboveu", "0x7fc00000u"),
+        "fnuz": (f"{sign}u", sign, "h ? sign | h : 0u", "h == @signu", "0x7fc00000u"),
+        "finite": (f"sign ^ {sign}u", of.largest_bits, "sign | h", "", ""),
     }[of.specials]
-    stays = of.specials == "ieee"
-    exponent = f"(exponent + {127 - of.bias}u)"
+    choice = f"    out.u = {special} ? {read.replace('out', 'out.u')} : out.u;\n" if special else ""
+    vector = f"    out = dlc_choose_@U((@U)(@V_mask)({special}), {_spread(read)}, out);\n" if special else ""
     return {
-        "dropped": 52 - of.fraction,
-        "above": 63 - of.exponent - of.fraction,
         "sign": sign,
+        "below_sign": sign - 1,
+        "above": above,
+        "one": 1 << of.fraction,
         "nan": nan,
+        "quiet": quiet,
         "overflow": overflow,
-        "zero": zero,
-        "rounded": rounded.replace("@largest_bits", f"{of.largest_bits}u").replace("@overflow", overflow),
-        "special": special,
-        "largest": (of.largest_bits >> of.fraction) - of.bias,
+        "signed": signed,
+        "vector_signed": "(sign & (@U)((@V_mask)h != 0)) | h" if of.specials == "fnuz" else signed,
+        "special": choice,
+        "vector_special": vector,
+        "largest": of.largest_bits,
+        "smallest_normal": (smallest + 127) << 23,
+        "magic": repr(of.smallest * 2.0**23),
+        "magic_bits": int(np.float32(of.smallest * 2.0**23).view(np.uint32)),
+        "unit": repr(of.smallest),
+        "rebias": (127 - of.bias) << of.fraction,
+        "rebased_exponent": (127 - of.bias) << 23,
+        "to_sign": 31 - of.exponent - of.fraction,
+        "to_fraction": last,
+        "below_half": (1 << (last - 1)) - 1,
+        "dropped": 52 - of.fraction,
+        "largest_exponent": (of.largest_bits >> of.fraction) - of.bias,
         "vanishing": smallest - of.fraction - 1,
-        "smallest": smallest,
+        "smallest_exponent": smallest,
         "denormal": 52 - of.fraction + smallest,
         "bias": of.bias,
         "fraction": of.fraction,
-        "ones_of_exponent": ones,
-        "ones_of_fraction": (1 << of.fraction) - 1,
-        "unit": repr(of.smallest),
-        "to_sign": 31 - of.exponent - of.fraction,
-        "to_fraction": 23 - of.fraction,
-        "exponent_of_f32": f"(exponent == {ones} ? 255u : exponent + {127 - of.bias}u)" if stays else exponent,
-        "below_half": (1 << (22 - of.fraction)) - 1,
-        "quiet": quiet,
     }
 
 
-def _read_nan(condition: str) -> str:
-    return f"    if ({condition})\n        return h & @signu ? -NAN : NAN;\n"
+def _spread(value: str) -> str:
+    """A value in every lane; what is made of lanes as it is."""
+    return value if value.startswith("out") else f"(@U){{0}} + {value}"
 
 
-def _filled(text: str, values: Mapping[str, object]) -> str:
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """A text with values in the places of `@name`; lines of which nothing is left go."""
     names = "|".join(sorted(values, key=len, reverse=True))
     for _ in range(2):  # what is filled in has names of its own
         text = re.sub(f"@({names})", lambda m: str(values[m[1]]), text)
-    return text
+    return text.replace("\n\n", "\n")  # where nothing was filled in: an empty line would end a definition

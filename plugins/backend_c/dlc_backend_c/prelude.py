@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64
-from dlc_backend_c import in_order, masks, narrow
+from dlc_backend_c import in_order, masks, narrow, narrow_vectors
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -197,6 +197,13 @@ def _sections(target: CTarget) -> Iterator[str]:
             while size >= 16:
                 yield _vector(t, size)
                 size //= 2
+        size = target.vector_bytes
+        while size >= 16:
+            yield narrow_vectors.vector_types(size // f32.itemsize)
+            for t in DTYPES.values():
+                if t.format:
+                    yield narrow_vectors.vector_definitions(t, size // f32.itemsize)
+            size //= 2
 
 
 def _integer(t: DType) -> str:

@@ -119,7 +119,7 @@ def _cast(source: DType, to: DType, x: str) -> str:
     if to is bool_:
         return f"({x} != 0)"
     if to is f16 and source is f64:
-        return f"dlc_f16_value(dlc_f16_bits({x}))"  # at once, as numpy does
+        return f"dlc_round_f16_f64({x})"  # at once, as numpy does
     if to.narrow:
         return _rounded(to, _cast(source.compute, to.compute, x))
     if to.is_float:

@@ -1,0 +1,131 @@
+"""Vectors of narrow floats in C: loads and stores that convert all lanes at once, and rounding.
+
+A type `t` and vectors `v` of f32 have `dlc_load_t_v`, `dlc_store_t_v` and `dlc_round_t_v`, made of `dlc_value_t_v` and
+`dlc_bits_t_v`. They compute on bits what the scalar functions of `narrow` do, or are an instruction where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dlc.base.types import DType
+from dlc_backend_c.narrow import filled, is_upper, numbers
+
+_VECTOR = """\
+DLC_INLINE @V dlc_load_@type_@V(const @storage *p) { return dlc_value_@type_@V(*(const @H_any *)p); }
+DLC_INLINE void dlc_store_@type_@V(@storage *p, @V x) { *(@H_any *)p = dlc_bits_@type_@V(x); }
+DLC_INLINE @V dlc_round_@type_@V(@V x) { return dlc_value_@type_@V(dlc_bits_@type_@V(x)); }
+"""
+
+_CHOICE = """\
+DLC_INLINE @U dlc_choose_@U(@U mask, @U a, @U b) { return (mask & a) | (~mask & b); }
+"""
+
+_VECTOR_FLOAT = """\
+DLC_INLINE @H dlc_bits_@type_@V(@V x)
+{
+@INTO
+    const @U in = (@U)x, size = in & 0x7fffffffu, sign = in >> @to_sign & @signu;
+    const @V tiny = (@V)size + @magicf;
+    @U h = ((size + @below_halfu + (size >> @to_fraction & 1u)) >> @to_fraction) - @rebiasu;
+    h = dlc_choose_@U((@U)((@V_mask)size < @smallest_normal), (@U)tiny - @magic_bitsu, h);
+    h = dlc_choose_@U((@U)((@V_mask)h > @largest), (@U){0} + @overflowu, h);
+    h = dlc_choose_@U((@U)((@V_mask)size > 0x7f800000), (@U){0} + (@nan), @vector_signed);
+    return __builtin_convertvector(h, @H);
+@END
+}
+DLC_INLINE @V dlc_value_@type_@V(@H bits)
+{
+@OUT_OF
+    const @U h = __builtin_convertvector(bits, @U), size = h & @below_signu;
+    const @V tiny = __builtin_convertvector((@V_mask)size, @V) * @unitf;
+    @U out = (size << @to_fraction) + @rebased_exponentu;
+    out = dlc_choose_@U((@U)((@V_mask)size < @one), (@U)tiny, out);
+@vector_special    return (@V)(out | (h & @signu) << @to_sign);
+@END
+}
+"""
+
+_VECTOR_UPPER = """\
+DLC_INLINE @H dlc_bits_@type_@V(@V x)
+{
+    const @U in = (@U)x;
+    @U nan = (@U)((@V_mask)(in & 0x7fffffffu) > 0x7f800000), h = in >> @to_fraction;
+    h = (nan & ((h & @signu) | @quietu)) | (~nan & ((in + @below_halfu + (h & 1u)) >> @to_fraction));
+    return __builtin_convertvector(h, @H);
+}
+DLC_INLINE @V dlc_value_@type_@V(@H bits) { return (@V)(__builtin_convertvector(bits, @U) << @to_fraction); }
+"""
+
+_LANE_BY_LANE = """\
+DLC_INLINE @H dlc_bits_@type_@V(@V x)
+{
+    @H bits = {0};
+    int k;
+    for (k = 0; k < @lanes; ++k)
+        bits[k] = dlc_@type_bits(x[k]);
+    return bits;
+}
+DLC_INLINE @V dlc_value_@type_@V(@H bits)
+{
+    @V x = {0};
+    int k;
+    for (k = 0; k < @lanes; ++k)
+        x[k] = dlc_@type_value(bits[k]);
+    return x;
+}
+"""
+
+# Processors that have the conversion: what it gives differs from the text below in the payload of a NaN only.
+_BY_INSTRUCTION: Mapping[str, Mapping[str, str]] = {
+    "f16": {
+        "INTO": """\
+#ifdef __F16C__
+    @H h;
+    (void)dlc_choose_@U;
+    __asm__("vcvtps2ph $0, %1, %0" : "=v"(h) : "v"(x));
+    return h;
+#else""",
+        "OUT_OF": """\
+#ifdef __F16C__
+    @V x;
+    (void)dlc_choose_@U;
+    __asm__("vcvtph2ps %1, %0" : "=v"(x) : "v"(bits));
+    return x;
+#else""",
+        "END": "#endif",
+    }
+}
+
+
+def vector_types(lanes: int) -> str:
+    """The types by which vectors of narrow elements are converted: bits as they are stored and as wide as f32."""
+    stored = "".join(
+        f"typedef uint{bits}_t u{bits}x{lanes} __attribute__((vector_size({lanes * bits // 8})));\n"
+        f"typedef uint{bits}_t u{bits}x{lanes}_any "
+        f"__attribute__((vector_size({lanes * bits // 8}), aligned({bits // 8}), may_alias));\n"
+        for bits in (8, 16)
+    )
+    wide = f"typedef uint32_t u32x{lanes} __attribute__((vector_size({lanes * 4})));\n"
+    return stored + wide + _CHOICE.replace("@U", f"u32x{lanes}")
+
+
+def vector_definitions(t: DType, lanes: int) -> str:
+    """The functions of vectors of a narrow float: loads and stores that convert, and rounding."""
+    assert t.format is not None, t
+    names: dict[str, object] = {
+        "V": f"f32x{lanes}",
+        "V_mask": f"f32x{lanes}_mask",
+        "U": f"u32x{lanes}",
+        "H": f"u{t.itemsize * 8}x{lanes}",
+        "H_any": f"u{t.itemsize * 8}x{lanes}_any",
+        "lanes": lanes,
+        "storage": f"uint{t.itemsize * 8}_t",
+        "type": t.name,
+        **dict.fromkeys(("INTO", "OUT_OF", "END"), ""),
+        **(_BY_INSTRUCTION.get(t.name, {}) if lanes >= 8 else {}),  # clang has no registers for less than 16 bytes
+    }
+    if t.format.specials == "scale":
+        return filled(_LANE_BY_LANE + _VECTOR, names)
+    text = _VECTOR_UPPER if is_upper(t.format) else _VECTOR_FLOAT
+    return filled(text + _VECTOR, {**names, **numbers(t.format)})
