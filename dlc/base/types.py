@@ -78,7 +78,8 @@ class DType:
     """An element type. `f32`, `i64` and so on are the only instances; compare with `is` or `==`.
 
     Narrow types are for storage: what is computed with their values is computed in `compute` and rounded to the type.
-    In memory every element has bytes of its own, also where ONNX's files pack several of less than 8 bits into one.
+    Constants of less than 8 bits have `per_byte` elements in a byte, as in ONNX's files; in arrays, and in what a
+    program reads and writes, every element has a byte of its own.
 
     Attributes:
         name: How every text spells it.
@@ -98,6 +99,11 @@ class DType:
     def itemsize(self) -> int:
         """Bytes of an element."""
         return -(-self.bits // 8)
+
+    @property
+    def per_byte(self) -> int:
+        """Elements in a byte where they are packed, the first in the lowest bits; 1 for types of whole bytes."""
+        return max(1, 8 // self.bits)
 
     @cached_property
     def numpy(self) -> np.dtype[np.generic]:
@@ -202,6 +208,31 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType | None:
     return None
 
 
+def packed(array: Array) -> Array:
+    """The bytes of a tensor's elements in C order, several of less than 8 bits in each; others as they are, flat."""
+    dtype = dtype_of_numpy(array.dtype)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if dtype is None or dtype.per_byte == 1:
+        return flat
+    count, bits = dtype.per_byte, dtype.bits
+    elements = np.zeros(-(-flat.size // count) * count, np.uint8)
+    elements[: flat.size] = flat.view(np.uint8) & (1 << bits) - 1
+    rows = elements.reshape(-1, count)
+    found = rows[:, 0].copy()
+    for k in range(1, count):
+        found |= rows[:, k] << k * bits
+    return found
+
+
+def unpacked(of: Type, data: Array) -> Array:
+    """The elements of a tensor whose bytes `packed` made; of elements of less than 8 bits only."""
+    count, bits = of.dtype.per_byte, of.dtype.bits
+    found = np.empty((data.size, count), np.uint8)
+    for k in range(count):
+        found[:, k] = data >> k * bits & (1 << bits) - 1
+    return found.reshape(-1)[: of.size].view(of.dtype.numpy).reshape(of.shape)
+
+
 def in_compute_type(array: Array) -> Array:
     """Elements of a narrow type in the type that they are computed with; others as they are."""
     if array.dtype.isbuiltin != 2 and array.dtype.char != "e":  # numpy's own, but for f16
@@ -270,6 +301,11 @@ class Type:
     def nbytes(self) -> int:
         """Bytes of the room."""
         return self.capacity * self.dtype.itemsize
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the elements where those of less than 8 bits are packed: in constants, and in ONNX's files."""
+        return -(-self.capacity // self.dtype.per_byte) if self.dtype.per_byte > 1 else self.nbytes
 
     def with_shape(self, shape: tuple[int, ...]) -> Type:
         return Type(self.dtype, shape)

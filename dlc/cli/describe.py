@@ -25,7 +25,7 @@ def describe_graph(graph: Graph) -> tuple[list[tuple[str, str]], str, dict[str, 
     from dlc.graph.structure import Call, Constant, Input
 
     constants = [op for op in graph.ops if isinstance(op, Constant)]
-    weights = sum(op.type.nbytes for op in constants)
+    weights = sum(op.type.packed_bytes for op in constants)
     counts = Counter(
         op.text_name for op in graph.ops if not isinstance(op, Constant | Input) and op.text_name != "item"
     )

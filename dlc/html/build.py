@@ -112,7 +112,7 @@ def graph_rows(step: StepRecord[Any]) -> tuple[GraphRow, ...]:
     state = step.handle.value
     graph: Graph = state.graph if isinstance(state, Plan) else state
     counts = Counter(op.text_name for op in graph.ops if not isinstance(op, Constant | Input | Item))
-    sizes = [op.type.nbytes for op in graph.ops if isinstance(op, Constant)]
+    sizes = [op.type.packed_bytes for op in graph.ops if isinstance(op, Constant)]
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     more = [f"{len(most) - _KINDS} more kinds"] if len(most) > _KINDS else []
     kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)}

@@ -48,11 +48,13 @@ class Param:
         type: Its shape, and the type of the values that loads give and stores take.
         stored: The narrow type in which its elements lie in memory, where that is another one: a load converts, a store
             rounds. Only schedules make such tensors (see `dlc.kernel.schedules.widen`).
+        packed: Whether a byte holds several of its elements, of less than 8 bits; only of parameters.
     """
 
     name: str
     type: Type
     stored: DType | None = None
+    packed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,6 +68,10 @@ class Param:
     def storage(self) -> DType:
         """The type of its elements in memory."""
         return self.stored or self.type.dtype
+
+    def bytes_before(self, element: int) -> int:
+        """Where an element lies, or begins the byte that holds it."""
+        return element // self.storage.per_byte if self.packed else element * self.storage.itemsize
 
     def __getitem__(self, index: Expr | Number | tuple[Expr | Number, ...]) -> Load:
         items = index if isinstance(index, tuple) else (index,)

@@ -31,9 +31,13 @@ from dlc.graph.structure import Call, Constant, Splat
 from dlc.graph.tensor import Array, Tensor
 from dlc.graph.walk import toposort
 from dlc.passes.exact import evaluate_exactly
+from dlc.passes.packed_constants import PackedConstants
 from dlc.passes.splats import fold_splats
 from dlc.passes.tidy_regions import tidied
 from dlc.spec import Bytes, option
+
+SMALL = 256
+"""Bytes up to which what is made of packed constants, or beside them, is evaluated although it is larger."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +79,22 @@ class _Folding:
     order: Iterator[Op] = field(init=False)
     readers: dict[str, int] = field(default_factory=dict[str, int])
 
+    packed: PackedConstants = field(init=False)
+
     def __post_init__(self) -> None:
         self.order = iter(self.graph.ops)
+        self.packed = PackedConstants(self.graph)
 
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
-        result = self._folded(op)
+        result = self._folded(op, original)
         kept = op if result is None else result
         self.readers[kept.digest] = self.readers.get(kept.digest, 0) + self.graph.readers(original)
         if result is not None:
             self.report.count(op.text_name)
         return result
 
-    def _folded(self, op: Op) -> Op | None:
+    def _folded(self, op: Op, original: Op) -> Op | None:
         if isinstance(op, Constant):
             return uniform(op) if op.type.nbytes <= self.options.max_bytes else None
         if not op.operands or len(op.types) != 1 or op.body_names:
@@ -96,7 +103,7 @@ class _Folding:
             return splat
         if op.symbols or not all(isinstance(x, (Constant, Splat)) for x in op.operands):
             return None
-        if (reason := self._objection(op)) is not None:
+        if (reason := self._objection(op, original)) is not None:
             self.misses.append((f"{op.text_name}: {op.type}", reason))
             return None
         value = evaluate_exactly(op, [array_of(x) for x in op.operands])
@@ -106,11 +113,13 @@ class _Folding:
         folded = Constant(Tensor.of(value, op.dtype))
         return uniform(folded) or folded
 
-    def _objection(self, op: Op) -> str | None:
+    def _objection(self, op: Op, original: Op) -> str | None:
         """Why an op with constant operands should not be evaluated now, or None."""
-        size = op.type.nbytes
-        dying = sum(x.type.nbytes for x in set(op.operands) if isinstance(x, Constant) and self._dies(x))
+        size = op.type.packed_bytes
+        dying = sum(x.type.packed_bytes for x in set(op.operands) if isinstance(x, Constant) and self._dies(x))
         growth = size - dying
+        if growth > 0 and size > SMALL and self.packed.is_part(original):
+            return f"the result takes {size} bytes, {growth} more than what it replaces, beside packed constants"
         if size > self.options.max_bytes and (growth > 0 or size > self.options.large):
             return f"the result takes {size} bytes, {growth} more than the constants it replaces"
         if isinstance(op, Call) and any(t.dtype.is_integer for t in (op.type, *(x.type for x in op.operands))):

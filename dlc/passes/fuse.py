@@ -5,7 +5,8 @@
     c = concat(f(a), g(b))         →   c = call(a, b)         f and g write their part of the result in place
 
 A kernel with one consumer is merged into it. A kernel that only moves elements may be merged into several consumers.
-`--explain fuse` lists the pairs that were not fused, with the reason.
+A constant expression of constants with less than 8 bits per element becomes a part of the matrix product that reads it:
+they are stored as they are. `--explain fuse` lists the pairs that were not fused, with the reason.
 """
 
 from __future__ import annotations
@@ -23,10 +24,20 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
 from dlc.kernel.fusion.inline import is_pointwise_map
-from dlc.kernel.fusion.merge import Joined, align_epilogue, inline_locals, is_epilogue, is_movement, join, refusal
+from dlc.kernel.fusion.merge import (
+    Joined,
+    align_epilogue,
+    inline_locals,
+    is_epilogue,
+    is_movement,
+    join,
+    refusal,
+    without_local,
+)
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import commute
+from dlc.passes.packed_constants import PackedConstants, columns_last
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
 from dlc.spec import option
@@ -76,6 +87,7 @@ class _Fuser:
         self._new: dict[str, Op] = {}
         self._readers: dict[str, int] = {}
         self._constant: dict[str, bool] = {}
+        self._packed = PackedConstants(source)
         self._origins = dict(source.origins)
         self._missed: dict[str, list[tuple[str, str]]] = {}
         self._settled: set[str] = set()
@@ -110,8 +122,10 @@ class _Fuser:
         """The call with what it absorbs."""
         names = _together(self._origins.get(call.digest, ()), origins)
         group, missed = self._absorb(_Group(call.body, call.args, names, settled=False), repr(call))
-        kernel = _aligned(group.kernel)
-        result = call if kernel is call.body else Call(kernel, group.args)
+        kernel, args = _aligned(group.kernel), group.args
+        if any(x.digest in self._packed.opened for x in args):
+            kernel, args = columns_last(kernel, args, self._packed.opened)
+        result = call if kernel is call.body else Call(kernel, args)
         self._tell(result, group.origins)
         self._missed[result.digest] = missed
         # Aligning moves nests, and what could not be inlined before might be afterwards.
@@ -124,8 +138,14 @@ class _Fuser:
         refused: dict[str, tuple[str, str]] = {}
         while True:
             for arg in group.args:
-                if arg.digest in refused or not isinstance(arg, Call) or is_constant(arg, self._constant):
+                if arg.digest in refused or not isinstance(arg, Call):
                     continue
+                if is_constant(arg, self._constant):
+                    if not self._computed_by(arg, group):
+                        continue
+                    group = self._inlined(arg, group)
+                    self._report.count("packed constants inlined")
+                    break
                 why = self._refusal(arg, group)
                 if why:
                     refused[arg.digest] = (_named(self._origins.get(arg.digest, ()), repr(arg)), why)
@@ -184,6 +204,23 @@ class _Fuser:
         if any(consumer.nests[k].reduce is not None for name in sums for k in consumer.writers.get(name, ())):
             return "its consumer is already the epilogue of another reduction"
         return ""
+
+    def _computed_by(self, constant: Call, consumer: _Group) -> bool:
+        """Whether the consumer is to compute a constant expression, so that what it is computed of stays packed."""
+        kernel, names = consumer.kernel, consumer.names[constant.digest]
+        if len(names) != 1 or len(consumer.names) + len(constant.args) > self._options.max_arguments:
+            return False
+        (name,) = names
+        return self._packed.inlined(constant, [kernel.nests[k] for k in kernel.readers.get(name, ())], name)
+
+    def _inlined(self, constant: Call, consumer: _Group) -> _Group:
+        ops = tuple(dict.fromkeys((*constant.args, *consumer.args)))
+        number = {op.digest: k for k, op in enumerate(ops)}
+        made, read = ([number[a.digest] for a in args] for args in (constant.args, consumer.args))
+        joined = join(constant.body, made, consumer.kernel, read, number[constant.digest])
+        self._packed.open(constant)
+        kernel = without_local(joined.kernel, joined.between)
+        return _Group(kernel, tuple(ops[n] for n in joined.arguments), consumer.origins, settled=consumer.settled)
 
     def _join(self, producer: Call, consumer: _Group) -> _Group:
         ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))

@@ -22,14 +22,14 @@ from dlc.graph.structure import Call, Constant, Input, Splat
 from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.permute import Permutation, permute
 from dlc.kernel.roles import product, roles, spatial_axes
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
+from dlc.passes.packed_constants import PackedConstants
 from dlc.passes.panels import changing_plan, packed, packed_index, packing
 from dlc.passes.tied_panels import Panels, read_panels
 from dlc.spec import option
-
-Permutation = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class _Rewriter:
     constant: dict[str, bool] = field(default_factory=dict[str, bool])
     panels: dict[str, Panels] = field(default_factory=dict[str, Panels])
     """Of weights, by digest of the weight."""
+    packed: PackedConstants = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.packed = PackedConstants(self.source)
 
     def graph(self) -> Graph:
         origins = dict(self.source.origins)
@@ -153,6 +157,8 @@ class _Rewriter:
                     done = self._pack_changing(kernel, k, a, b, arguments[b.param])
                 elif a.param in arguments and is_constant(arguments[a.param], self.constant):
                     continue
+                elif self.packed.expands(arguments[b.param]) and not spatial_axes(nest):
+                    continue  # panels of it would be stored at its size
                 else:
                     done = self._pack_factor(kernel, k, nest, a, b, arguments[b.param])
                 if done is not None:
@@ -252,27 +258,3 @@ def _aligned(nest: Nest, load: Load) -> bool:
         return False
     pairs = zip(load.index, nest.index, strict=True)
     return all(set(axes_in(i)) <= set(axes_in(o)) or not axes_in(o) for i, o in pairs)
-
-
-def permute(kernel: Kernel, orders: Mapping[str, Permutation]) -> Kernel:
-    """The kernel on tensors stored in another order of dimensions: new dimension d is old dimension order[d]."""
-
-    def moved(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
-        return tuple(index[d] for d in orders[name]) if name in orders else index
-
-    def param(p: Param) -> Param:
-        if p.name not in orders:
-            return p
-        return Param(p.name, p.type.with_shape(tuple(p.type.shape[d] for d in orders[p.name])))
-
-    def nest_of(n: Nest) -> Nest:
-        def change(load: Load) -> Expr:
-            return Load(load.param, moved(load.index, load.param))
-
-        index = moved(n.index, n.out)
-        first = [a for i in index for a in axes_in(i)]
-        axes = tuple(dict.fromkeys((*first, *n.axes)))
-        return replace(n, index=index, axes=axes).map_loads(change)
-
-    params, results, locals_ = (tuple(map(param, ps)) for ps in (kernel.params, kernel.results, kernel.locals))
-    return Kernel.canonical(params, results, tuple(nest_of(n) for n in kernel.nests), locals_)

@@ -4,7 +4,8 @@
     y = add(x, 2.0…) →   the single value of a splat is a literal in the kernel
     (a, b) = f(x)    →   a = call(x); b = call(x)           one kernel for each result, if contractions share no nest
 
-Ops that depend on constants only are not lowered: the backend evaluates them when it writes the weights.
+Ops that depend on constants only are not lowered: the backend evaluates them when it writes the weights. Those that
+expand constants with less than 8 bits per element are an exception: `fuse` makes them a part of their consumers.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dlc.kernel.fusion.separate import alone
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
 from dlc.kernel.simplify import simplify_nest
+from dlc.passes.packed_constants import PackedConstants
 from dlc.passes.sizes import from_caller, size_input, with_sizes
 
 
@@ -45,6 +47,7 @@ class Lower(Pass[Graph, Graph]):
         """The graph with nothing but inputs, constant expressions and calls."""
         memo: dict[str, bool] = {}
         kernels = Kernels()
+        packed = PackedConstants(state)
         problems: list[Diagnostic] = []
         computed: dict[Symbol, Op] = {}
 
@@ -54,7 +57,9 @@ class Lower(Pass[Graph, Graph]):
                 return single_result(op)
             if isinstance(op, Input) and op.type.is_open:
                 return from_caller(op)
-            if isinstance(op, (Input, Constant, Splat)) or op.body_names or is_constant(op, memo):
+            if isinstance(op, (Input, Constant, Splat)) or op.body_names:
+                return None
+            if is_constant(op, memo) and not packed.lowered(op):
                 return None
             if isinstance(op, Call):
                 return lower_op(op, kernels) if any(isinstance(x, Splat) for x in op.args) else None

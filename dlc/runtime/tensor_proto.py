@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dlc.base.types import DTYPES, Array, DType, Type
+from dlc.base.types import DTYPES, Array, DType, Type, unpacked
 
 ELEMENT_TYPES: Final[Mapping[int, DType]] = {
     code: DTYPES[name]
@@ -46,19 +46,14 @@ ELEMENT_TYPES: Final[Mapping[int, DType]] = {
 
 def raw_bytes(of: Type) -> int:
     """Bytes of a tensor's raw data: elements of less than 8 bits are packed, several to a byte."""
-    return -(-of.size * of.dtype.bits // 8) if of.dtype.bits < 8 else of.nbytes
+    return of.packed_bytes
 
 
 def raw_elements(of: Type, data: bytes | memoryview) -> Array:
     """The elements in `raw_bytes(of)` bytes of raw data, of which the lowest bits of a byte come first."""
-    bits = of.dtype.bits
-    if bits >= 8:
-        return np.frombuffer(data, of.dtype.numpy.newbyteorder("<"), of.size).reshape(of.shape)
-    packed = np.frombuffer(data, np.uint8)
-    found = np.empty((packed.size, 8 // bits), np.uint8)
-    for k in range(8 // bits):
-        found[:, k] = packed >> k * bits & (1 << bits) - 1
-    return found.reshape(-1)[: of.size].view(of.dtype.numpy).reshape(of.shape)
+    if of.dtype.per_byte > 1:
+        return unpacked(of, np.frombuffer(data, np.uint8))
+    return np.frombuffer(data, of.dtype.numpy.newbyteorder("<"), of.size).reshape(of.shape)
 
 
 def listed_elements(of: Type, values: Sequence[Any]) -> Array:
@@ -68,10 +63,10 @@ def listed_elements(of: Type, values: Sequence[Any]) -> Array:
         ValueError: there are more or fewer values than the type has.
     """
     dtype = of.dtype
-    count = raw_bytes(of) if dtype.bits < 8 else of.size
+    count = raw_bytes(of) if dtype.per_byte > 1 else of.size
     if len(values) != count:
         raise ValueError(f"{of} has {of.size} elements, {len(values)} values are stored where {count} are needed")
-    if dtype.bits < 8:
+    if dtype.per_byte > 1:
         return raw_elements(of, np.array(values, np.int64).astype(np.uint8).tobytes())
     if dtype.narrow:
         bits = np.array(values, np.int64).astype(f"u{dtype.itemsize}")

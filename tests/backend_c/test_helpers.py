@@ -44,6 +44,7 @@ def everything(target: CTarget) -> str:
         texts = (f"dlc_minc_{t}(a, 1)", f"dlc_maxc_{t}(a, 1)", spell("floordiv", t, ("a", "2")))
         found += [f"{VALUE[t]} h{n}_{t}({VALUE[t]} a) {{ return {text}; }}" for n, text in enumerate(texts)]
     found.append(f"{in_order.MACRO} void marked(void) {{ {masks.MACRO}; }}")
+    found += [f"int p_{t}(const uint8_t *p) {{ return dlc_{t}_at(p, 1); }}" for t in DTYPES.values() if t.per_byte > 1]
     for t in (f32, f64) if target.vector_bytes else ():
         size = target.vector_bytes
         while size >= 16:
@@ -65,12 +66,17 @@ def _of_lanes(t: DType, n: int) -> list[str]:
     lines = "".join(f"    *r = {value};\n" for value in dict.fromkeys(values))
     given = f"const {v} *a, const {v} *b, {VALUE[t]} *c, {VALUE[t]} x, {v} *r"
     used = [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
-    return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.format and narrow.compute is t]
+    return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.narrow and t is f32]
 
 
 def _of_narrow(t: DType, v: str) -> str:
     """Vectors that are loaded from a narrow type, rounded and stored."""
-    value = f"dlc_load_{t}_{v}(p) + {rounding(t, int(v.partition('x')[2]), 'x')}"
+    value = f"dlc_load_{t}_{v}(p)"
+    if t.per_byte > 1:
+        value += f" + dlc_unpack_{t}_{v}(p, 1)"
+    if t.format is None:
+        return f"{v} use_{t}_{v}(const {STORAGE[t]} *p) {{ return {value}; }}"
+    value += f" + {rounding(t, int(v.partition('x')[2]), 'x')}"
     return f"void use_{t}_{v}({STORAGE[t]} *p, {v} x)\n{{\n    dlc_store_{t}_{v}(p, {value});\n}}"
 
 

@@ -106,6 +106,16 @@ def inline_locals(kernel: Kernel, suspects: Iterable[str] | None = None) -> Kern
     return Kernel.canonical(kernel.params, kernel.results, tuple(nests), tuple(kept))
 
 
+def without_local(kernel: Kernel, name: str) -> Kernel:
+    """The kernel with the value of a local, which one elementwise nest writes, computed wherever it is read."""
+    (writer,) = (n for n in kernel.nests if n.out == name)
+    nests = (
+        inline(n, name, writer, kernel.dtype_of) if name in n.loads else n for n in kernel.nests if n is not writer
+    )
+    kept = tuple(p for p in kernel.locals if p.name != name)
+    return Kernel.canonical(kernel.params, kernel.results, tuple(nests), kept)
+
+
 Positions: TypeAlias = Mapping[str, tuple[int, ...]]
 """Positions of nests by the tensor that they write, or read."""
 

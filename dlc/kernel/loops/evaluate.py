@@ -339,7 +339,9 @@ class _Values(Interpreter):
         spots = self.spots(name, place, lanes)
         self.batch.note(name, spots, self.active, write=False)
         found = self._machine.memory.read(name, spots)
-        return in_compute_type(found) if name in self._machine.stored else found
+        if name not in self._machine.stored:
+            return found
+        return in_compute_type(found).astype(self._machine.dtypes[name].numpy, copy=False)
 
     @staticmethod
     def _matrix(value: Array) -> Array:

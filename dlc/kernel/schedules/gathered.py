@@ -46,21 +46,32 @@ class Source:
         return self.tensors[0].dtype
 
     @property
+    def loads(self) -> tuple[Load, ...]:
+        """The factors as flat loads."""
+        pairs = zip(self.factors, self.tensors, strict=True)
+        return tuple(Load(p.name, (offset(x.index, p.shape),)) for x, p in pairs)
+
+    @property
     def value(self) -> Expr:
         """The product of flat loads."""
-        first, *rest = (
-            Load(p.name, (offset(x.index, p.shape),)) for x, p in zip(self.factors, self.tensors, strict=True)
-        )
-        total: Expr = first
-        for x in rest:
-            total = apply("mul", total, x)
-        return total
+        return _product(self.loads)
+
+    def steps(self, axis: Axis) -> tuple[int | None, ...]:
+        """How far each factor moves per step of an axis."""
+        return tuple(coefficient(x.index[0], axis) for x in self.loads)
 
     @property
     def alone(self) -> Load | None:
         """The flat load of an operand with one factor."""
         value = self.value
         return value if isinstance(value, Load) else None
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    first, *rest = factors
+    for x in rest:
+        first = apply("mul", first, x)
+    return first
 
 
 def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) -> Packed:
@@ -94,7 +105,8 @@ def panels(b: Source, run: Sequence[Axis], inner: Sequence[Axis], vectors: int, 
     steps = tuple(Axis(f"h{k}", x.extent) for k, x in enumerate(inner))
     buffer = Param("pb", Type(b.dtype, (*(x.extent for x in inner), width)))
     panel = _Panel(b.substitute(dict(zip(inner, steps, strict=True))), tuple(run), steps, buffer, base)
-    near = b.alone is not None and coefficient(b.alone.index[0], run[-1]) == 1
+    found = b.steps(run[-1])
+    near = 1 in found and all(step in (0, 1) for step in found)
     if near and run[-1].extent >= lanes and not set(run) & set(axes_in(*conjuncts(b.where))):
         fill = panel.by_vectors(vectors, lanes)
     else:
@@ -169,14 +181,15 @@ class _Panel:
         """The copy of a vector from a column on, and the guard that its elements lie together."""
         first = self.base * self.width + column
         at = self.axes_at(first)
-        value = self.source.substitute(at).alone
-        assert value is not None
+        steps = self.source.steps(self.run[-1])
+        loads = self.source.substitute(at).loads
+        value = _product([Lanes(x, lanes) if step == 1 else x for x, step in zip(loads, steps, strict=True)])
         together: Expr | None = None
         if self.run[-1].extent % lanes and len(self.run) > 1:
             together = simplify(at[self.run[-1]] <= self.run[-1].extent - lanes)
         if self.columns % self.width:
             together = both(together, first + lanes <= self.columns)
-        return Store("pb", self.place(column), Lanes(value, lanes), lanes), together
+        return Store("pb", self.place(column), value, lanes), together
 
     def one_by_one(self, first: Expr, lane: Axis) -> tuple[Stmt, ...]:
         """One column after the other, zeros behind the last."""

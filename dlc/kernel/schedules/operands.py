@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
+from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Stmt
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, inside, is_bare, panel
 from dlc.kernel.simplify import bounds
@@ -75,6 +77,8 @@ def _product(
     nest = group.nests[0]
     a, b = operands
     rows = [x for x in group.shared if x in axes_in(a) and x not in axes_in(b)]
+    if not packed and _expanded(b, kernel) and math.prod(x.extent for x in rows) > row_limit(2, machine.registers):
+        return None  # every tile would compute it again
     if _is_dot(nest, kernel, a, b, rows):
         return None
     buffers: list[Param] = []
@@ -107,7 +111,7 @@ def _product(
         panel_axis = Axis("cb", -(-column.extent // width))
         reduced = [x for x in nest.axes if x in nest.reduction_axes]
         tensors = {**kernel.tensors, **{p.name: p for p in buffers}}
-        copied = panel(b, tensors, column, reduced, width, panel_axis)
+        copied = panel(b, tensors, column, reduced, width, panel_axis, machine.lanes(itemsize))
         buffers.append(copied.buffer)
         b = copied.load
     body = Apply("mul", (b, a) if flip else (a, b))
@@ -117,6 +121,11 @@ def _product(
     return Operands(
         changed, column, True, block, copies, copied, panel_axis, width, tuple(buffers), row_bytes, column_bytes, sizes
     )
+
+
+def _expanded(b: Expr, kernel: Kernel) -> bool:
+    """Whether an operand is computed of what is stored in a narrow type."""
+    return not isinstance(b, Load) and any(kernel.tensors[x.param].stored is not None for x in loads(b))
 
 
 def _converted(a: Expr, kernel: Kernel, column: Axis, width: int) -> bool:

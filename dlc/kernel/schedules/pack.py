@@ -15,10 +15,11 @@ from typing import TypeAlias
 from dlc.base.types import DType, Type
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, substitute
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import For, If, Stmt, Store, loop
+from dlc.kernel.loops.program import For, If, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import flat_expr, offset
+from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.simplify import bounds, conjuncts, is_index, linear, simplify, simplify_guard
 
 Form: TypeAlias = tuple[frozenset[tuple[Expr, int]], int] | Expr
@@ -243,9 +244,12 @@ def evaluated(e: Expr, tensors: Mapping[str, Param], dtype: DType, axes: Sequenc
 
 
 def panel(
-    e: Expr, tensors: Mapping[str, Param], column: Axis, reduced: Sequence[Axis], width: int, base: Axis
+    e: Expr, tensors: Mapping[str, Param], column: Axis, reduced: Sequence[Axis], width: int, base: Axis, lanes: int
 ) -> Packed:
-    """`width` columns of an operand, all of the reduction: [reduced…][width], zero past the last column."""
+    """`width` columns of an operand, all of the reduction: [reduced…][width], zero past the last column.
+
+    Whole panels are written in vectors of `lanes`, where the operand has a form for them.
+    """
     lane = Axis("hj", width)
     parts = {a: a.named(f"h{k}") for k, a in enumerate(reduced)}
     dtype = _dtype(e, tensors)
@@ -256,10 +260,19 @@ def panel(
     write: tuple[Stmt, ...] = (Store("pb", place, value),)
     if column.extent % width:
         write = (If(spot < column.extent, write, (Store("pb", place, Const(0.0)),)),)
-    body: tuple[Stmt, ...] = write
-    for p in reversed(parts.values()):
-        body = (loop(p, *body),)
-    return Packed(buffer, Load("pb", (*reduced, column - base * width)), (loop(lane, *body),))
+    body: tuple[Stmt, ...] = (loop(lane, *wrap(tuple(parts.values()), write)),)
+    dtypes = {name: p.dtype for name, p in tensors.items()}
+    vectors: list[Stmt] = []
+    for first in range(0, width, lanes):
+        each = Axis("lane", lanes)
+        value = flat_expr(substitute(e, parts), tensors)
+        whole = vectorise(value, {column: base * width + first + each}, each, dtypes, dtype)
+        if whole is not None and has_lanes(whole) and not isinstance(e, Load):
+            vectors.append(Store("pb", offset((*parts.values(), Const(first)), buffer.shape), whole, lanes))
+    if len(vectors) * lanes == width:
+        fast = wrap(tuple(parts.values()), tuple(vectors))
+        body = fast if column.extent % width == 0 else (If(base * width + width <= column.extent, fast, body),)
+    return Packed(buffer, Load("pb", (*reduced, column - base * width)), body)
 
 
 def _dtype(e: Expr, tensors: Mapping[str, Param]) -> DType:

@@ -10,13 +10,13 @@ what it was, bit for bit, but for the payload of a NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from dlc.base.types import DType
-from dlc.kernel.expr import Apply, Const, Expr, Load
+from dlc.base.types import DType, f32
+from dlc.kernel.expr import Apply, Const, Expr, Load, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import dtype_of
 from dlc.kernel.nest import Nest, Param
@@ -35,7 +35,10 @@ def widened(kernel: Kernel) -> Kernel:
     narrow = rewriter.narrow
 
     def tensor(p: Param, stored: DType | None) -> Param:
-        return Param(p.name, replace(p.type, dtype=p.dtype.compute), stored) if p.name in narrow else p
+        if p.name not in narrow:
+            return p
+        wide = f32 if p.name in rewriter.floats else p.dtype.compute
+        return replace(p, type=replace(p.type, dtype=wide), stored=stored)
 
     inside = {p.name for p in kernel.locals}
     return Kernel(
@@ -60,6 +63,10 @@ class _Rewriter:
         self._dtypes, self.narrow = kernel.dtypes, narrow
         self._known: dict[tuple[Expr, DType | None], Expr] = {}
         self._types: dict[Expr, DType | None] = {}
+        read = {p.name for p in kernel.params if p.dtype.is_integer and p.name in narrow}
+        exprs = (e for nest in kernel.nests for e in nest.exprs()) if read else ()
+        self.floats = read - {name for e in exprs for name in self._whole(e)}
+        """Parameters of narrow integers that are only converted to f32, and so hold f32: vectors of them exist."""
 
     def _dtype(self, e: Expr) -> DType | None:
         """The type that an expression had."""
@@ -119,9 +126,54 @@ class _Rewriter:
             case _:
                 return e
 
+    def _whole(self, e: Expr) -> Iterator[str]:
+        """Tensors of which an expression uses elements as integers."""
+        stack, seen = [(e, False)], set[tuple[Expr, bool]]()
+        while stack:
+            item = stack.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            x, floating = item
+            match x:
+                case Load(param, index):
+                    if not floating:
+                        yield param
+                    stack += ((i, False) for i in index)
+                case Apply("f32", (y,)):
+                    stack.append((y, True))
+                case Apply(_, args):
+                    stack += ((a, floating and self._exact(x)) for a in args)
+                case _:
+                    pass
+
+    def _exact(self, e: Apply) -> bool:
+        """Whether an integer is as exact if it is computed in f32, from what it is computed from."""
+        if e.fn == "i32":
+            return self._small(e.args[0])
+        return e.fn in ("add", "sub") and all(isinstance(a, Apply) and a.fn == "i32" and self._exact(a) for a in e.args)
+
+    def _small(self, e: Expr) -> bool:
+        dtype = self._dtype(e)
+        return dtype is not None and dtype.is_integer and dtype.bits <= 16
+
+    def _float(self, e: Expr) -> Expr:
+        """An integer as f32."""
+        match e:
+            case Load(param, _) if param in self.floats:
+                return self.value(e, None)
+            case Apply("i32", (x,)) if self._exact(e):
+                return self._float(x)
+            case Apply("add" | "sub" as fn, (a, b)) if self._exact(e):
+                return Apply(fn, (self._float(a), self._float(b)))
+            case _:
+                return Apply("f32", (self.value(e, None),))
+
     def _converted(self, fn: str, x: Expr) -> Expr:
         to = SCALARS[fn].to
         assert to is not None
+        if to is f32 and self.floats and SCALARS[fn].rule == "cast" and any(y.param in self.floats for y in loads(x)):
+            return self._float(x)
         source = self._dtype(x)
         if isinstance(x, Const):
             found: Expr = Apply(fn, (x,))

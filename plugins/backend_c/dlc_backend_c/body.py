@@ -12,9 +12,12 @@ from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.target import CTarget
+from dlc_backend_c.weights import unpacked_key
 
-Functions = Mapping[tuple[str, bool], CFunction]
-"""By kernel digest and whether a result overwrites an argument, in order of first use."""
+Form = tuple[str, bool, tuple[int, ...]]
+"""Kernel digest, whether a result overwrites an argument, and which arguments are packed."""
+Functions = Mapping[Form, CFunction]
+"""In order of first use."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Body:
         return {i.digest: text for i, text in zip(self.plan.graph.inputs, self.inputs, strict=True)}
 
     def _function(self, step: Call) -> CFunction:
-        return self.functions[step.body.digest, in_place(self.plan, step)]
+        return self.functions[form_of(self.plan, step)]
 
     def _call(self, number: int) -> list[str]:
         step = self.plan.steps[number]
@@ -110,7 +113,8 @@ class Body:
         first = sum(x is not None for x in (step.count, step.condition)) if isinstance(step, Loop) else 0
         begins = range(first, first + len(step.carried)) if isinstance(step, Loop | Scan) else range(0)
         return [
-            ZEROS if k in begins and is_zeros(x) and x.type.size else self._read(x) for k, x in enumerate(step.operands)
+            ZEROS if k in begins and is_zeros(x) and x.type.size else self._read(x, whole=True)
+            for k, x in enumerate(step.operands)
         ]
 
     def _kernel(self, step: Call) -> list[str]:
@@ -128,14 +132,15 @@ class Body:
 
         return [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
 
-    def _read(self, value: Op, further: int = 0) -> str:
-        """A pointer to a value that is read, some bytes further on."""
+    def _read(self, value: Op, further: int = 0, whole: bool = False) -> str:
+        """A pointer to a value that is read, some bytes further on; `whole`: with no constant packed."""
         if isinstance(value, Input) and value.digest not in self.plan.slots:
             return _moved("const ", self._given[value.digest], further)
         if not value.type.capacity and value.digest not in self.plan.outputs:
             return "(const void *)0"
         if value.digest in self.offsets:
-            return f"(const void *)(w + {self.offsets[value.digest] + further})"
+            key = unpacked_key(value) if whole and value.type.dtype.per_byte > 1 else value.digest
+            return f"(const void *)(w + {self.offsets[key] + further})"
         # What an earlier step wrote is only read here.
         return self._write(value, further).replace("(void *)", "(const void *)", 1)
 
@@ -165,6 +170,20 @@ def constants_of(plan: Plan) -> list[Op]:
     return list(dict.fromkeys(op for each in plan.plans for op in _own_constants(each)))
 
 
+def unpacked_of(plans: Sequence[Plan]) -> list[Op]:
+    """Constants of less than 8 bits that steps with graphs read: inside of these they are values like others."""
+    found = dict.fromkeys(
+        x
+        for plan in plans
+        for each in plan.plans
+        for step in each.steps
+        for x in step.operands
+        if not isinstance(step, Call) and x.type.dtype.per_byte > 1
+    )
+    constants = {c.digest for plan in plans for c in constants_of(plan)}
+    return [x for x in found if x.digest in constants]
+
+
 def _own_constants(plan: Plan) -> list[Op]:
     placed = set(plan.slots) | set(plan.outputs)
     missing = [v for step in plan.steps for v in results_of(step) if v.digest not in placed]
@@ -188,13 +207,13 @@ def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | No
     Raises DlcError (USAGE) when a function works in memory that its plan has no place for.
     """
     plans = [each for plan in plans for each in plan.plans]
-    kernels = {(step.body.digest, in_place(plan, step)): step.body for plan in plans for step in plan.calls}
-    digests = {digest for digest, _ in kernels}
+    kernels = {form_of(plan, step): step.body for plan in plans for step in plan.calls}
+    digests = {digest for digest, _, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
     wanted = [
-        Wanted(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}", not shares)
-        for (digest, shares), kernel in kernels.items()
+        Wanted(kernel, f"dlc_k_{digest[:length]}{'_over' * shares}{_suffix(packed)}", not shares, packed)
+        for (digest, shares, packed), kernel in kernels.items()
     ]
     functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
     for plan in plans:
@@ -202,9 +221,21 @@ def functions_of(plans: Sequence[Plan], target: CTarget, workshop: Workshop | No
     return functions
 
 
+def _suffix(packed: tuple[int, ...]) -> str:
+    return f"_packed{'_'.join(map(str, packed))}" if packed else ""
+
+
+def form_of(plan: Plan, step: Call) -> Form:
+    """Which function a step calls: constants of less than 8 bits are packed, other values are not."""
+    narrow = [k for k, x in enumerate(step.operands) if x.type.dtype.per_byte > 1]
+    constants = {c.digest for c in _own_constants(plan)} if narrow else ()
+    packed = tuple(k for k in narrow if step.operands[k].digest in constants)
+    return step.body.digest, in_place(plan, step), packed
+
+
 def _check_workspaces(plan: Plan, functions: Functions) -> None:
     for step in plan.calls:
-        function, slot = functions[step.body.digest, in_place(plan, step)], plan.workspaces.get(step.digest)
+        function, slot = functions[form_of(plan, step)], plan.workspaces.get(step.digest)
         if function.workspace > (slot.size if slot else 0):
             planned = slot.size if slot else 0
             raise error(

@@ -106,7 +106,7 @@ def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, lis
     arguments = [n for n in outside if n not in written] + [n for n in outside if n in written]
     own = [name for name in accesses if name in stack]
     names = {n: f"arg{k}" for k, n in enumerate(arguments)} | {n: f"own{k}" for k, n in enumerate(own)}
-    shifts = {n: _first(accesses[n], tensors[n].type.size) for n in arguments}
+    shifts = {n: _first(accesses[n], tensors[n]) for n in arguments}
 
     def place(name: str, at: Expr) -> Expr:
         form = linear(at) if shifts.get(name) is not None else None
@@ -121,14 +121,16 @@ def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, lis
     return Part(part, tuple((n, shifts[n] or 0) for n in arguments))
 
 
-def _first(places: list[Expr], size: int) -> int | None:
+def _first(places: list[Expr], of: Param) -> int | None:
     """A number to take from all of these subscripts, so that those of equal parts become equal; None: they stay."""
     forms = [linear(at) for at in places]
     if any(f is None for f in forms):
         return None
     first = min(f.constant for f in forms if f is not None)
+    if of.packed:
+        first -= first % of.storage.per_byte
     # The pointer must stay inside of the tensor.
-    return first if 0 <= first < size else None
+    return first if 0 <= first < of.type.capacity else None
 
 
 def _accesses(body: tuple[Stmt, ...]) -> Mapping[str, list[Expr]]:

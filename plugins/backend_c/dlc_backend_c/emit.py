@@ -4,7 +4,7 @@ from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
-from dlc_backend_c.body import Body, constants_of, functions_of
+from dlc_backend_c.body import Body, constants_of, functions_of, unpacked_of
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values, template_values
@@ -21,7 +21,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
     functions = functions_of([plan], target, workshop)
-    blob = write_weights(constants, f"{prefix}_weights.bin", workshop)
+    blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of([plan]))
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     body = Body(plan, functions, blob.offsets, read, written, prefix)

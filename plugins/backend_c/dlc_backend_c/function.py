@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 from dlc import Job, Workshop
+from dlc.base.types import Type
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
+from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.loops_to_c import function_text, workspace_places
@@ -77,6 +79,7 @@ class Wanted:
     kernel: Kernel
     name: str
     disjoint: bool
+    packed: tuple[int, ...] = ()
 
     def job(self, target: CTarget) -> Job:
         """Generating it: all that the text depends on is the kernel, its name, the machine, and what may overlap."""
@@ -84,13 +87,14 @@ class Wanted:
             ("kernel", self.kernel.digest),
             ("name", self.name),
             ("buffers", "disjoint" if self.disjoint else "shared"),
+            ("packed", " ".join(map(str, self.packed))),
             ("machine", str(target.machine)),
         )
         return Job("generate", self.name, key, lambda: self.function(target).to_bytes())
 
     def function(self, target: CTarget) -> CFunction:
         """The function itself."""
-        return c_function(self.kernel, self.name, target, disjoint=self.disjoint)
+        return c_function(self.kernel, self.name, target, disjoint=self.disjoint, packed=self.packed)
 
 
 def c_functions(wanted: Sequence[Wanted], target: CTarget, workshop: Workshop | None = None) -> list[CFunction]:
@@ -119,29 +123,36 @@ def workspace(kernel: Kernel, target: CTarget) -> int:
     return size
 
 
-def c_function(kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True) -> CFunction:
+def c_function(
+    kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True, packed: Sequence[int] = ()
+) -> CFunction:
     """The function that computes a kernel; results need no initial content.
+
+    A byte holds several elements of the parameters numbered `packed`, whose types have less than 8 bits.
 
     Buffers may not overlap. Unless `disjoint`, the compiler may not assume it: a result may then overwrite an argument
     of which the kernel reads each element before it writes that one.
     """
-    program, parts = _loops(_plain(kernel), target.machine)
+    plain = _plain(kernel)
+    params = tuple(replace(p, packed=k in packed) for k, p in enumerate(plain.params))
+    program, parts = _loops(replace(plain, params=params) if packed else plain, target.machine)
     places, workspace = workspace_places(program)
     count = len(kernel.params) + len(kernel.results)
     if not parts:
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
         return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace)
-    types = {p.name: (k, p.storage.itemsize, 0) for k, p in enumerate((*program.params, *program.results))}
-    types |= {b.name: (count, b.dtype.itemsize, places[b.name]) for b in program.buffers if b.name in places}
+    tensors = {p.name: (k, p, 0) for k, p in enumerate((*program.params, *program.results))}
+    own = (b for b in program.buffers if b.name in places)
+    tensors |= {b.name: (count, Param(b.name, Type(b.dtype, (b.size,))), places[b.name]) for b in own}
     definitions: dict[str, str] = {}
     calls: list[FunctionCall] = []
     for part in parts:
         text = function_text(part.program, _PART, disjoint=disjoint)
-        own = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
-        definitions[own] = text.replace(f" {_PART}(", f" {own}(", 1)
-        found = [(types[tensor], first) for tensor, first in part.arguments]
-        calls.append(FunctionCall(own, tuple((k, at + first * size) for (k, size, at), first in found)))
+        title = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
+        definitions[title] = text.replace(f" {_PART}(", f" {title}(", 1)
+        found = [(tensors[tensor], first) for tensor, first in part.arguments]
+        calls.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
     return CFunction(name, definitions, tuple(calls), workspace)
 
 

@@ -6,7 +6,7 @@ several times is computed once, in a variable of its own, so text never grows fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.base.types import DType, bool_, i64
@@ -43,6 +43,7 @@ class Writer:
 
     tensors: Mapping[str, DType]
     stored: Mapping[str, DType] = field(default_factory=dict[str, DType])
+    packed: Collection[str] = ()
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
     count: int = 0
@@ -94,7 +95,10 @@ class Writer:
             case Store(out, at, value, lanes):
                 self._store(out, at, value, lanes)
             case Prefetch(tensor, at, write):
-                self.line(f"__builtin_prefetch(&{tensor}[{self.subscript(at)}], {int(write)});")
+                place = self.subscript(at)
+                if tensor in self.packed:
+                    place = f"({place}) / {self.storage(tensor).per_byte}"
+                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)});")
             case Block(body):
                 self.block("", body)
 
@@ -161,9 +165,12 @@ class Writer:
             case Local(name, _, _):
                 return name
             case Load(name, (at,)):
-                return spelling.load(self.storage(name), f"{name}[{self.subscript(at)}]")
+                return self._load(name, self.subscript(at))
             case Lanes(Load(name, (at,)), n) if name in self.stored:
-                return f"dlc_load_{self.stored[name]}_{self.tensors[name]}x{n}(&{name}[{self.subscript(at)}])"
+                vector = f"{self.stored[name]}_{self.tensors[name]}x{n}"
+                if name in self.packed:
+                    return f"dlc_unpack_{vector}({name}, {self.subscript(at)})"
+                return f"dlc_load_{vector}(&{name}[{self.subscript(at)}])"
             case Lanes(Load(name, (at,)), n):
                 return f"(*(const {self.tensors[name]}x{n}_any *)&{name}[{self.subscript(at)}])"
             case Fold():
@@ -172,6 +179,14 @@ class Writer:
                 return self._apply(fn, args, like)
             case _:
                 raise AssertionError(e)
+
+    def _load(self, name: str, at: str) -> str:
+        """The value of an element."""
+        storage = self.storage(name)
+        bits = f"dlc_{storage}_at({name}, {at})" if name in self.packed else f"{name}[{at}]"
+        value = spelling.load(storage, bits)
+        # Elements of narrow integers may be meant as floats.
+        return value if self.tensors[name] in (storage, storage.compute) else f"((float){value})"
 
     def subscript(self, e: Expr) -> str:
         """A flat subscript; data may take part in it."""
@@ -275,7 +290,8 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     tensors |= {b.name: b.dtype for b in program.buffers}
     used = program.used
     ports = (*program.params, *program.results)
-    writer = Writer(tensors, {p.name: p.stored for p in ports if p.stored is not None})
+    stored = {p.name: p.stored for p in ports if p.stored is not None}
+    writer = Writer(tensors, stored, [p.name for p in ports if p.packed])
     places, workspace = workspace_places(program)
     for b in program.buffers:
         if b.name not in used or not b.size:

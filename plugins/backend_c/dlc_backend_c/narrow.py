@@ -110,6 +110,14 @@ DLC_INLINE @storage dlc_@type_bits(float x)
 DLC_INLINE float dlc_@type_value(@storage h) { return h == @nan ? NAN : ldexpf(1.0f, (int)h - @bias); }
 """
 
+# The bits of an element where a byte holds several, the first in the lowest bits.
+_PACKED = """\
+DLC_INLINE uint8_t dlc_@type_at(const uint8_t *p, ptrdiff_t at)
+{
+    return (uint8_t)(p[at / @per_byte] >> at % @per_byte * @bits & @ones);
+}
+"""
+
 _INTEGER = """\
 DLC_INLINE @storage dlc_@type_bits(int32_t x) { return (@storage)((uint32_t)x & @masku); }
 DLC_INLINE int32_t dlc_@type_value(@storage h) { return (int32_t)((h & @masku) ^ @signu) - @sign; }
@@ -118,15 +126,18 @@ DLC_INLINE int32_t dlc_@type_value(@storage h) { return (int32_t)((h & @masku) ^
 
 def definitions(t: DType) -> str:
     """The functions of a narrow type."""
-    names = {"storage": f"uint{t.itemsize * 8}_t", "type": t.name}
+    sign = 1 << (t.bits - 1) if t.kind == "int" else 0
+    names = {"storage": f"uint{t.itemsize * 8}_t", "type": t.name, "bits": t.bits, "per_byte": t.per_byte}
+    names |= {"ones": (1 << t.bits) - 1}
+    packed = filled(_PACKED, names) if t.per_byte > 1 else ""
     if t.format is None:
-        sign = 1 << (t.bits - 1) if t.kind == "int" else 0
-        return filled(_INTEGER + _ROUND, {**names, "value": "int32_t", "mask": (1 << t.bits) - 1, "sign": sign})
+        values = {**names, "value": "int32_t", "mask": (1 << t.bits) - 1, "sign": sign}
+        return packed + filled(_INTEGER + _ROUND, values)
     names["value"] = "float"
     if t.format.specials == "scale":
         return filled(_SCALE + _ROUND, {**names, "bias": t.format.bias, "nan": t.format.largest_bits + 1})
     text = (_UPPER if is_upper(t.format) else _FLOAT) + _ROUND + ("" if t.library else _FROM_DOUBLE)
-    return filled(text, {**names, **numbers(t.format)})
+    return packed + filled(text, {**names, **numbers(t.format)})
 
 
 def is_upper(of: FloatFormat) -> bool:
@@ -188,6 +199,6 @@ def _spread(value: str) -> str:
 def filled(text: str, values: Mapping[str, object]) -> str:
     """A text with values in the places of `@name`; lines of which nothing is left go."""
     names = "|".join(sorted(values, key=len, reverse=True))
-    for _ in range(2):  # what is filled in has names of its own
+    for _ in range(3):  # what is filled in has names of its own
         text = re.sub(f"@({names})", lambda m: str(values[m[1]]), text)
     return text.replace("\n\n", "\n")  # where nothing was filled in: an empty line would end a definition

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dlc.base.types import DType
 from dlc_backend_c.narrow import filled, is_upper, numbers
 
-_VECTOR = """\
+_LOAD = """\
 DLC_INLINE @V dlc_load_@type_@V(const @storage *p) { return dlc_value_@type_@V(*(const @H_any *)p); }
+"""
+
+_STORE = """\
 DLC_INLINE void dlc_store_@type_@V(@storage *p, @V x) { *(@H_any *)p = dlc_bits_@type_@V(x); }
 DLC_INLINE @V dlc_round_@type_@V(@V x) { return dlc_value_@type_@V(dlc_bits_@type_@V(x)); }
 """
@@ -37,7 +40,7 @@ DLC_INLINE @H dlc_bits_@type_@V(@V x)
 DLC_INLINE @V dlc_value_@type_@V(@H bits)
 {
 @OUT_OF
-    const @U h = __builtin_convertvector(bits, @U), size = h & @below_signu;
+    const @U h = @widened, size = h & @below_signu;
     const @V tiny = __builtin_convertvector((@V_mask)size, @V) * @unitf;
     @U out = (size << @to_fraction) + @rebased_exponentu;
     out = dlc_choose_@U((@U)((@V_mask)size < @one), (@U)tiny, out);
@@ -54,7 +57,7 @@ DLC_INLINE @H dlc_bits_@type_@V(@V x)
     h = (nan & ((h & @signu) | @quietu)) | (~nan & ((in + @below_halfu + (h & 1u)) >> @to_fraction));
     return __builtin_convertvector(h, @H);
 }
-DLC_INLINE @V dlc_value_@type_@V(@H bits) { return (@V)(__builtin_convertvector(bits, @U) << @to_fraction); }
+DLC_INLINE @V dlc_value_@type_@V(@H bits) { return (@V)(@widened << @to_fraction); }
 """
 
 _LANE_BY_LANE = """\
@@ -73,6 +76,33 @@ DLC_INLINE @V dlc_value_@type_@V(@H bits)
     for (k = 0; k < @lanes; ++k)
         x[k] = dlc_@type_value(bits[k]);
     return x;
+}
+"""
+
+_VECTOR_INTEGER = """\
+DLC_INLINE @V dlc_lanes_@type_@V(@U h)
+{
+    return __builtin_convertvector((@V_mask)(((h & @onesu) ^ @signu) - @signu), @V);
+}
+DLC_INLINE @V dlc_value_@type_@V(@H bits) { return dlc_lanes_@type_@V(@widened); }
+"""
+
+# Words of several elements in all of their lanes, each shifted to its own.
+_UNPACK = """\
+DLC_INLINE @V dlc_unpack_@type_@V(const uint8_t *p, ptrdiff_t at)
+{
+    @U h = {0};
+    int k;
+    if (at % @per_byte == 0) {
+        const uint8_t *const b = p + at / @per_byte;
+@words
+        const @U words = {@repeated}, shifts = {@shifts};
+        h = words >> shifts & @onesu;
+    } else {
+        for (k = 0; k < @lanes; ++k)
+            h[k] = dlc_@type_at(p, at + k);
+    }
+    return @unpacked;
 }
 """
 
@@ -110,9 +140,11 @@ def vector_types(lanes: int) -> str:
     return stored + wide + _CHOICE.replace("@U", f"u32x{lanes}")
 
 
+_HALFWAY = {1: "__builtin_convertvector(bits, u16x@lanes)"}
+
+
 def vector_definitions(t: DType, lanes: int) -> str:
-    """The functions of vectors of a narrow float: loads and stores that convert, and rounding."""
-    assert t.format is not None, t
+    """The functions of vectors of a narrow type: loads that convert, of floats also stores and rounding."""
     names: dict[str, object] = {
         "V": f"f32x{lanes}",
         "V_mask": f"f32x{lanes}_mask",
@@ -122,10 +154,37 @@ def vector_definitions(t: DType, lanes: int) -> str:
         "lanes": lanes,
         "storage": f"uint{t.itemsize * 8}_t",
         "type": t.name,
+        # gcc converts vectors of bytes to words lane by lane, but twice to the double width at once.
+        "widened": f"__builtin_convertvector({_HALFWAY.get(t.itemsize, 'bits')}, @U)",
         **dict.fromkeys(("INTO", "OUT_OF", "END"), ""),
-        **(_BY_INSTRUCTION.get(t.name, {}) if lanes >= 8 else {}),  # clang has no registers for less than 16 bytes
+        # clang has no registers for less than 16 bytes
+        **(_BY_INSTRUCTION.get(t.name, {}) if lanes >= 8 else {}),
     }
+    last = _LOAD + (_unpack(t, lanes) if t.per_byte > 1 else "")
+    if t.format is None:
+        sign = 1 << (t.bits - 1) if t.kind == "int" else 0
+        return filled(_VECTOR_INTEGER + last, {**names, "ones": (1 << t.bits) - 1, "sign": sign})
     if t.format.specials == "scale":
-        return filled(_LANE_BY_LANE + _VECTOR, names)
+        return filled(_LANE_BY_LANE + last + _STORE, names)
     text = _VECTOR_UPPER if is_upper(t.format) else _VECTOR_FLOAT
-    return filled(text + _VECTOR, {**names, **numbers(t.format)})
+    return filled(text + last + _STORE, {**names, **numbers(t.format)})
+
+
+def _unpack(t: DType, lanes: int) -> str:
+    """The function that loads packed elements; those of a word at once where they begin with a byte."""
+    each = min(lanes, 32 // t.bits)
+    count = each * t.bits // 8
+    words: list[str] = []
+    for w in range(lanes // each):
+        parts = (f"(uint32_t)b[{w * count + k}]{f' << {8 * k}' if k else ''}" for k in range(count))
+        words.append(f"        const uint32_t w{w} = {' | '.join(parts)};")
+    result = "dlc_value_@type_@V(__builtin_convertvector(h, @H))" if t.format else "dlc_lanes_@type_@V(h)"
+    names: dict[str, object] = {
+        "per_byte": t.per_byte,
+        "ones": (1 << t.bits) - 1,
+        "words": "\n".join(words),
+        "repeated": ", ".join(f"w{k // each}" for k in range(lanes)),
+        "shifts": ", ".join(str(k % each * t.bits) for k in range(lanes)),
+        "unpacked": result,
+    }
+    return filled(_UNPACK, names)

@@ -218,7 +218,7 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "cpu": list(package.target.flags),
         "kernels": [
             {"function": f.name, "digest": digest, "workspace": f.workspace}
-            for (digest, _), f in package.functions.items()
+            for (digest, *_), f in package.functions.items()
         ],
     }
 

@@ -201,7 +201,7 @@ def _sections(target: CTarget) -> Iterator[str]:
         while size >= 16:
             yield narrow_vectors.vector_types(size // f32.itemsize)
             for t in DTYPES.values():
-                if t.format:
+                if t.narrow:
                     yield narrow_vectors.vector_definitions(t, size // f32.itemsize)
             size //= 2
 

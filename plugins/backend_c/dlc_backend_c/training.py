@@ -9,7 +9,7 @@ from dlc.api.training import Bundle, Function, FunctionName, Place
 from dlc.graph import Constant, Tensor
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
-from dlc_backend_c.body import Body, Functions, constants_of, functions_of
+from dlc_backend_c.body import Body, Functions, constants_of, functions_of, unpacked_of
 from dlc_backend_c.checkpoint import checkpoint_bytes
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
@@ -33,7 +33,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
     functions = functions_of(plans, target, workshop)
-    blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop)
+    blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]
     package = Package(prefix, options, target, functions, blob, max(needs), bundle.functions["predict"].plan.facts)

@@ -38,6 +38,11 @@ def constant_value(initial: Tensor | bool | float | None) -> Array | None:
 def initial_lines(place: Place, offsets: Mapping[Place, int]) -> list[str]:
     """Statements that write what a tensor starts with, into zeroed memory."""
     at, count, dtype = f"{place.region} + {place.offset}", place.type.size, place.type.dtype
+    if place in offsets and dtype.per_byte > 1:
+        count, bits, each = place.type.size, dtype.bits, dtype.per_byte
+        element = f"w[{offsets[place]} + i / {each}] >> i % {each} * {bits} & {(1 << bits) - 1}"
+        loop = f"for (i = 0; i < {count}; i++) ({at})[i] = (unsigned char)({element});"
+        return ["    {", "        size_t i;", f"        {loop}", "    }"]
     if place in offsets:
         return [f"    memcpy({at}, w + {offsets[place]}, {place.type.nbytes});"]
     value = constant_value(place.initial)

@@ -14,6 +14,7 @@ import numpy as np
 
 from dlc import ExitCode, Workshop
 from dlc.base.diagnostics import error
+from dlc.base.types import packed
 from dlc.files.appending import Appender
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Op, evaluate_ops
@@ -62,22 +63,30 @@ class Blob:
     """Bytes saved because equal contents are stored once."""
 
 
-def write_weights(constants: Collection[Op], name: str, workshop: Workshop | None = None) -> Blob:
+def unpacked_key(op: Op) -> str:
+    """What offsets call a constant of less than 8 bits whose elements have a byte each."""
+    return f"{op.digest} unpacked"
+
+
+def write_weights(
+    constants: Collection[Op], name: str, workshop: Workshop | None = None, unpacked: Collection[Op] = ()
+) -> Blob:
     """Evaluate the constants of a plan and lay them out; peak memory stays near that of the largest tensor.
 
-    Elements are little-endian, in C order. A constant without elements has offset 0. The file is made where `workshop`
-    says.
+    Elements are little-endian, in C order; those of less than 8 bits are packed, and those of
+    `unpacked` are there with a byte for each element as well. A constant without elements has
+    offset 0. The file is made where `workshop` says.
     """
-    most = sum(op.type.nbytes + ALIGN for op in constants)
+    most = sum(op.type.packed_bytes + ALIGN for op in constants) + sum(op.type.nbytes + ALIGN for op in unpacked)
     path = OwnedFile.create(name) if workshop is None else workshop.file(name, most)
     offsets: dict[str, int] = {}
     whole = hashlib.sha256()
     end = shared = 0
     with Appender(path, most) as file:
         contents = _Contents(file)
-        for op in constants:
-            value = _Value.of(op)
-            offsets[op.digest] = place = contents.place(value, end)
+        for op, key in (*((x, x.digest) for x in constants), *((x, unpacked_key(x)) for x in unpacked)):
+            value = _Value.of(op, key == op.digest)
+            offsets[key] = place = contents.place(value, end)
             if place < end:
                 shared += value.size
             else:
@@ -111,9 +120,12 @@ class _Value:
     """Little-endian, one after the other along their first dimension, perhaps with strides of their own."""
 
     @classmethod
-    def of(cls, op: Op) -> "_Value":
-        joined = op.xs if isinstance(op, Concat) and op.axis == 0 else (op,)  # joined in the file only
+    def of(cls, op: Op, pack: bool = True) -> "_Value":
+        whole = op.type.dtype.per_byte > 1 and pack
+        joined = op.xs if isinstance(op, Concat) and op.axis == 0 and not whole else (op,)  # joined in the file only
         values = evaluate_ops(joined, {}, result=as_view)
+        if whole:
+            return cls(tuple(map(packed, values)))
         little = op.type.dtype.numpy.newbyteorder("<")
         return cls(tuple(np.asarray(value).astype(little, copy=False) for value in values))
 
