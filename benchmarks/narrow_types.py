@@ -1,11 +1,12 @@
-"""A Llama-like decoder in float32, float16 and bfloat16, all compiled by dlc: what a narrow type costs.
+"""A Llama-like decoder in float32, float16, bfloat16 and with weights of int4: what narrow types cost beside float32.
 
     python benchmarks/narrow_types.py [WORD…] [--rounds 15] [--cpu native] [--json] [--layers]
 
-Weights are random, calls of the three programs take turns on one thread, times are medians. Prints per model and type
-the time, its ratio to that of float32, the bytes of the weights, and the largest difference of the logits from those of
-float32, relative to the largest of them. The command fails above a ratio of 2. WORD selects models by name. `--layers`
-times every kernel by itself. Everything is written to a temporary directory.
+All programs are dlc's. Weights are random, those of int4 have a scale for 32 elements. Calls of the programs take turns
+on one thread, times are medians. Prints per model and type the time, its ratio to that of float32, the bytes of the
+weights, and the largest difference of the logits from those of float32, relative to the largest of them. The command
+fails above a ratio of 2. WORD selects models by name. `--layers` times every kernel by itself. Files are written to a
+temporary directory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.models.llama import BFLOAT16, Llama
 
 LIMIT = 2.0
 """Times dlc's own time in float32 that a narrow type may take at most."""
-SMALL = Llama(hidden=256, inner=688, layers=4, heads=8, groups=2, vocabulary=1000)
+SMALL = Llama(hidden=256, inner=704, layers=4, heads=8, groups=2, vocabulary=1000)
 LARGE = Llama(hidden=1024, inner=2752, layers=4, heads=16, groups=4, vocabulary=4000)
 MODELS: Mapping[str, Llama] = {
     "small-prefill": replace(SMALL, length=64),
@@ -39,7 +40,12 @@ MODELS: Mapping[str, Llama] = {
     "large-prefill": replace(LARGE, length=128),
     "large-decode": replace(LARGE, length=1, past=256),
 }
-TYPES: Mapping[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": BFLOAT16}
+TYPES: Mapping[str, Mapping[str, Any]] = {
+    "f32": {},
+    "f16": {"dtype": np.float16},
+    "bf16": {"dtype": BFLOAT16},
+    "i4": {"block": 32},
+}
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -59,8 +65,8 @@ def measure(name: str, folder: Path, rounds: int, cpu: str) -> tuple[list[dict[s
     models: dict[str, Model] = {}
     plans: dict[str, Plan] = {}
     given: dict[str, dict[str, Array]] = {}
-    for title, dtype in TYPES.items():
-        sizes = replace(MODELS[name], dtype=dtype)
+    for title, changes in TYPES.items():
+        sizes = replace(MODELS[name], **changes)
         path = folder / f"{name}-{title}.onnx"
         path.write_bytes(sizes.model().SerializeToString())
         plans[title] = build(path, folder / f"{name}-{title}", cpu)

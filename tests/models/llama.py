@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from tests.models.writing import Writer
+from tests.models.writing import Array, Writer
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -33,6 +33,7 @@ class Llama:
         length: Tokens that one call takes.
         past: Tokens whose keys and values are given.
         dtype: Type of weights and activations: float32, float16 or bfloat16.
+        block: Weights of products are int4 with a scale for so many elements of a column; 0: of the type itself.
         seed: Of the random weights, which are the same numbers for every type but for rounding.
     """
 
@@ -45,6 +46,7 @@ class Llama:
     length: int = 16
     past: int = 0
     dtype: Any = np.float32
+    block: int = 0
     seed: int = 0
 
     @property
@@ -77,7 +79,21 @@ class _Decoder:
     def weight(self, *shape: int, fan_in: int) -> str:
         """A random weight whose products with unit activations have unit variance."""
         values = self.w.random.standard_normal(shape, np.float32) / np.float32(math.sqrt(fan_in))
+        if self.s.block and fan_in > 1:
+            return self.quantised(values)
         return self.w.constant(values.astype(self.s.dtype), self.s.dtype, f"weight_{len(self.w.stored)}")
+
+    def quantised(self, values: Array) -> str:
+        """A matrix in int4, as it is computed back."""
+        w, size = self.w, self.s.block
+        blocks = values.reshape(len(values) // size, size, -1)
+        scales = np.abs(blocks).max(axis=1) / np.float32(7)
+        whole = np.rint(blocks / scales[:, None]).reshape(values.shape).astype(ml_dtypes.int4)
+        given = (
+            w.constant(whole, ml_dtypes.int4, f"weight_{len(w.stored)}"),
+            w.constant(scales.astype(self.s.dtype), self.s.dtype, f"scale_{len(w.stored)}"),
+        )
+        return w.op("DequantizeLinear", *given, axis=0, block_size=size)
 
     def cast(self, x: str, to: int) -> str:
         """A cast; none where the model is in single precision anyway."""
@@ -153,4 +169,4 @@ class _Decoder:
             for name in ("key", "value"):
                 ports[f"past_{layer}_{name}"] = (s.dtype, (1, s.groups, s.past, s.depth))
                 results[f"present_{layer}_{name}"] = (s.dtype, (1, s.groups, s.past + s.length, s.depth))
-        return w.model("llama", ports, results, opset=18)
+        return w.model("llama", ports, results, opset=21)

@@ -79,3 +79,15 @@ def test_weights_take_two_bytes(dtype: Any, bench: Bench, place: Path) -> None:
     (weights,) = built.directory.glob("*_weights.bin")
     assert manifest
     assert weights.stat().st_size < 2 * elements * 1.05 + 4096
+
+
+def test_weights_of_int4_take_half_a_byte(bench: Bench, place: Path) -> None:
+    sizes = Llama(hidden=128, inner=352, length=3, block=32)
+    model, given = sizes.model(), feeds(sizes)
+    built = bench.compile(model, place)
+    packed = [t for t in model.graph.initializer if t.data_type == TensorProto.INT4]
+    others = sum(len(t.raw_data) for t in model.graph.initializer if t not in packed)
+    (weights,) = built.directory.glob("*_weights.bin")
+    assert weights.stat().st_size < sum(int(np.prod(t.dims)) for t in packed) / 2 + others * 1.1 + 4096
+    want = reference(built.source, given, optimised=False)  # which would quantise the other factor too
+    assert error(built(given)["logits"], want["logits"].astype(np.float64)) < 1e-4
