@@ -9,9 +9,9 @@ import pytest
 
 from dlc.base.types import NARROW, DType, f16, f32
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.expr import Apply, walk
+from dlc.kernel.expr import Apply, Load, walk
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import Lanes, exprs_of, subexpressions, walk_stmts
+from dlc.kernel.loops.program import Lanes, Set, exprs_of, subexpressions, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.text import parse_kernel
@@ -100,3 +100,11 @@ def test_only_roundings_inside_of_an_op_are_left() -> None:
 def test_kernels_without_narrow_types_stay_as_they_are() -> None:
     kernel = parse_kernel("kernel(f32[4], i8[4]) -> (f32[4]) { r0[i] = p0[i]*f32(p1[i]) }")
     assert widened(kernel) is kernel
+
+
+def test_without_vectors_factors_are_converted_by_rows() -> None:
+    program = schedule(parse_kernel(SUMS["product"].replace("@T", "f16")), Machine())
+    sums = [s for s in walk_stmts(program.body) if isinstance(s, Set)]
+    assert sums
+    assert not {e.param for s in sums for e in subexpressions((s.value,)) if isinstance(e, Load)} & {"p0", "p1"}
+    assert {b.size for b in program.buffers} == {5, 48, 5 * 48}  # sums; a row of p1, all of p0

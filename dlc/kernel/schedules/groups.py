@@ -138,15 +138,19 @@ def is_product(nest: Nest) -> bool:
     return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
 
 
-def partition(kernel: Kernel, alone: Collection[str] = ()) -> tuple[Group, ...]:
-    """The nests in order, in groups; every nest is in one. What writes a tensor of `alone` has no followers."""
+def partition(kernel: Kernel, alone: Collection[str] = (), converted: Collection[str] = ()) -> tuple[Group, ...]:
+    """The nests in order, in groups; every nest is in one. What writes a tensor of `alone` has no followers.
+
+    A product joins the nest that writes one of its `converted` factors, so that only a row of it exists at a time.
+    """
     out: list[Group] = []
     run: list[Nest] = []
     group: Group | None = None
     for nest in kernel.nests:
         together = run and run[0].out not in alone and _related(run, nest)
         wider = share([*run, nest], kernel.tensors) if together else None
-        if wider is not None and not _worthwhile(run, nest, wider):
+        factor = len(run) == 1 and run[0].out in converted
+        if wider is not None and not factor and not _worthwhile(run, nest, wider):
             wider = None
         if wider is None and run and run[0].out not in alone and len(kernel.results) > 1:
             wider = beside(run, nest, kernel.tensors)

@@ -14,6 +14,7 @@ from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import contraction
+from dlc.kernel.schedules.converted_factors import converted_factors
 from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
@@ -35,11 +36,13 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
-    whole, kernel = kernel, split_phases(split_blocks(without_invariant_axes(kernel)), machine)
+    whole = kernel
+    kernel, converted = converted_factors(kernel, machine)
+    kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     body: list[Stmt] = []
-    pieces = _pieces(kernel, alone)
+    pieces = _pieces(kernel, alone, converted)
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
     scopes = {k: open_scope(g, kernel) for k, g in enumerate(pieces) if isinstance(g, Group)}
@@ -76,18 +79,18 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     return LoopProgram(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
 
 
-def _pieces(kernel: Kernel, alone: frozenset[str]) -> list[Group | Ranking]:
+def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Ranking]:
     """The nests in order: rankings, and groups of those between them."""
     found = rankings(kernel)
     out: list[Group | Ranking] = []
     run: list[Nest] = []
     for k, nest in enumerate(kernel.nests):
         if k in found:
-            out += (*partition(replace(kernel, nests=tuple(run)), alone), found[k])
+            out += (*partition(replace(kernel, nests=tuple(run)), alone, converted), found[k])
             run = []
         elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
             run.append(nest)
-    return [*out, *partition(replace(kernel, nests=tuple(run)), alone)]
+    return [*out, *partition(replace(kernel, nests=tuple(run)), alone, converted)]
 
 
 def buffer(name: str, dtype: DType, size: int) -> Buffer:
