@@ -66,4 +66,4 @@ def _copied(factor: Expr, nest: Nest, kernel: Kernel) -> tuple[Axis, ...]:
     kept = tuple(a for a in nest.axes if a in inside and a not in nest.reduction_axes)
     axes = (*kept, *(a for a in nest.axes if a in inside and a in nest.reduction_axes))
     size = math.prod(a.extent for a in axes)
-    return axes if size <= max(kernel.tensors[x.param].type.size for x in narrow) else ()
+    return axes if size <= max(kernel.tensors[x.param].type.capacity for x in narrow) else ()
