@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dlc.base.extents import is_open, symbols
+from dlc.base.allowed import Demand
+from dlc.base.extents import capacity, is_open, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type, bool_, i64
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, comp, grid
-from dlc.kernel.expr import apply
 from dlc.ops.elementwise import Add, Cast
+from dlc.ops.index import valid_place
 from dlc.ops.reduce import CumSum, ReduceSum
 from dlc.ops.shape import Pad, Reshape, Slice
 
@@ -37,8 +38,11 @@ class Packed(Op):
         if not x.shape or mask.shape != x.shape[:1]:
             raise ShapeError(f"a mask {mask.type} for the rows of {x.type}")
         i = grid(x.shape)
-        to = apply("i64", place[i[0]])
+        to = valid_place(place[i[0]], self.size, i64)
         return comp((to, *i[1:]), x[i], into=(self.size, *x.shape[1:]), over=i, where=mask[i[0]])
+
+    def demands(self) -> Mapping[str, Demand]:
+        return {"place": Demand.rows(capacity(self.size))}
 
     def defines(self) -> Mapping[Symbol, Op]:
         return dict.fromkeys(symbols(self.size), self.count)
