@@ -1,7 +1,9 @@
 """The class that a plugin extends to read a model format."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from dlc.api.source import Source
@@ -11,7 +13,23 @@ from dlc.spec import Configurable, Spec
 if TYPE_CHECKING:
     from dlc.base.report import Report
     from dlc.base.types import Array
-    from dlc.graph import Graph
+    from dlc.graph import Graph, Op
+
+
+@dataclass(frozen=True)
+class OnnxRules:
+    """A module of import rules for the operators of one ONNX domain, as the hook `dlc_onnx_rules` offers it."""
+
+    domain: str
+    """ONNX's own is "ai.onnx"."""
+    plugin: str
+    """Name of the plugin, as `[plugins] disable` takes it."""
+    title: str
+    """How messages call the plugin: "timer (dlc-timer 1.2)"."""
+    packages: tuple[str, ...]
+    """Top-level packages whose code the rules are."""
+    load: Callable[[], ModuleType]
+    """Import the module; raises DlcError (PLUGIN)."""
 
 
 class Frontend(Configurable, ABC):
@@ -41,8 +59,16 @@ class Frontend(Configurable, ABC):
         del find
         return self
 
+    def with_onnx_rules(self, rules: Sequence[OnnxRules], ops: "Callable[[], Mapping[str, type[Op]]]") -> "Frontend":
+        """The frontend with the import rules that plugins offer; itself when it reads no ONNX operators.
+
+        `ops` gives all installed ops by name, for messages about operators that no rule imports.
+        """
+        del rules, ops
+        return self
+
     def packages(self, source: Source) -> tuple[str, ...]:
-        """Top-level packages of the frontends that `parse` asks: their code is part of the cache key."""
+        """Top-level packages of the frontends and rules that `parse` asks: their code is part of the cache key."""
         return ()
 
     def template(self, source: Source, names: Collection[str]) -> bytes:
@@ -75,8 +101,7 @@ class Frontend(Configurable, ABC):
         help = "build from an ONNX model, or keep the parameters as a checkpoint"
         return error("cannot-write", message, help=help, exit_code=ExitCode.USAGE)
 
-    @classmethod
-    def supported(cls) -> Iterable[tuple[str, str]]:
+    def supported(self) -> Iterable[tuple[str, str]]:
         """(operator of the format, versions or conditions) of all that `parse` reads; `dlc list NAME` shows it."""
         return ()
 

@@ -1,4 +1,4 @@
-"""References to classes that are imported when they are used."""
+"""References to classes and modules that are imported when they are used."""
 
 import sys
 from dataclasses import dataclass
@@ -11,16 +11,17 @@ class Lazy:
     """What a hook returns instead of a class, to keep `dlc --help` fast."""
 
     name: str
-    """The class's spec name."""
+    """The class's spec name; of a module of import rules, their domain."""
     target: str
-    """"module:Class"."""
+    """"module:Class", or "module" for a module."""
 
     @property
     def is_loaded(self) -> bool:
         """Whether its module is imported already."""
         return self.target.partition(":")[0] in sys.modules
 
-    def load(self) -> type[Any]:
-        """Import the class."""
+    def load(self) -> Any:
+        """Import the class or module."""
         module, _, attribute = self.target.partition(":")
-        return getattr(import_module(module), attribute)
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found

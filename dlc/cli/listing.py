@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import Diagnostic, ExitCode, did_you_mean, error
 from dlc.plugins.discovery import load_registry
+from dlc.spec import Spec
 
 if TYPE_CHECKING:
     from dlc.config.config import Config
@@ -49,7 +50,7 @@ def listing(kind: str, config: Config) -> Listing:
             case _:
                 text, items = _configurables(registry.tables[KINDS[kind][0]])
         return Listing(text, items, registry.problems)
-    registry = load_registry(config.disabled, kinds=("frontends",))
+    registry = load_registry(config.disabled, kinds=("frontends", "onnx_rules"))
     if kind not in registry.frontends:
         raise error(
             "unknown-listing",
@@ -57,7 +58,7 @@ def listing(kind: str, config: Config) -> Listing:
             help=did_you_mean(kind, [*KINDS, *registry.frontends], "listings"),
             exit_code=ExitCode.USAGE,
         )
-    rows = sorted(registry.frontends[kind].load().supported())
+    rows = sorted(registry.frontend(Spec(kind)).supported())
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"{name:{width}}  {versions}".rstrip() for name, versions in rows]
     items = tuple({"name": name, "versions": versions} for name, versions in rows)
@@ -130,7 +131,6 @@ def _ops(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
 
 def _pipelines(registry: Registry, config: Config) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     from dlc.driver.pipeline import named_pipelines
-    from dlc.spec import Spec
 
     configured = config.named("pipeline")
     rows = [

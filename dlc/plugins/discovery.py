@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "dlc"
 
-KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules")
+KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules")
 RESERVED = frozenset({"input", "constant", "splat", "call", "item", "cotangent"})
 """Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
@@ -144,6 +144,11 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
                     raise TypeError(f"{_HOOKS[kind]} must return rules or dlc.Lazy, not {rule!r}")
                 name = getattr(rule, "name", None) or getattr(rule, "__name__", type(rule).__name__)
                 yield Entry(kind, str(name), plugin.name, plugin.module, rule, plugin.is_own)
+        elif kind == "onnx_rules":
+            for item in cast("Iterable[object]", offered):
+                if not isinstance(item, Lazy) or not item.name or ":" in item.target:
+                    raise TypeError(f"{_HOOKS[kind]} must return dlc.Lazy(domain, module), not {item!r}")
+                yield Entry(kind, item.name, plugin.name, plugin.module, item, plugin.is_own)
         else:
             for item in cast("Iterable[object]", offered):
                 target = cast("type[Any]", item)
@@ -171,7 +176,7 @@ def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[K
     tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
     by_name = {plugin.name: plugin for plugin in plugins}
     for entry in (e for one in loaded for e in one.entries):
-        other = tables[entry.kind].setdefault(entry.name, entry)
+        other = tables[entry.kind].setdefault(entry.key, entry)
         if other is not entry:
             raise _clash(entry.kind, entry.name, by_name[other.plugin], by_name[entry.plugin])
     return Registry(

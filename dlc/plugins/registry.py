@@ -1,6 +1,7 @@
 """What is installed, by kind and name. Immutable: built once by `plugins.load_registry` and handed down."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -10,15 +11,16 @@ from dlc.plugins.guard import attempt
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
-    from dlc.api.frontend import Frontend
+    from dlc.api.frontend import Frontend, OnnxRules
     from dlc.api.passes import AnyPass
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
+    from dlc.graph import Op
     from dlc.plugins.declared import Declaration
     from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
-Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules"]
+Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,13 @@ class Entry:
 
     kind: Kind
     name: str
-    """How a spec selects it."""
+    """How a spec selects it; of ONNX import rules, their domain."""
     plugin: str
     """Name of the plugin."""
     module: str
     """The plugin's module."""
     target: Any
-    """A class or Lazy; the text of a pipeline; a rule."""
+    """A class or Lazy; the text of a pipeline; a rule; the Lazy of a module of ONNX import rules."""
     is_own: bool = False
     """Whether the plugin is released together with dlc."""
 
@@ -41,6 +43,11 @@ class Entry:
     def package(self) -> str:
         """Top-level package whose code acts: what `code_digest` takes."""
         return self.module.partition(".")[0]
+
+    @property
+    def key(self) -> str:
+        """What is unique among the entries of its kind: the name, but several plugins may add to one ONNX domain."""
+        return f"{self.name} {self.target.target}" if self.kind == "onnx_rules" else self.name
 
     def load(self) -> Any:
         """The class (imported now if it was lazy), the text or the rule.
@@ -57,6 +64,8 @@ class Entry:
             found = outcome.value
             if outcome.problem:
                 raise self._unusable(f"cannot be loaded: {reason_of(outcome.problem)}") from outcome.problem
+        if self.kind == "onnx_rules":
+            return found
         own: object = getattr(found, "text_name" if self.kind == "ops" else "name", self.name)
         if own != self.name:
             raise self._unusable(f"calls itself {own}; its hook and its class must agree")
@@ -155,7 +164,8 @@ class Registry:
         from dlc.api.frontend import Frontend
 
         found: Frontend = self._create("frontends", spec, Frontend)
-        return found.with_frontends(self.frontend)
+        found = found.with_frontends(self.frontend)
+        return found.with_onnx_rules(self.onnx_rules, self._loaded_ops) if "onnx_rules" in self.tables else found
 
     def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""
@@ -189,6 +199,31 @@ class Registry:
         stage = self._create("passes", spec, Pass)
         rules = self.tables.get("rules")
         return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
+
+    @property
+    def onnx_rules(self) -> "tuple[OnnxRules, ...]":
+        """Modules of import rules for the ONNX frontend, none of them imported yet."""
+        from dlc.api.frontend import OnnxRules
+
+        titles = {plugin.name: plugin.title for plugin in self.plugins}
+        return tuple(
+            OnnxRules(
+                domain=entry.name,
+                plugin=entry.plugin,
+                title=titles[entry.plugin],
+                packages=tuple(dict.fromkeys((entry.package, entry.target.target.partition(".")[0]))),
+                load=entry.load,
+            )
+            for entry in self.tables["onnx_rules"].values()
+        )
+
+    def _loaded_ops(self) -> "Mapping[str, type[Op]]":
+        """All ops by name, imported; without those of plugins that cannot be."""
+        found: dict[str, type[Op]] = {}
+        for name, entry in self.tables.get("ops", {}).items():
+            with suppress(DlcError):
+                found[name] = entry.load()
+        return found
 
     @property
     def acting(self) -> tuple[str, ...]:
@@ -288,4 +323,5 @@ _SINGULAR: Mapping[Kind, str] = {
     "passes": "pass",
     "pipelines": "pipeline",
     "rules": "rule",
+    "onnx_rules": "module of import rules",
 }

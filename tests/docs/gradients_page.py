@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from dlc_frontend_onnx.functions import has_body
-from dlc_frontend_onnx.rules import support
+from dlc_frontend_onnx.rules import own_rules
 from onnx import defs
 
 from tests.ops.test_gradient_conventions import TABLE
@@ -49,7 +49,7 @@ def differentiable() -> set[str]:
 
 def imports() -> dict[str, str]:
     """How the frontend reads each operator; "" where it does not."""
-    rules = {name for domain, name, _ in support() if not domain}
+    rules = {name for domain, name, _ in own_rules().support() if not domain}
     newest = defs.onnx_opset_version()
     functions = {name for name in OPERATORS if has_body("", name, newest)}
     return {n: "by a rule" if n in rules else "as the function of the standard" * (n in functions) for n in OPERATORS}

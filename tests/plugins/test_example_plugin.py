@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,11 +52,14 @@ def test_everything_it_offers_is_listed(machine: Machine) -> None:
         "passes": ["find-swish"],
         "pipelines": ["swish"],
         "rules": ["unit_beta"],
+        "onnx_rules": ["org.example"],
     }
     assert "find-swish      Recognise x · sigmoid(x)" in machine.dlc("list", "passes").text
     assert "beta=yes  also where the sigmoid's argument is scaled" in machine.dlc("list", "passes").text
     assert "swish(x, beta)" in machine.dlc("list", "ops").text
     assert "swish    activation" in machine.dlc("list", "mlp").text
+    operators = machine.dlc("list", "onnx", "--json").data["items"]
+    assert {"name": "org.example.Swish", "versions": "version 1 and later"} in operators
 
 
 @pytest.mark.parametrize("target", ["numpy", "c{cpu=generic}"])
@@ -95,6 +99,28 @@ def test_its_pass_and_rule_act_on_models_of_other_formats(machine: Machine) -> N
     assert "the sigmoid is not of the factor beside it" in found.text
     verdict = machine.dlc("verify", "net.onnx", "-p", "swish")
     assert "y" in verdict.text
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_its_import_rules_read_operators_of_its_domain(version: int, machine: Machine) -> None:
+    beta = np.array([0.5, -2.0], np.float32) if version == 2 else np.float32(0.5)
+    attributes: dict[str, Any] = {"beta": 0.5} if version == 1 else {}
+    nodes = [
+        helper.make_node("Swish", ["x", *["b"] * (version == 2)], ["s"], domain="org.example", **attributes),
+        helper.make_node("Gate", ["s", "x"], ["y"], domain="org.example"),
+    ]
+    value = helper.make_tensor_value_info
+    inputs, outputs = [value("x", TensorProto.FLOAT, [2, 2])], [value("y", TensorProto.FLOAT, [2, 2])]
+    stored = [helper.make_tensor("b", TensorProto.FLOAT, [2], beta.reshape(-1).tolist())] if version == 2 else []
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", version)]
+    model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, stored), opset_imports=opsets)
+    model.ir_version = 8
+    name = f"own{version}.onnx"
+    (machine.home / name).write_bytes(model.SerializeToString())
+    machine.dlc("build", name, "-t", "c{cpu=generic}", "-o", f"own{version}")
+    machine.dlc("run", f"own{version}", "x.npy", "-o", "own.npz")
+    want = X / (1 + np.exp(-beta * X)) / (1 + np.exp(-X))
+    np.testing.assert_allclose(np.load(machine.home / "own.npz")["y"], want, rtol=1e-6)
 
 
 def test_files_are_recognised_by_content(machine: Machine) -> None:
@@ -148,6 +174,7 @@ def dlc_commands(app):
 """
 TOOL = """
 from pathlib import Path
+from typing import Any
 from dlc import hookimpl
 @hookimpl
 def dlc_step_done(event):

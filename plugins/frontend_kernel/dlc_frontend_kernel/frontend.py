@@ -47,8 +47,7 @@ class KernelText(Frontend):
             return False
         return head.lstrip().startswith(b"{") and b'"kernel"' in head
 
-    @classmethod
-    def supported(cls) -> Iterable[tuple[str, str]]:
+    def supported(self) -> Iterable[tuple[str, str]]:
         """The functions and reductions that an expression may use."""
         for s in SCALARS.values():
             if not s.infix or s.infix == s.name:

@@ -18,6 +18,14 @@ def dlc_frontends() -> Iterable[Lazy]:
 
 
 @hookimpl
+def dlc_onnx_rules() -> Iterable[Lazy]:
+    """Operators of the standard, of its relatives for classical models and training, and of onnxruntime."""
+    from dlc_frontend_onnx.domains import OFFERS
+
+    return OFFERS
+
+
+@hookimpl
 def dlc_commands(app: typer.Typer) -> None:
     """`dlc export`."""
     from dlc_frontend_onnx.export_command import export

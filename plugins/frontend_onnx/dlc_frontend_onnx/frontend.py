@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import onnx
 from google.protobuf.message import DecodeError
 
-from dlc import Bytes, DlcError, Frontend, Location, Report, Source, option
+from dlc import Bytes, DlcError, ExitCode, Frontend, Location, Report, Source, option
 from dlc.base.diagnostics import error
 from dlc.base.extents import symbols
 from dlc.graph import Constant, Graph, Input, Op
@@ -20,6 +20,7 @@ from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.declared import declared
+from dlc_frontend_onnx.domains import MICROSOFT, STANDARD
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
@@ -27,7 +28,8 @@ from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.parameters import repeated
 from dlc_frontend_onnx.refusals import SHOWN, Refusals
-from dlc_frontend_onnx.rules import OLDEST, support
+from dlc_frontend_onnx.remedies import Ops, Remedies, no_ops
+from dlc_frontend_onnx.rules import OLDEST, RuleTable, own_rules, plain
 from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.template import filled, template
 from dlc_frontend_onnx.tensors import Storage, check_size, external_file
@@ -38,6 +40,7 @@ from dlc_frontend_onnx.wire import Place, WireError, strip
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dlc.api.frontend import OnnxRules
     from dlc.base.types import Array, Type
 
 
@@ -51,10 +54,17 @@ class Onnx(Frontend):
 
     find: ClassVar[Find | None] = None
     """The way to other frontends, which the registry lends: a part of the instance that is no option."""
+    rules: ClassVar[RuleTable | None] = None
+    """The import rules that the registry knows of, lent in the same way; None: our own."""
+    ops: ClassVar[Ops] = staticmethod(no_ops)
+    """Gives every installed op by name."""
     dims: tuple[str, ...] = option((), "sizes of the model's symbolic dimensions: batch:1,seq:128")
     input: tuple[str, ...] = option((), "shapes of inputs: x:1x3x224x224")
     tied: tuple[str, ...] = option((), "weights that stay tied to an equal weight: patterns of names")
     lenient: bool = option(False, "read what exporters write against the standard, where that has one sensible reading")
+    read_as: tuple[str, ...] = option(
+        (), "domains whose operators are read as those of another, where they have no rule: org.example:com.microsoft"
+    )
     max_tensor_bytes: Bytes = option(4 << 30, "largest tensor that is accepted", low=1)
     max_nodes: int = option(
         Budget.nodes, "maximum number of nodes, including those of iterations, branches and functions", low=1
@@ -92,21 +102,50 @@ class Onnx(Frontend):
         object.__setattr__(new, "find", find)
         return new
 
-    def packages(self, source: Source) -> tuple[str, ...]:
-        """The package that reads kernels, if the model has any and there is one."""
-        model, _ = read_model(source)
-        nodes = [*model.graph.node, *(n for f in model.functions for n in f.node)]
-        if self.find is None or not any(domain == DOMAIN for domain, _, _ in calls(nodes)):
-            return ()
-        try:
-            return (type(self.find(READER)).__module__.partition(".")[0],)
-        except DlcError:
-            return ()  # reading the model tells of it, with the node
+    def with_onnx_rules(self, rules: Sequence[OnnxRules], ops: Ops) -> Onnx:
+        """The frontend with the import rules of all plugins."""
+        new = copy(self)
+        object.__setattr__(new, "rules", RuleTable(rules))
+        object.__setattr__(new, "ops", ops)
+        return new
 
-    @classmethod
-    def supported(cls) -> Iterable[tuple[str, str]]:
+    @property
+    def table(self) -> RuleTable:
+        """The import rules."""
+        return self.rules or own_rules()
+
+    def packages(self, source: Source) -> tuple[str, ...]:
+        """The packages whose rules read the model's operators, and the one that reads its kernels, if it has any."""
+        model, _ = read_model(source)
+        domains = _domains(model)
+        if self.lenient:
+            domains.add(MICROSOFT)
+        domains |= {other for domain, other in self._read_as().items() if domain in domains}
+        own = __name__.partition(".")[0]
+        packages = tuple(p for p in self.table.packages(domains) if p != own)
+        if self.find is None or DOMAIN not in domains:
+            return packages
+        try:
+            return (*packages, type(self.find(READER)).__module__.partition(".")[0])
+        except DlcError:
+            return packages  # reading the model tells of it, with the node
+
+    def _read_as(self) -> dict[str, str]:
+        """Domain → the one as which it is read. Raises DlcError (USAGE): no pair, or no domain with rules."""
+        found: dict[str, str] = {}
+        for text in self.read_as:
+            domain, _, other = text.partition(":")
+            if not domain or plain(other) not in self.table.domains:
+                message = f"onnx.read-as: {text} is not a domain and one with import rules"
+                known = ", ".join(domain or STANDARD for domain in self.table.domains)
+                help = f"write org.example:com.microsoft; domains with rules: {known}"
+                raise error("bad-option", message, help=help, exit_code=ExitCode.USAGE)
+            found[plain(domain)] = plain(other)
+        return found
+
+    def supported(self) -> Iterable[tuple[str, str]]:
         """(operator, operator sets) of all that has a rule; functions of the standard are read beside them."""
-        for domain, operator, since in support():
+        for domain, operator, since in self.table.support():
             name, oldest = (f"{domain}.{operator}", 1) if domain else (operator, OLDEST)
             yield name, f"version {max(since[0], oldest)} and later"
         yield f"{DOMAIN}.*", "any name; the attribute kernel is kernel text"
@@ -131,6 +170,9 @@ class Onnx(Frontend):
         importer = Importer(source.name, versions, functions, self.max_tensor_bytes, budget, refusals, kernels, own)
         importer.lenient, importer.unroll, importer.texts = self.lenient, self.unroll, texts
         importer.taken = names_of(model.graph, inputs.values())
+        importer.rules, importer.remedies, importer.read_as = self.table, Remedies(self.ops), self._read_as()
+        for domain in sorted(_domains(model)):
+            self.table.of(domain)  # plugins whose rules cannot be used are told here, once
         importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
@@ -224,6 +266,12 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         node = waiting.pop()
         waiting += (n for a in node.attribute for g in (a.g, *a.graphs) for n in g.node)
         yield node
+
+
+def _domains(model: onnx.ModelProto) -> set[str]:
+    """Domains of a model's operators."""
+    nodes = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    return {domain for domain, _, _ in calls(nodes)}
 
 
 def _as_later(node: onnx.NodeProto, version: int) -> bool:

@@ -1,4 +1,4 @@
-"""What helps with operators that have no rule: how to get a model without them."""
+"""What helps with operators that have no rule: how to get a model without them, or what reads them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,47 @@ _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     _TEXT: ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "LabelEncoder"),
 }
 _BY_OPERATOR: Final = {operator: hint for hint, operators in _HINTS.items() for operator in operators}
+_EXTENSIONS: Final = (
+    "these operators of onnxruntime-extensions prepare texts, sounds and images: split the model, and do this part "
+    "before or after the program"
+)
+_ATEN: Final = "export the model without operator_export_type=ONNX_ATEN_FALLBACK: torch.onnx.export(..., dynamo=True)"
+_FUNCTIONS: Final = (
+    "this is a function that the exporter left out of the model: export it with its functions, "
+    "torch.onnx.export(..., dynamo=True), or inline them with onnx.inliner"
+)
+_MMDEPLOY: Final = "export the model with torch.onnx.export: mmdeploy writes operators of its own"
+_TENSORRT: Final = "this operator is a plugin of TensorRT: export the model for onnxruntime instead"
 _DOMAINS: Final[Mapping[str, str]] = {
+    "ai.onnx.contrib": _EXTENSIONS,
     "ai.onnx.ml": _TREES,
     "ai.onnx.training": _TRAINING,
     "ai.onnx.preview.training": _TRAINING,
     "com.microsoft": _FUSED,
+    "com.microsoft.extensions": _EXTENSIONS,
     "com.microsoft.nchwc": _FUSED,
+    "com.ms.internal.nhwc": _FUSED,
+    "mmdeploy": _MMDEPLOY,
+    "mmcv": _MMDEPLOY,
+    "org.pytorch.aten": _ATEN,
+    "pkg.onnxscript.torch_lib": _FUNCTIONS,
+    "pkg.onnxscript.torch_lib.common": _FUNCTIONS,
+    "trt.plugins": _TENSORRT,
 }
+"""Remedy by domain, for domains that are often met."""
 
 
 def hint(domain: str, operator: str) -> str:
     """What to do about an operator without a rule."""
-    if operator in _BY_OPERATOR:
+    if operator in _BY_OPERATOR and domain in ("", "ai.onnx.ml"):
         return _BY_OPERATOR[operator]
     if domain == "com.microsoft" and operator.endswith("Grad"):
         return _TRAINING
-    return _DOMAINS.get(domain, LISTED)
+    if domain in _DOMAINS:
+        return _DOMAINS[domain]
+    if not domain:
+        return LISTED
+    return (
+        f"install a dlc plugin with import rules for {domain}, write one (docs/writing-a-plugin.md), "
+        "or export the model with the functions of that domain"
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TypeVar
 
 import onnx
 
-from dlc.base.diagnostics import DlcError, Location, nearest
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 from dlc.base.extents import Undecided, symbol
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
@@ -20,14 +20,15 @@ from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.counts import check_counts
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
-from dlc_frontend_onnx.hints import hint
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
 from dlc_frontend_onnx.order import between, node_names
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.regions import Around
-from dlc_frontend_onnx.rules import MICROSOFT, find, table
+from dlc_frontend_onnx.remedies import Remedies
+from dlc_frontend_onnx.rules import OWN, ImportRule, RuleTable, own_rules
 from dlc_frontend_onnx.sequences import Resolved, kind_of
 from dlc_frontend_onnx.tensors import check_size, memory_tensor
 from dlc_frontend_onnx.texts import Texts
@@ -80,6 +81,10 @@ class Importer:
     kernels: Kernels
     own: Collection[str] = frozenset()
     """Results that repeat a parameter and are parameters themselves."""
+    rules: RuleTable = field(default_factory=own_rules)
+    remedies: Remedies = field(default_factory=Remedies)
+    read_as: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Domain → the domain as whose operators its own are read."""
     constants: Constants = field(default_factory=Constants)
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     declared: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
@@ -259,13 +264,21 @@ class Importer:
             # model's fault all the same.
             types = [kind_of(x) for x in inputs if x is not None]
             shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
-            self.refusals.fail("shape", f"{operator}({shown}): {e}", name)
+            self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=self._by(proto, frame))
         for k, output in enumerate(proto.output):
             if output:
                 scope[output] = results[k] if k < len(results) else None
         for op in results:
             if op is not None:
                 self._remember(op, inputs, name)
+
+    def _by(self, proto: onnx.NodeProto, frame: Frame) -> tuple[str, ...]:
+        """Who imports a node, if not we: an error there may be one of that rule."""
+        domain = domain_of(proto)
+        rule = self.rules.find(domain, proto.op_type, frame.versions.get(domain, 1))
+        if rule is None or rule.plugin == OWN:
+            return ()
+        return (f"imported by a rule of the plugin {self.rules.title(rule.plugin)}",)
 
     def _own(self, proto: onnx.NodeProto, results: Sequence[Op | None]) -> Sequence[Op | None]:
         """The results of a node of the main graph; one that repeats a parameter under a name of its own."""
@@ -277,7 +290,7 @@ class Importer:
 
     def _known(self, node: Node) -> bool:
         proto, domain = node.proto, domain_of(node.proto)
-        if domain == DOMAIN or key_of(proto) in self.functions or find(domain, proto.op_type, node.version) is not None:
+        if domain == DOMAIN or key_of(proto) in self.functions or self._rule(node) is not None:
             return True
         return has_body(domain, proto.op_type, node.version)
 
@@ -288,34 +301,33 @@ class Importer:
             return self._call(node, Body(function, versions, {a.name: a for a in function.attribute_proto}))
         if domain == DOMAIN:
             return self.kernels.read(node)
-        rule = find(domain, proto.op_type, node.version)
-        if rule is None and not domain and self.lenient and (rule := find(MICROSOFT, proto.op_type, 1)) is not None:
-            node.quirk("the standard has no such operator", f"as {MICROSOFT}.{proto.op_type}")
+        rule = self._rule(node)
+        if rule is None and not domain and self.lenient:
+            rule = self.rules.find(MICROSOFT, proto.op_type, 1)
+            if rule is not None:
+                node.quirk("the standard has no such operator", f"as {MICROSOFT}.{proto.op_type}")
         if rule is None:
             body = None if refused else body_of(node)
             if body is None:
-                raise self._no_rule(node)
+                raise self.remedies.no_rule(node, self.rules, self.versions)
             return self._call(node, body)
         result = rule.function(node)
+        if rule.plugin != OWN:
+            _check_result(result, rule, self.rules.title(rule.plugin))
         ignored = sorted(set(node.attributes) - node.seen)
         if ignored:
             node.quirk(f"attribute {', '.join(ignored)} is not understood", "without it")
         return (result,) if isinstance(result, Op) else result
 
-    def _no_rule(self, node: Node) -> Unsupported:
+    def _rule(self, node: Node) -> ImportRule | None:
+        """The rule for a node: of its own domain, or of the one as which the user reads that."""
         domain, operator = domain_of(node.proto), node.proto.op_type
-        versions = [r.since for r in table().get((domain, operator), ())]
-        if versions:
-            help = f"convert the model: onnx.version_converter.convert_version(model, {max(versions)})"
-            return Unsupported(f"version {node.version} is not supported, {min(versions)} and later are", help)
-        if domain not in self.versions and domain:
-            help = f"export its functions with the model, and name {domain} in opset_import"
-            return Unsupported(f"the model does not import the operator set {domain}", help)
-        known = onnx.defs.has(operator, domain)
-        close = "" if known else nearest(operator, [name for d, name in table() if d == domain])
-        return Unsupported(
-            "there is no rule for this operator", f"did you mean {close}?" if close else hint(domain, operator)
-        )
+        found = self.rules.find(domain, operator, node.version)
+        if found is None and domain in self.read_as:
+            other = self.read_as[domain]
+            newest = max((r.since for r in self.rules.of(other).get(operator, ())), default=1)
+            found = self.rules.find(other, operator, self.versions.get(other, newest))
+        return found
 
     def _call(self, node: Node, body: Body) -> Sequence[Op | None]:
         """A function's nodes, with its formal names bound to the node's operands."""
@@ -359,6 +371,17 @@ class Importer:
                 continue
             self.origins[op.digest] = (name,)
             stack += op.operands
+
+
+def _check_result(result: object, rule: ImportRule, title: str) -> None:
+    """That a rule of another package gave what rules give."""
+    parts: tuple[object, ...] = tuple(result) if isinstance(result, (tuple, list)) else (result,)  # pyright: ignore
+    wrong = next((p for p in parts if not isinstance(p, (Op, NoneType))), result if result is None else None)
+    if wrong is None and result is not None:
+        return
+    message = f"plugin {title}: its import rule for {rule.domain}.{rule.operator} returned {type(wrong).__name__}"
+    help = "a rule returns an op, or a tuple with an op or None for each output"
+    raise error("plugin", message, help=help, exit_code=ExitCode.PLUGIN)
 
 
 def _results(scope: Scope, names: Sequence[str], node: Node) -> tuple[Op | None, ...]:

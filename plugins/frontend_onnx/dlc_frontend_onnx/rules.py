@@ -5,18 +5,27 @@
 
 A rule serves all versions from `since` up to the next rule of the same operator. It reads operands and attributes from
 its `Node` and returns the op, or a tuple with one op per output.
+
+Modules of rules are offered by the hook `dlc_onnx_rules`, ours like those of any plugin, and imported when a model has
+operators of their domain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
+from pkgutil import walk_packages
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from dlc import DlcError, ExitCode
+from dlc.api.frontend import OnnxRules
+from dlc.base.diagnostics import error
 from dlc.graph import Op
+from dlc.version import __version__
+from dlc_frontend_onnx.domains import OFFERS, STANDARD
 
 if TYPE_CHECKING:
     from dlc_frontend_onnx.node import Node
@@ -25,16 +34,10 @@ Result = Op | Sequence[Op | None]
 Function = Callable[["Node"], Result]
 F = TypeVar("F", bound=Callable[..., Result])
 
-MODULES: Final = (
-    *("math", "activation", "nn", "loss", "recurrent", "reduce", "shape"),
-    *("make", "affine", "index", "resize", "quantize", "control", "training", "derivatives", "random", "image"),
-    *("signal", "text", "sequence", "trees", "unique", "detection", "linear_models", "vector_machines", "preparation"),
-)
-"""Modules of `dlc_frontend_onnx.ops` that hold rules."""
 OLDEST: Final = 6
 """Oldest version of the ONNX operator set that is read: before, shapes and types were attributes of another form."""
-MICROSOFT: Final = "com.microsoft"
-"""Domain of onnxruntime's own operators."""
+OWN: Final = "onnx"
+"""Our plugin's name."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class ImportRule:
     since: int
     domain: str
     function: Function
+    plugin: str = OWN
+    """Name of the plugin that it comes from."""
 
 
 def onnx(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
-    """Mark a function as the rule of these operators from version `since` on."""
+    """Mark a function as the rule of these operators from version `since` of the operator set `domain` on."""
 
     def mark(function: F) -> F:
         marks: list[tuple[str, int, str]] = getattr(function, "onnx_rules", [])
@@ -58,30 +63,127 @@ def onnx(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
     return mark
 
 
-def rules_of(module: ModuleType) -> list[ImportRule]:
-    """The rules that a module's functions are marked as."""
-    return [
-        ImportRule(operator, since, domain, function)
-        for function in vars(module).values()
-        for operator, since, domain in getattr(function, "onnx_rules", ())
-    ]
+def plain(domain: str) -> str:
+    """A domain as models and rules call it: the standard one is ""."""
+    return "" if domain == STANDARD else domain
+
+
+class RuleTable:
+    """The rules of all modules that are offered; those of a domain are imported when they are asked for."""
+
+    def __init__(self, offers: Iterable[OnnxRules]) -> None:
+        """`offers` may be of several plugins for one domain, as long as no operator is offered twice."""
+        self.offers: Final = tuple(offers)
+        self._domains: dict[str, Mapping[str, tuple[ImportRule, ...]]] = {}
+
+    @cached_property
+    def domains(self) -> tuple[str, ...]:
+        """Every domain that has rules, the standard one as ""."""
+        return tuple(dict.fromkeys(plain(offer.domain) for offer in self.offers))
+
+    def packages(self, domains: Collection[str]) -> tuple[str, ...]:
+        """Top-level packages of the rules of these domains."""
+        return tuple(sorted({p for o in self.offers if plain(o.domain) in domains for p in o.packages}))
+
+    def title(self, plugin: str) -> str:
+        """How messages call a plugin that offers rules."""
+        return next(offer.title for offer in self.offers if offer.plugin == plugin)
+
+    def of(self, domain: str) -> Mapping[str, tuple[ImportRule, ...]]:
+        """Operator → its rules, newest first.
+
+        Raises:
+            DlcError: (PLUGIN) a module cannot be imported, has no rules of the domain or rules of another one, or two
+                rules are of one operator: of two plugins, or of one version.
+        """
+        if domain not in self._domains:
+            found: dict[str, list[ImportRule]] = {}
+            for offer in self.offers:
+                if plain(offer.domain) == domain:
+                    for rule in self._rules(offer):
+                        found.setdefault(rule.operator, []).append(rule)
+            for rules in found.values():
+                self._check(rules)
+            self._domains[domain] = {name: tuple(sorted(r, key=lambda r: -r.since)) for name, r in found.items()}
+        return self._domains[domain]
+
+    def find(self, domain: str, operator: str, version: int) -> ImportRule | None:
+        """The rule for an operator in a version of its domain, or None; raises as `of` does."""
+        return next((r for r in self.of(domain).get(operator, ()) if r.since <= version), None)
+
+    def all(self) -> Iterator[tuple[str, str, tuple[ImportRule, ...]]]:
+        """(domain, operator, its rules) of everything, in order."""
+        for domain in sorted(self.domains):
+            for operator, rules in sorted(self.of(domain).items()):
+                yield domain, operator, rules
+
+    def support(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """(domain, operator, first version of each rule) of everything: the table that `dlc list onnx` shows."""
+        return [(domain, name, tuple(sorted(r.since for r in rules))) for domain, name, rules in self.all()]
+
+    def _rules(self, offer: OnnxRules) -> Iterator[ImportRule]:
+        """The rules of an offer, of its domain."""
+        wanted = plain(offer.domain)
+        offered = {plain(o.domain) for o in self.offers if o.plugin == offer.plugin}
+        rules = list(_loaded(offer))
+        stray = sorted({f"{rule.domain or STANDARD}.{rule.operator}" for rule in rules if rule.domain not in offered})
+        if stray:
+            reason = f"its module for the domain {offer.domain} has a rule for {stray[0]}"
+            raise _wrong(offer, reason, "offer each domain by a Lazy of its own in dlc_onnx_rules")
+        own = [rule for rule in rules if rule.domain == wanted]
+        if not own:
+            help = f'mark its rules with @onnx("Operator", domain="{offer.domain}")'
+            raise _wrong(offer, f"its module for the domain {offer.domain} has no rule of this domain", help)
+        yield from own
+
+    def _check(self, rules: Sequence[ImportRule]) -> None:
+        """That the rules of one operator are of one plugin and different versions."""
+        first = rules[0]
+        name = f"{first.domain or STANDARD}.{first.operator}"
+        for other in rules[1:]:
+            if other.plugin != first.plugin:
+                ours = OWN in (first.plugin, other.plugin)
+                third = first.plugin if other.plugin == OWN else other.plugin
+                titles = f"{self.title(first.plugin)} and {self.title(other.plugin)}"
+                help = f'disable {"it" if ours else "one of them"} in dlc.toml: [plugins] disable = ["{third}"]'
+                message = f"two plugins have import rules for {name}: {titles}"
+                raise error("name-clash", message, help=help, exit_code=ExitCode.PLUGIN)
+        if len({rule.since for rule in rules}) < len(rules):
+            message = f"plugin {self.title(first.plugin)} has two import rules for one version of {name}"
+            raise error("plugin", message, help="mark them with different `since`", exit_code=ExitCode.PLUGIN)
+
+
+def _loaded(offer: OnnxRules) -> Iterator[ImportRule]:
+    """Every rule of a module, or of all modules of a package."""
+    module = offer.load()
+    modules = [module]
+    for found in walk_packages(getattr(module, "__path__", ()), f"{module.__name__}."):
+        try:
+            modules.append(import_module(found.name))
+        # Third-party code may raise anything; models without operators of this domain never come here.
+        except (Exception, SystemExit) as problem:
+            if offer.plugin == OWN:
+                raise
+            raise _wrong(offer, f"{found.name} cannot be loaded: {type(problem).__name__}: {problem}") from problem
+    for function, marks in (pair for m in modules for pair in _marked(m)):
+        for operator, since, domain in marks:
+            yield ImportRule(operator, since, plain(domain), function, offer.plugin)
+
+
+def _marked(module: ModuleType) -> Iterator[tuple[Function, list[tuple[str, int, str]]]]:
+    """The functions that a module itself defines, not those that it imports, with what they are marked as."""
+    for value in vars(module).values():
+        if callable(value) and getattr(value, "__module__", "") == module.__name__:
+            yield cast("Function", value), getattr(value, "onnx_rules", [])
+
+
+def _wrong(offer: OnnxRules, reason: str, help: str = "") -> DlcError:
+    help = help or f'update it, or disable it in dlc.toml: [plugins] disable = ["{offer.plugin}"]'
+    return error("plugin", f"plugin {offer.title}: {reason}", help=help, exit_code=ExitCode.PLUGIN)
 
 
 @cache
-def table() -> dict[tuple[str, str], tuple[ImportRule, ...]]:
-    """(domain, operator) → its rules, newest first."""
-    found: dict[tuple[str, str], list[ImportRule]] = {}
-    for name in MODULES:
-        for rule in rules_of(import_module(f"dlc_frontend_onnx.ops.{name}")):
-            found.setdefault((rule.domain, rule.operator), []).append(rule)
-    return {key: tuple(sorted(rules, key=lambda r: -r.since)) for key, rules in found.items()}
-
-
-def find(domain: str, operator: str, version: int) -> ImportRule | None:
-    """The rule for an operator in a version of its domain, or None."""
-    return next((r for r in table().get((domain, operator), ()) if r.since <= version), None)
-
-
-def support() -> list[tuple[str, str, tuple[int, ...]]]:
-    """(domain, operator, first version of each rule) of everything that has a rule: the table `dlc list onnx` shows."""
-    return [(domain, name, tuple(sorted(r.since for r in rules))) for (domain, name), rules in sorted(table().items())]
+def own_rules() -> RuleTable:
+    """Our rules alone: what is read where no registry says what else is installed."""
+    title = f"{OWN} (dlc-frontend-onnx {__version__})"
+    return RuleTable(OnnxRules(lazy.name, OWN, title, ("dlc_frontend_onnx",), lazy.load) for lazy in OFFERS)

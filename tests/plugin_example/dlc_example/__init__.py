@@ -21,6 +21,12 @@ def dlc_ops() -> Iterable[Lazy]:
 
 
 @hookimpl
+def dlc_onnx_rules() -> Iterable[Lazy]:
+    """The operators of the domain org.example in ONNX models."""
+    return [Lazy("org.example", "dlc_example.onnx_rules")]
+
+
+@hookimpl
 def dlc_passes() -> Iterable[Lazy]:
     """The pass that finds `swish` in models that spell it out."""
     return [Lazy("find-swish", "dlc_example.find_swish:FindSwish")]

@@ -43,8 +43,7 @@ class Mlp(Frontend):
         head = bytes(source.view()[:4096])
         return head.lstrip().startswith(b"{") and b'"layers"' in head
 
-    @classmethod
-    def supported(cls) -> list[tuple[str, str]]:
+    def supported(self) -> list[tuple[str, str]]:
         """The activations."""
         return [(name, "activation") for name in ACTIVATIONS]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dlc.base.types import f32
 from dlc.graph import Op
 from dlc.ops import elementwise as e
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import MICROSOFT, onnx
+from dlc_frontend_onnx.rules import onnx
 
 
 @onnx("PRelu")

@@ -16,11 +16,12 @@ from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops import index, linear, loss, reduce
 from dlc.ops.standardize import summed
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.loss import options
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import MICROSOFT, onnx
+from dlc_frontend_onnx.rules import onnx
 
 
 def _same(*operands: Op) -> None:
