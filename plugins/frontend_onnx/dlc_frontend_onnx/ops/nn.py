@@ -247,10 +247,15 @@ def layer_norm(node: Node) -> tuple[Op, ...]:
 
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
-def rms_norm(node: Node) -> Op:
-    """Division by the root of the mean square."""
+def rms_norm(node: Node) -> tuple[Op, ...]:
+    """Division by the root of the mean square; onnxruntime's has the inverse of that as its second result."""
     node.ignore("stash_type")
-    return normalize.RmsNorm(node.x(), node.x(1), axis=node.axis(default=-1), epsilon=node.float("epsilon", 1e-5))
+    x, axis, epsilon = node.x(), node.axis(default=-1), node.float("epsilon", 1e-5)
+    y = normalize.RmsNorm(x, node.x(1), axis=axis, epsilon=epsilon)
+    if not node.wants(1):
+        return (y,)
+    square = reduce.ReduceMean(e.Mul(x, x), axes=tuple(range(axis, len(x.shape))), keep=True)
+    return y, e.Reciprocal(e.Sqrt(e.Add(square, number(epsilon, square))))
 
 
 @onnx("LRN")

@@ -18,7 +18,7 @@ from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
-def _per_axis(node: Node, v: Op, x: Op) -> Op:
+def per_axis(node: Node, v: Op, x: Op) -> Op:
     """A scale or zero point, shaped to broadcast along its axis."""
     axis, block = node.int("axis", 1), node.int("block_size", 0)
     if v.type.size == 1:
@@ -46,7 +46,7 @@ def _blocks(v: Op, x: Op, d: int, block: int) -> Op:
     return Slice(whole, starts=(0,) * len(x.shape), sizes=sizes, steps=ones)
 
 
-def _saturated(x: Op, to: DType) -> Op:
+def saturated(x: Op, to: DType) -> Op:
     """x rounded half to even, clipped to the range of `to`, and converted."""
     if not to.is_integer or to.bits > 16:
         raise Unsupported(f"quantisation to {to}", "supported: integers of up to 16 bits, floats of up to 8")
@@ -64,18 +64,18 @@ def quantize(node: Node) -> Op:
     if not floats:
         y = e.Round(y)
     if zero is not None:
-        y = e.Add(y, cast(_per_axis(node, zero, x), f32))
+        y = e.Add(y, cast(per_axis(node, zero, x), f32))
     if floats:
         return converted(node, y, to)
     node.ignore("saturate")
-    return _saturated(y, to)
+    return saturated(y, to)
 
 
 def _divided(node: Node, x: Op, scale: Op) -> tuple[Op, Op]:
     """Dividend and divisor in the type that the division has: that of the scale, but for scales of 8 bits."""
     of = scale.dtype if scale.dtype.bits > 8 else x.dtype if x.dtype.is_float else f32
     of = node.dtype("precision") if node.int("precision") else of
-    return cast(x, of), cast(_per_axis(node, scale, x), of)
+    return cast(x, of), cast(per_axis(node, scale, x), of)
 
 
 @onnx("DequantizeLinear", since=10)
@@ -83,11 +83,11 @@ def dequantize(node: Node) -> Op:
     """y = (x - zero point) · scale."""
     x, scale, zero = node.x(0), node.x(1), node.optional(2)
     to = node.dtype("output_dtype") if node.int("output_dtype") else scale.dtype
-    zero = zero if zero is None else _per_axis(node, zero, x)
-    return cast(e.Mul(cast(_centred(x, zero), f32), cast(_per_axis(node, scale, x), f32)), to)
+    zero = zero if zero is None else per_axis(node, zero, x)
+    return cast(e.Mul(cast(centred(x, zero), f32), cast(per_axis(node, scale, x), f32)), to)
 
 
-def _centred(x: Op, zero: Op | None) -> Op:
+def centred(x: Op, zero: Op | None) -> Op:
     """x - zero point, of integers in 32 bits."""
     wide = f32 if x.dtype.is_float else i32
     return cast(x, wide) if zero is None else e.Sub(cast(x, wide), cast(zero, wide))
@@ -99,7 +99,7 @@ def matmul_integer(node: Node) -> Op:
     a, b, zero_a, zero_b = node.x(0), node.x(1), node.optional(2), node.optional(3)
     if zero_a is not None and zero_a.type.size > 1:
         zero_a = reshaped(zero_a, (*zero_a.shape[:-1], zero_a.shape[-1], 1) if len(zero_a.shape) == 1 else zero_a.shape)
-    return linear.MatMul(_centred(a, zero_a), _centred(b, zero_b))
+    return linear.MatMul(centred(a, zero_a), centred(b, zero_b))
 
 
 @onnx("ConvInteger", since=10)
@@ -116,11 +116,12 @@ def _convolved(node: Node, x: Op, w: Op, zero_x: Op | None, zero_w: Op | None, b
         zero_w = reshaped(zero_w, (w.shape[0], *(1,) * (len(w.shape) - 1)))
     zero_x = None if zero_x is None else reshaped(zero_x, ())
     group = node.int("group", 1)
-    left, right = _centred(x, zero_x), _centred(w, zero_w if zero_w is None else _scalar(zero_w))
+    left, right = centred(x, zero_x), centred(w, zero_w if zero_w is None else unshaped(zero_w))
     return linear.Conv(left, right, b, stride=stride, pads=pads, dilation=dilation, group=group)
 
 
-def _scalar(v: Op) -> Op:
+def unshaped(v: Op) -> Op:
+    """A vector of one element as a scalar, which broadcasts with everything; a longer one as it is."""
     return reshaped(v, ()) if v.type.size == 1 else v
 
 
@@ -128,8 +129,8 @@ def _scalar(v: Op) -> Op:
 def qlinear_matmul(node: Node) -> Op:
     """Product of quantised matrices, quantised again."""
     a, sa, za, b, sb, zb, sy, zy = (node.x(k) for k in range(8))
-    product = linear.MatMul(_centred(a, _scalar(za)), _centred(b, _scalar(zb)))
-    return _requantized(product, e.Div(e.Mul(_scalar(sa), _scalar(sb)), _scalar(sy)), _scalar(zy))
+    product = linear.MatMul(centred(a, unshaped(za)), centred(b, unshaped(zb)))
+    return _requantized(product, e.Div(e.Mul(unshaped(sa), unshaped(sb)), unshaped(sy)), unshaped(zy))
 
 
 @onnx("QLinearConv", since=10)
@@ -139,28 +140,42 @@ def qlinear_conv(node: Node) -> Op:
     if sw.type.size > 1:
         sw = reshaped(sw, (w.shape[0], *(1,) * (len(x.shape) - 2)))
     product = _convolved(node, x, w, zx, zw, node.optional(8))
-    return _requantized(product, e.Div(e.Mul(_scalar(sx), _scalar(sw)), _scalar(sy)), _scalar(zy))
+    return _requantized(product, e.Div(e.Mul(unshaped(sx), unshaped(sw)), unshaped(sy)), unshaped(zy))
 
 
-def _requantized(product: Op, factor: Op, zero: Op) -> Op:
-    y = e.Round(e.Mul(cast(product, f32), cast(factor, f32)))
-    return _saturated(e.Add(y, cast(zero, f32)), zero.dtype)
-
-
-@onnx("DynamicQuantizeLinear", since=11)
-def dynamic_quantize(node: Node) -> tuple[Op, Op, Op]:
-    """Quantisation to u8 with a scale from the data's own range, which includes 0."""
+def dynamic_scale(x: Op) -> tuple[Op, Op]:
+    """Scale and zero point (u8) of the range of x, which includes 0, as DynamicQuantizeLinear chooses them."""
     from dlc.ops.reduce import ReduceMax, ReduceMin
 
-    x = node.x()
     every = tuple(range(len(x.shape)))
     high = e.Maximum(ReduceMax(x, axes=every), number(0, x))
     low = e.Minimum(ReduceMin(x, axes=every), number(0, x))
     # Of zeros alone every scale is right but 0.
     scale = e.Where(e.Equal(high, low), number(1, x), e.Div(e.Sub(high, low), number(255, x)))
-    zero = _saturated(e.Round(e.Div(e.Neg(low), scale)), u8)
-    y = _saturated(e.Add(e.Round(e.Div(x, scale)), cast(zero, f32)), u8)
-    return y, scale, zero
+    return scale, saturated(e.Round(e.Div(e.Neg(low), scale)), u8)
+
+
+def quantized(x: Op, scale: Op, zero: Op) -> Op:
+    """x of f32 / scale, rounded half to even, + zero point, saturated; scale and zero point broadcast with x."""
+    return saturated(e.Add(e.Round(e.Div(x, scale)), cast(zero, f32)), zero.dtype)
+
+
+def dequantized(x: Op, scale: Op, zero: Op | None) -> Op:
+    """(x - zero point) · scale in f32; a zero point that is left out is 0."""
+    return e.Mul(cast(centred(x, zero), f32), scale)
+
+
+def _requantized(product: Op, factor: Op, zero: Op) -> Op:
+    y = e.Round(e.Mul(cast(product, f32), cast(factor, f32)))
+    return saturated(e.Add(y, cast(zero, f32)), zero.dtype)
+
+
+@onnx("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node: Node) -> tuple[Op, Op, Op]:
+    """Quantisation to u8 with a scale from the data's own range, which includes 0."""
+    x = node.x()
+    scale, zero = dynamic_scale(x)
+    return quantized(x, scale, zero), scale, zero
 
 
 @onnx("ArrayFeatureExtractor", domain="ai.onnx.ml")

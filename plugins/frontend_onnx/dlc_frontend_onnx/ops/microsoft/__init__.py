@@ -1,0 +1,1 @@
+"""Import rules of onnxruntime's own operators (domain com.microsoft), which its optimiser and quantisers write."""
