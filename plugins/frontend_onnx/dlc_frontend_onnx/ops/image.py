@@ -16,6 +16,7 @@ from dlc.ops.pointwise import literal
 from dlc.ops.roi_pool import MaxRoiPool
 from dlc.ops.sample import GridSample, Mode
 from dlc.ops.shape import Pad
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import Choices, block_sizes, exactly
 from dlc_frontend_onnx.node import Node, cast
 from dlc_frontend_onnx.ops.shape import reshaped
@@ -87,6 +88,7 @@ _MODES: Final[Mapping[str, Mode]] = {
 
 
 @onnx("GridSample", since=16)
+@onnx("GridSample", domain=MICROSOFT)
 def grid_sample(node: Node) -> Op:
     """x at the places that a grid of numbers from -1 to 1 means."""
     mode, padding = node.text("mode", "linear"), node.text("padding_mode", "zeros")

@@ -17,6 +17,7 @@ from dlc.ops.packed import kept
 from dlc.ops.pointwise import normalized, scalar
 from dlc.ops.shape import Concat, Slice, Transpose
 from dlc.ops.sizes import Count
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
@@ -37,6 +38,7 @@ def gather_elements(node: Node) -> Op:
 
 
 @onnx("GatherND")
+@onnx("GatherND", domain=MICROSOFT)
 def gather_nd(node: Node) -> Op:
     """Elements of x by tuples of subscripts."""
     return ix.GatherNd(node.x(0), node.x(1), batch=node.int("batch_dims"))
@@ -80,6 +82,7 @@ def one_hot(node: Node) -> Op:
 
 
 @onnx("Trilu")
+@onnx("Trilu", domain=MICROSOFT)
 def trilu(node: Node) -> Op:
     """A triangle of a matrix."""
     upper, value = node.flag("upper", True), node.maybe_constant(1)

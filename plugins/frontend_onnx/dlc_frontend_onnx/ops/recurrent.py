@@ -44,6 +44,16 @@ class Layer:
     """GRU: the reset gate multiplies the projected state, not the state."""
     coupled: bool = False
     """LSTM: the forget gate is 1 - the input gate."""
+    products: tuple[Function, Function] | None = None
+    """x · Wᵀ and h · Rᵀ, where they are no products of matrices."""
+
+    def projected(self, x: Op) -> Op:
+        """x · Wᵀ."""
+        return self.products[0](x) if self.products else _times(x, self.w)
+
+    def recurrent(self, h: Op) -> Op:
+        """h · Rᵀ."""
+        return self.products[1](h) if self.products else _times(h, self.r)
 
 
 @onnx("RNN", since=7)
@@ -61,12 +71,17 @@ def gru(node: Node) -> tuple[Op | None, ...]:
 @onnx("LSTM", since=7)
 def lstm(node: Node) -> tuple[Op | None, ...]:
     """Long short-term memory. Hochreiter and Schmidhuber 1997, "Long short-term memory"."""
-    return _layer(node, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+    return lstm_layer(node)
+
+
+def lstm_layer(node: Node, products: Sequence[tuple[Function, Function]] = ()) -> tuple[Op | None, ...]:
+    """The results of an LSTM; `products` for each direction, where they are not those of W and R."""
+    return _layer(node, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, products)
 
 
 def _rnn_step(layer: Layer, x: Op, h: Op, c: Op) -> tuple[Op, Op]:
     (f,) = layer.functions
-    return f(e.Add(e.Add(x, _times(h, layer.r)), layer.recurrent_bias)), c
+    return f(e.Add(e.Add(x, layer.recurrent(h)), layer.recurrent_bias)), c
 
 
 def _gru_step(layer: Layer, x: Op, h: Op, c: Op) -> tuple[Op, Op]:
@@ -84,7 +99,7 @@ def _gru_step(layer: Layer, x: Op, h: Op, c: Op) -> tuple[Op, Op]:
 def _lstm_step(layer: Layer, x: Op, h: Op, c: Op) -> tuple[Op, Op]:
     f, g, top = layer.functions
     n = layer.hidden
-    gates = e.Add(e.Add(x, _times(h, layer.r)), layer.recurrent_bias)
+    gates = e.Add(e.Add(x, layer.recurrent(h)), layer.recurrent_bias)
     i, o, forget, new = (_part(gates, k * n, n) for k in range(4))
     if layer.peepholes is not None:
         i = e.Add(i, e.Mul(_part(layer.peepholes, 0, n), c))
@@ -97,7 +112,13 @@ def _lstm_step(layer: Layer, x: Op, h: Op, c: Op) -> tuple[Op, Op]:
     return e.Mul(f(o), top(cell)), cell
 
 
-def _layer(node: Node, gates: int, defaults: tuple[str, ...], step: Gates) -> tuple[Op | None, ...]:
+def _layer(
+    node: Node,
+    gates: int,
+    defaults: tuple[str, ...],
+    step: Gates,
+    products: Sequence[tuple[Function, Function]] = (),
+) -> tuple[Op | None, ...]:
     """Y[steps, directions, batch, hidden], and the last hidden and cell states [directions, batch, hidden]."""
     batch_first = node.flag("layout")
     x = _swapped(node.x(0), (1, 0, 2)) if batch_first else node.x(0)
@@ -105,6 +126,8 @@ def _layer(node: Node, gates: int, defaults: tuple[str, ...], step: Gates) -> tu
     node.values.budget.check("steps", steps, "the recurrent layer has")
     directions = _directions(node.text("direction", "forward"))
     layers = list(_layers(node, gates, defaults, len(directions)))
+    if products:
+        layers = [replace(layer, products=own) for layer, own in zip(layers, products, strict=True)]
     valid = _valid(node, steps, batch)
     zero = Splat(0.0, Type(x.dtype, (batch, layers[0].hidden)))
     results: list[tuple[list[Op], Op, Op]] = []
@@ -124,7 +147,7 @@ def _run(
     layer: Layer, step: Gates, x: Op, h: Op, c: Op, valid: Sequence[Op | None], backward: bool
 ) -> tuple[list[Op], Op, Op]:
     """Hidden states in the order of time, and the last states."""
-    projected = e.Add(_times(x, layer.w), layer.bias)  # all steps at once: one large product instead of many small
+    projected = e.Add(layer.projected(x), layer.bias)  # all steps at once: one large product instead of many small
     steps = x.shape[0]
     out: dict[int, Op] = {}
     for t in reversed(range(steps)) if backward else range(steps):
@@ -146,7 +169,7 @@ def _layers(node: Node, gates: int, defaults: tuple[str, ...], directions: int) 
     if node.int("hidden_size", hidden) != hidden:
         raise ShapeError(f"hidden_size {node.int('hidden_size')} and weights {r.type}")
     functions = _functions(node, defaults, directions)
-    zero = Splat(0.0, Type(w.dtype, (gates * hidden,)))
+    zero = Splat(0.0, Type(node.x(0).dtype, (gates * hidden,)))
     flags = {"before_reset": node.flag("linear_before_reset"), "coupled": node.flag("input_forget")}
     for d in range(directions):
         layer = Layer(

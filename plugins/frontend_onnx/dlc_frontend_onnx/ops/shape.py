@@ -11,6 +11,7 @@ from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
+from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import broadcast_shape, exactly, inserted_axes, new_shape, removed_axes, repeat_counts
 from dlc_frontend_onnx.node import FIXED, Node, cut_axis
 from dlc_frontend_onnx.rules import onnx
@@ -238,6 +239,7 @@ def pad_attribute(node: Node) -> Op:
 
 
 @onnx("Pad", since=11)
+@onnx("Pad", domain=MICROSOFT)
 def pad(node: Node) -> Op:
     """Padding with figures as operands."""
     x, rank = node.x(), len(node.x().shape)
