@@ -170,10 +170,11 @@ def _layers(node: Node, gates: int, defaults: tuple[str, ...], directions: int) 
         raise ShapeError(f"hidden_size {node.int('hidden_size')} and weights {r.type}")
     functions = _functions(node, defaults, directions)
     zero = Splat(0.0, Type(node.x(0).dtype, (gates * hidden,)))
-    flags = {"before_reset": node.flag("linear_before_reset"), "coupled": node.flag("input_forget")}
+    before_reset, coupled = node.flag("linear_before_reset"), node.flag("input_forget")
     for d in range(directions):
+        peepholes = None if p is None else _row(p, d)
         layer = Layer(
-            hidden, _row(w, d), _row(r, d), zero, zero, None if p is None else _row(p, d), functions[d], **flags
+            hidden, _row(w, d), _row(r, d), zero, zero, peepholes, functions[d], before_reset, coupled=coupled
         )
         if b is not None:
             both = _row(b, d)
