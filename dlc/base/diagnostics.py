@@ -11,6 +11,9 @@ from enum import IntEnum
 _FIELD_LIMIT = 1000
 """Characters of one field that are shown; a hostile name can be megabytes long."""
 
+NODES_SHOWN = 5
+"""Nodes that text names; JSON has all of them."""
+
 _LINE_WINDOW = 160
 """Characters of a source line that are shown around its caret."""
 
@@ -82,6 +85,8 @@ class Diagnostic:
     """What the user can do."""
     source_line: str = ""
     """Text shown under the message, with a caret below character `location.column`."""
+    nodes: tuple[str, ...] = ()
+    """All nodes of the model that it is about, where there may be several; text shows the first few."""
 
 
 class DlcError(Exception):
@@ -152,6 +157,10 @@ def render(d: Diagnostic, color: bool = False) -> str:
         lines += _source_lines(d.source_line, column)
     if d.location and (place := str(d.location)):
         lines.append(f"  from  {place}")
+    if d.nodes:
+        left = len(d.nodes) - NODES_SHOWN
+        more = f" and {left} more" if left > 0 else ""
+        lines.append(f"  note  nodes: {', '.join(map(escape, d.nodes[:NODES_SHOWN]))}{more}")
     lines += [f"  note  {escape(note)}" for note in d.notes]
     if d.help:
         lines.append(f"  help  {escape(d.help)}")
@@ -168,6 +177,8 @@ def to_json(d: Diagnostic) -> dict[str, object]:
         if at.byte >= 0:
             place["byte"] = at.byte
         result["location"] = place
+    if d.nodes:
+        result["nodes"] = list(d.nodes)
     if d.notes:
         result["notes"] = list(d.notes)
     if d.help:

@@ -29,7 +29,7 @@ Every command takes `--json`: it then prints one JSON document to stdout and not
 
 `schema` names the command and the version of the document's format: within a version keys may be added, but no key
 changes its meaning or is removed. A diagnostic may also have `location` (`source`, `node`, `line`, `column`, `byte`),
-`notes`, `help` and `source_line`.
+`notes`, `help`, `nodes` and `source_line`. `nodes` are all nodes of the model with this problem.
 
 ## Exit codes
 

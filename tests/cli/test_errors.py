@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
@@ -81,3 +82,16 @@ def test_a_mistake_with_json_is_a_document(dlc: Dlc) -> None:
     assert found["schema"] == "dlc.error/1"
     assert found["exit_code"] == ExitCode.USAGE
     assert found["diagnostics"][0]["help"] == "did you mean build?"
+
+
+def test_documents_name_all_nodes_and_open_dimensions(dlc: Dlc) -> None:
+    model = small("batch")
+    for k in range(7):
+        model.graph.node.append(helper.make_node("Mine", ["x"], [f"m{k}"], f"mine{k}", domain="org.example"))
+        model.graph.output.append(helper.make_empty_tensor_value_info(f"m{k}"))
+    Path("open.onnx").write_bytes(model.SerializeToString())
+    ran = dlc("build", "open.onnx", "--json")
+    found = {d["code"]: d for d in ran.document["diagnostics"]}
+    assert (ran.code, sorted(found)) == (ExitCode.MODEL, ["unbound-dimension", "unsupported-op"])
+    assert found["unsupported-op"]["nodes"] == [f"mine{k}" for k in range(7)]
+    assert "org.example" in found["unsupported-op"]["message"]

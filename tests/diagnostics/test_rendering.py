@@ -31,6 +31,9 @@ EXAMPLES = {
         help="the weight may be stored transposed: gemm has trans_b",
         source_line="%37 = matmul(%36: f32[8,128], %fc1.w: f32[64,10])",
     ),
+    "nodes": Diagnostic(
+        "unsupported-op", "F, 7 nodes: reason", nodes=tuple("abc\u202edefg"), notes=("more",), help="h"
+    ),
     "plain": Diagnostic("no-compiler", "gcc is not installed", help="apt-get install gcc"),
     "warning": Diagnostic("broken-plugin", "plugin x is skipped", severity="warning"),
     "bytes": Diagnostic("truncated-file", "the file ends inside a field", location=Location("m.onnx", byte=37)),
@@ -65,22 +68,26 @@ def test_colour_marks_the_head_only() -> None:
 text = st.text(st.characters(exclude_categories=()), max_size=20)
 
 
-@given(st.builds(Diagnostic, text, text, location=st.builds(Location, text, text), notes=st.tuples(text), help=text))
+PLACES = st.builds(Location, text, text)
+
+
+@given(st.builds(Diagnostic, text, text, location=PLACES, notes=st.tuples(text), help=text, nodes=st.tuples(text)))
 def test_no_field_reaches_the_terminal_raw(diagnostic: Diagnostic) -> None:
     shown = render(diagnostic)
-    assert shown.count("\n") <= 3
+    assert shown.count("\n") <= 4
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in shown)
     shown.encode()
 
 
 @given(text)
 def test_json_survives(word: str) -> None:
-    diagnostic = Diagnostic("c", word, location=Location(word, line=1), notes=(word,), help=word, source_line=word)
+    diagnostic = Diagnostic("c", word, location=Location(word, line=1), notes=(word,), help=word, nodes=(word,))
     assert json.loads(json.dumps(to_json(diagnostic)))["message"] == word
 
 
 def test_json_leaves_out_what_is_unknown() -> None:
     assert to_json(Diagnostic("c", "m")) == {"code": "c", "severity": "error", "message": "m"}
+    assert to_json(EXAMPLES["nodes"])["nodes"] == list("abc\u202edefg"), "all of them"
     assert to_json(EXAMPLES["bytes"])["location"] == {"source": "m.onnx", "byte": 37}
 
 

@@ -24,7 +24,7 @@ def convolutions(act: str = "Relu", seed: int = 3) -> onnx.ModelProto:
     def conv(x: str, inner: int, outer: int, kernel: int = 3, stride: int = 1, activate: bool = True) -> str:
         weight = w.weight(outer, inner, kernel, kernel, fan_in=inner * kernel * kernel, gain=2)
         pad = kernel // 2
-        shape = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        shape: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
         y = w.op("Conv", x, weight, w.normal(outer, scale=0.1), **shape)
         return w.op(act, y) if activate else y
 

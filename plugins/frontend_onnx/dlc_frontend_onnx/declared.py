@@ -9,8 +9,25 @@ from collections.abc import Mapping
 
 import onnx
 
+from dlc.base.types import Type
 from dlc_frontend_onnx.ops.math import UNARY
-from dlc_frontend_onnx.tensors import MAX_RANK
+from dlc_frontend_onnx.tensors import DTYPES, MAX_RANK
+
+
+def float_types(graph: onnx.GraphProto) -> dict[str, Type]:
+    """Types of values in floating point that the model declares completely.
+
+    What a refused node would give is taken to be of its declared type, so that what is unsupported behind it is found
+    too. Integers may be shapes, whose values decide what comes after them: those are not guessed.
+    """
+    found: dict[str, Type] = {}
+    for proto in (*graph.value_info, *graph.output):
+        tensor = proto.type.tensor_type
+        dtype = DTYPES.get(tensor.elem_type)
+        sizes = [d.dim_value for d in tensor.shape.dim]
+        if dtype is not None and dtype.is_float and tensor.HasField("shape") and len(sizes) <= MAX_RANK and all(sizes):
+            found[proto.name] = Type(dtype, tuple(sizes))
+    return found
 
 
 def declared(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -12,14 +12,14 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dlc import Bytes, DlcError, ExitCode, Frontend, Location, Report, Source, option
-from dlc.base.diagnostics import error
+from dlc.base.diagnostics import NODES_SHOWN, error
 from dlc.base.extents import symbols
 from dlc.graph import Constant, Graph, Input, Op
 from dlc.graph.graph import with_live_origins
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
-from dlc_frontend_onnx.declared import declared
+from dlc_frontend_onnx.declared import declared, float_types
 from dlc_frontend_onnx.domains import MICROSOFT, STANDARD
 from dlc_frontend_onnx.importer import Frame, Importer, Scope
 from dlc_frontend_onnx.inputs import Binding
@@ -27,7 +27,7 @@ from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
 from dlc_frontend_onnx.names import check_names
 from dlc_frontend_onnx.order import ordered
 from dlc_frontend_onnx.parameters import repeated
-from dlc_frontend_onnx.refusals import SHOWN, Refusals
+from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.remedies import Ops, Remedies, no_ops
 from dlc_frontend_onnx.rules import OLDEST, RuleTable, own_rules, plain
 from dlc_frontend_onnx.sequences import Resolved, kind_of
@@ -158,7 +158,7 @@ class Onnx(Frontend):
         budget.check("nodes", len(model.graph.node), "the model has", Location(source.name))
         refusals = Refusals(source.name)
         binding = Binding.of(self.dims, self.input)
-        inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes)
+        inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes, guess=True)
         scope: Scope = {**inputs}
         texts = Texts()
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals, texts))
@@ -173,11 +173,13 @@ class Onnx(Frontend):
         importer.rules, importer.remedies, importer.read_as = self.table, Remedies(self.ops), self._read_as()
         for domain in sorted(_domains(model)):
             self.table.of(domain)  # plugins whose rules cannot be used are told here, once
+        importer.guesses |= {i.digest for name, i in inputs.items() if i is not None and name in binding.guessed}
+        importer.types = float_types(model.graph)
         importer.declared = declared(model.graph, binding.numbers)
         wanted = [o.name for o in model.graph.output]
         nodes = ordered(model.graph.node, scope, wanted, refusals)
         importer.run(nodes, Frame(scope, versions))
-        outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes)
+        outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes, importer.guesses)
         refusals.check()
         report.missed_as = "read leniently"
         for subject, reading in importer.quirks:
@@ -254,7 +256,9 @@ def _check_header(model: onnx.ModelProto, source: Source) -> None:
         message = f"the model uses operator set {version}; onnx {onnx.__version__} knows {newest}"
         raise error("too-new", message, location=at, help="install a newer onnx package, or export for an older set")
     if version < OLDEST and (changed := sorted({n.op_type for n in _all_nodes(model) if not _as_later(n, version)})):
-        message = f"the model uses operator set {version}, in which {', '.join(changed[:SHOWN])} differ from {OLDEST}"
+        message = (
+            f"the model uses operator set {version}, in which {', '.join(changed[:NODES_SHOWN])} differ from {OLDEST}"
+        )
         help = f"convert it: onnx.version_converter.convert_version(model, {OLDEST + 6})"
         raise error("too-old", message, location=at, help=help)
 
@@ -318,7 +322,7 @@ def _initializers(
         yield sparse.values.name, None
 
 
-def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int) -> list[Op]:
+def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int, guesses: Collection[str]) -> list[Op]:
     if not wanted:
         refusals.fail("no-outputs", "the model has no outputs")
     if len(set(wanted)) < len(wanted):
@@ -331,7 +335,7 @@ def _outputs(wanted: Sequence[str], scope: Scope, refusals: Refusals, limit: int
     for name, op in found:
         if isinstance(op, Resolved):
             refusals.refuse("output", name, Unsupported(f"it is {kind_of(op)}", "return its tensors one by one"))
-    found = [(name, op) for name, op in found if not isinstance(op, Resolved)]
+    found = [(name, op) for name, op in found if not isinstance(op, Resolved) and op.digest not in guesses]
     for name, op in found:  # one value repeated has any size while it is read, but an output is written out
         try:
             check_size(op.type, limit, f"output {name}", Location(refusals.source, node=name))

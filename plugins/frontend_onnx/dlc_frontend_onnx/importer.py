@@ -12,6 +12,7 @@ import onnx
 
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 from dlc.base.extents import Undecided, symbol
+from dlc.base.types import Type
 from dlc.graph import Constant, Input, Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops.shape_values import ShapeValues
@@ -99,6 +100,11 @@ class Importer:
     """Names that no size may have."""
     imported: int = 0
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
+    guesses: set[str] = field(default_factory=set[str])
+    """Digests of ops that stand for what is not known, and of what follows from them: inputs with open dimensions, and
+    results of refused nodes. Nothing is built of them; they are there to find all that is unsupported at once."""
+    types: Mapping[str, Type] = field(default_factory=dict[str, "Type"])
+    """Declared types of values in floating point."""
     order: int = 0
     """Derivatives that are being read, one inside the other."""
     unroll: int = 512
@@ -234,6 +240,7 @@ class Importer:
         unknown = [i for i in proto.input if i and i not in scope]
         inputs = tuple(scope.get(i) if i else None for i in proto.input)
         refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
+        guessed = any(x is not None and x.digest in self.guesses for x in inputs)
         results: Sequence[Op | None] = ()
         try:
             if unknown:
@@ -255,19 +262,26 @@ class Importer:
         except Unsupported as e:
             self.refusals.refuse(operator, name, e)
         except DlcError as e:
-            self.refusals.caught(e, name)
+            if not guessed:
+                self.refusals.caught(e, name)
         except Undecided as e:
-            help = "give one size, or a range of sizes that decides it: --dim NAME=LOW..HIGH"
-            self.refusals.refuse(operator, name, Unsupported(str(e), help))
+            if not guessed:
+                help = "give one size, or a range of sizes that decides it: --dim NAME=LOW..HIGH"
+                self.refusals.refuse(operator, name, Unsupported(str(e), help))
         except (ShapeError, TypeError, ValueError, OverflowError, IndexError, ZeroDivisionError) as e:
             # A rule and the ops check what they know about; figures that no exporter writes end here, as the
             # model's fault all the same.
             types = [kind_of(x) for x in inputs if x is not None]
             shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
-            self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=self._by(proto, frame))
+            if not guessed:
+                self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=self._by(proto, frame))
         for k, output in enumerate(proto.output):
             if output:
                 scope[output] = results[k] if k < len(results) else None
+                if scope[output] is None and not frame.prefix and not frame.origin and self.refusals.found:
+                    scope[output] = self._guess(output)
+        if guessed:
+            self.guesses |= {op.digest for op in results if op is not None}
         for op in results:
             if op is not None:
                 self._remember(op, inputs, name)
@@ -279,6 +293,14 @@ class Importer:
         if rule is None or rule.plugin == OWN:
             return ()
         return (f"imported by a rule of the plugin {self.rules.title(rule.plugin)}",)
+
+    def _guess(self, name: str) -> Op | None:
+        """What stands for the result of a refused node; None where the model does not declare its type."""
+        if (declared := self.types.get(name)) is None:
+            return None
+        stand_in = Input(name, declared)
+        self.guesses.add(stand_in.digest)
+        return stand_in
 
     def _own(self, proto: onnx.NodeProto, results: Sequence[Op | None]) -> Sequence[Op | None]:
         """The results of a node of the main graph; one that repeats a parameter under a name of its own."""

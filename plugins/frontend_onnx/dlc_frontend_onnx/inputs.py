@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import onnx
 
@@ -16,6 +16,11 @@ from dlc.graph import Input
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
 from dlc_frontend_onnx.unsupported import Unsupported
+
+LIKELY: Final = 32
+"""What an open dimension is taken to be where anything will do; the first one, mostly the batch, is taken to be 1."""
+MOST: Final = 5
+"""Dimensions from here on are taken to be 1 too: the tensor must stay small."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Binding:
     """Size by symbol."""
     shapes: Mapping[str, tuple[Size, ...]]
     """Shape by input."""
+    guessed: set[str] = field(default_factory=set[str])
+    """Inputs with open dimensions that were given a size to go on with."""
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -101,8 +108,17 @@ class Binding:
             shapes[name] = known
         return cls(sizes, shapes)
 
-    def inputs(self, graph: onnx.GraphProto, refusals: Refusals, limit: int) -> dict[str, Input | None]:
+    def inputs(
+        self, graph: onnx.GraphProto, refusals: Refusals, limit: int, guess: bool = False
+    ) -> dict[str, Input | None]:
         """The model's inputs by name, without those that have an initializer; None for one that is refused.
+
+        Args:
+            graph: The model's graph.
+            refusals: Gets what is wrong with inputs.
+            limit: Bytes that one may take.
+            guess: Symbolic dimensions without a size become part of `refusals`, and are taken to have some size:
+                what else is wrong with the model is then told with them.
 
         Raises:
             DlcError: symbolic dimensions without a size, all of them; names that the model does not have.
@@ -126,8 +142,11 @@ class Binding:
                 refusals.refuse("input", proto.name, e)
             except DlcError as e:
                 refusals.caught(e, proto.name)
-        if unbound:
+        if unbound and not guess:
             raise _unbound(unbound, refusals.source)
+        if unbound:
+            refusals.open = _unbound(unbound, refusals.source)
+            self.guessed.update(name for names in unbound.values() for name in names)
         return out
 
     def _check_names(self, protos: Sequence[onnx.ValueInfoProto]) -> None:
@@ -167,8 +186,9 @@ class Binding:
             size = self._size(proto.name, k, dim, None if given is None else given[k])
             if size is None:
                 unbound.setdefault(dim.dim_param, []).append(proto.name)
+                size = LIKELY if 0 < k < MOST else 1
             name = dim.dim_param or f"{proto.name}_{k}"
-            shape.append(0 if size is None else size if isinstance(size, int) else symbols.extent(name, size))
+            shape.append(size if isinstance(size, int) else symbols.extent(name, size))
         return Type(dtype, tuple(shape))
 
     def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: Size | None) -> Size | None:
