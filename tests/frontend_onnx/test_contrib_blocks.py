@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from dlc import DlcError
+from dlc.graph import Constant
 from tests.frontend_onnx.building import parse
 from tests.frontend_onnx.contrib import Array, Case, compiled, interpreted
 
@@ -60,6 +62,8 @@ BLOCKS = [
     n_bits(64, 6, 8, 32, "packed"),
     n_bits(64, 6, 2, 32),
     n_bits(64, 6, 2, 16, "packed"),
+    replace(n_bits(40, 5, 4, 16, "packed"), fixed=()),  # bytes that are computed
+    replace(n_bits(64, 5, 2, 16, "packed"), fixed=()),
     gathered(TABLE, f(7, 2), LEVELS, i(3, 0, -1), bits=4, block_size=16),
     gathered(TABLE, f(7, 2), None, np.array([[3, 0], [6, 2]], np.int32), bits=4, block_size=16),
     gathered(q(np.uint8, 7, 32), f(7, 2), q(np.uint8, 7, 2), i(3, 0), bits=8, block_size=16),
@@ -143,6 +147,14 @@ def test_an_operator_gives_what_onnxruntime_gives(case: Case) -> None:
 
 
 PACKED = n_bits(32, 6, 4, 16).operands
+
+
+def test_constant_weights_have_the_type_of_their_bits() -> None:
+    """So they are stored as packed as the model has them."""
+    constants = [op for op in parse(n_bits(64, 6, 4, 16, "packed").model()).ops if isinstance(op, Constant)]
+    assert sorted((c.dtype.name, c.shape) for c in constants) == [("f32", (6, 4)), ("u4", (6, 4)), ("u4", (6, 64))]
+
+
 REFUSED: dict[str, tuple[Case, str]] = {
     "bits": (Case("MatMulNBits", PACKED, {"K": 32, "N": 6, "bits": 3, "block_size": 16}), "weights of 3 bits"),
     "shape": (Case("MatMulNBits", PACKED, {"K": 99, "N": 6, "block_size": 16}), "does not hold"),

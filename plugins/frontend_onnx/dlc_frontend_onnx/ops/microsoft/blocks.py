@@ -2,16 +2,19 @@
 
     w[n, k] = (q[n, k] - zero[n, k / block]) · scale[n, k / block]
 
-Several elements share a byte, the first in its lowest bits. The bytes stay in the program; elements are taken apart
-where they are used.
+Several elements share a byte, the first in its lowest bits. Constants become tensors of an element type of that many
+bits; bytes that are computed are taken apart by shifts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 import numpy as np
 
-from dlc.base.types import f32, i32, u8
-from dlc.graph import Op
+from dlc.base.types import DTYPES, DType, f32, i32, u8
+from dlc.graph import Constant, Op
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops.index import Gather
@@ -25,7 +28,8 @@ from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
-_BITS = (2, 4, 8)
+_BITS: Final[Mapping[int, DType]] = {bits: DTYPES[f"u{bits}"] for bits in (2, 4, 8)}
+"""Bits of an element that are supported, and its type."""
 
 
 def _bits(node: Node) -> int:
@@ -42,14 +46,21 @@ def _block(node: Node, default: int = 0) -> int:
     return block
 
 
-def unpacked(x: Op, bits: int) -> Op:
-    """[…, bytes] → […, elements] in u8, of `bits` each."""
-    if bits == 8:
-        return x
+def unpacked(x: Op, bits: int, to: Sequence[int] | None = None) -> Op:
+    """[…, bytes] → […, elements] of `bits` each, or these in the shape `to`.
+
+    The elements of a constant have the type of that size, others u8.
+    """
     count = 8 // bits
+    to = tuple(to or (*x.shape[:-1], x.shape[-1] * count))
+    if bits == 8:
+        return reshaped(x, to)
+    if isinstance(x, Constant):
+        found = x.tensor.array()[..., None] >> (np.arange(count, dtype=np.uint8) * bits) & ((1 << bits) - 1)
+        return constant(found.reshape(to), _BITS[bits])
     shifts = constant(np.arange(count) * bits, u8)
     each = e.BitAnd(e.ShiftRight(reshaped(x, (*x.shape, 1)), shifts), number((1 << bits) - 1, x))
-    return reshaped(each, (*x.shape[:-1], x.shape[-1] * count))
+    return reshaped(each, to)
 
 
 def by_block(v: Op, axis: int, block: int, extent: int) -> Op:
@@ -74,7 +85,7 @@ def matmul_n_bits(node: Node) -> Op:
     blocks = -(-k // block)
     if packed.dtype is not u8 or packed.shape != (n, blocks, block * bits // 8):
         raise ShapeError(f"{packed.type} does not hold {n}×{k} weights of {bits} bits in blocks of {block}")
-    weights = part(reshaped(unpacked(packed, bits), (n, blocks * block)), 1, 0, k)
+    weights = part(unpacked(packed, bits, (n, blocks * block)), 1, 0, k)
     scale = by_block(reshaped(scales, (n, blocks)), 1, block, k)
     wide = cast(weights, f32)
     zero = _zero_point(node.optional(3), n, blocks, bits)
@@ -89,8 +100,8 @@ def _zero_point(given: Op | None, n: int, blocks: int, bits: int) -> Op | None:
     if given is None:
         return None
     if given.dtype is u8:
-        width = -(-blocks * bits // 8)
-        return cast(part(unpacked(reshaped(given, (n, width)), bits), 1, 0, blocks), f32)
+        width = -(-blocks * bits // 8) * (8 // bits)
+        return cast(part(unpacked(given, bits, (n, width)), 1, 0, blocks), f32)
     return cast(reshaped(given, (n, blocks)), f32)
 
 
@@ -103,7 +114,8 @@ def gather_block_quantized(node: Node) -> Op:
     bits, block = node.int("bits", 4), _block(node, 128)
     if axis == along:
         raise Unsupported("slices along the dimension of the blocks", "quantise the data along another dimension")
-    if data.dtype is u8:
+    in_bytes = data.dtype is u8
+    if in_bytes:
         if along != rank - 1:
             raise Unsupported(
                 "blocks of bytes along another dimension than the last", "store the data as 4-bit integers"
@@ -121,7 +133,7 @@ def gather_block_quantized(node: Node) -> Op:
     scale = by_block(Gather(scales, index, axis=axis), place, block, extent)
     if zero is not None:
         values = e.Sub(values, by_block(cast(Gather(zero, index, axis=axis), i32), place, block, extent))
-    elif data.dtype is u8:
+    elif in_bytes:
         values = e.Sub(values, number(1 << bits - 1, values))
     y = e.Mul(cast(values, f32), cast(scale, f32))
     shaped = reshaped(inside, (*inside.shape, *(1,) * (rank - 1 - axis)))
