@@ -47,9 +47,11 @@ def declaration(target: type[Any] | Lazy) -> Declaration:
         try:
             return _from_source(target)
         except _NotLiteral:
-            target = target.load()
-    doc = (target.__doc__ or "").strip()
-    return Declaration(doc, target.options_doc() if issubclass(target, Configurable) else ())
+            found: type[Any] = target.load()
+    else:
+        found = target
+    doc = (found.__doc__ or "").strip()
+    return Declaration(doc, found.options_doc() if issubclass(found, Configurable) else ())
 
 
 def _from_source(lazy: Lazy) -> Declaration:

@@ -230,3 +230,19 @@ def test_the_code_of_rules_is_part_of_the_keys_of_models_of_their_domain(tmp_pat
     np.save(tmp_path / "x.npy", X)
     machine.dlc("run", "own", "x.npy", "-o", "y.npz")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], X * X)
+
+
+@pytest.mark.parametrize(
+    ("domain", "remedy"),
+    [
+        ("com.microsoft.nchwc", "ORT_ENABLE_EXTENDED"),
+        ("ai.onnx.contrib", "onnxruntime-extensions"),
+        ("org.pytorch.aten", "ATEN_FALLBACK"),
+        ("pkg.onnxscript.torch_lib", "function that the exporter left out"),
+        ("trt.plugins", "TensorRT"),
+        ("org.example", "install a dlc plugin with import rules for org.example"),
+    ],
+)
+def test_domains_that_are_often_met_have_a_remedy_of_their_own(domain: str, remedy: str) -> None:
+    (found,) = refused([acme("Unheard", domain=domain)], ["y"]).diagnostics
+    assert domain in found.message and remedy in found.help

@@ -10,6 +10,9 @@ _TRAINING: Final = "this is part of a training step: export the inference model 
 _TREES: Final = "convert the model to tensor operators before exporting it (hummingbird-ml does)"
 _TEXT: Final = "texts are not supported: do this part before or after the program"
 _FUSED: Final = "export the model without onnxruntime's graph optimisations"
+_NCHWC: Final = (
+    "write the model with graph_optimization_level ORT_ENABLE_EXTENDED: the level above arranges data for one processor"
+)
 _RANDOM: Final = "draw random numbers outside, and make them an input"
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     _RANDOM: ("Multinomial",),
@@ -34,8 +37,8 @@ _DOMAINS: Final[Mapping[str, str]] = {
     "ai.onnx.preview.training": _TRAINING,
     "com.microsoft": _FUSED,
     "com.microsoft.extensions": _EXTENSIONS,
-    "com.microsoft.nchwc": _FUSED,
-    "com.ms.internal.nhwc": _FUSED,
+    "com.microsoft.nchwc": _NCHWC,
+    "com.ms.internal.nhwc": _NCHWC,
     "mmdeploy": _MMDEPLOY,
     "mmcv": _MMDEPLOY,
     "org.pytorch.aten": _ATEN,

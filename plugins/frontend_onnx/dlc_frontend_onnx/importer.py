@@ -235,30 +235,28 @@ class Importer:
         self.budget.check("nodes", self.imported, "with its iterations, branches and derivatives the model has")
 
     def _one(self, proto: onnx.NodeProto, name: str, frame: Frame) -> None:
-        scope = frame.scope
-        operator = f"{domain_of(proto)}.{proto.op_type}".lstrip(".")
-        unknown = [i for i in proto.input if i and i not in scope]
+        scope, outermost = frame.scope, not frame.prefix and not frame.origin
         inputs = tuple(scope.get(i) if i else None for i in proto.input)
-        refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
         guessed = any(x is not None and x.digest in self.guesses for x in inputs)
-        results: Sequence[Op | None] = ()
+        results = self._results(proto, name, frame, inputs, guessed)
+        for k, output in enumerate(proto.output):
+            if output:
+                found = results[k] if k < len(results) else None
+                scope[output] = self._guess(output) if found is None and outermost and self.refusals.found else found
+        if guessed:
+            self.guesses |= {op.digest for op in results if op is not None}
+        for op in results:
+            if op is not None:
+                self._remember(op, inputs, name)
+
+    def _results(
+        self, proto: onnx.NodeProto, name: str, frame: Frame, inputs: tuple[Op | None, ...], guessed: bool
+    ) -> Sequence[Op | None]:
+        """The results of a node, or none and what is wrong with it among the refusals; of sizes that are guesses
+        nothing is told but what is unsupported whatever they are."""
+        operator = f"{domain_of(proto)}.{proto.op_type}".lstrip(".")
         try:
-            if unknown:
-                self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
-            else:
-                version = frame.versions.get(domain_of(proto), 1)
-                self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
-                if key_of(proto) not in self.functions:
-                    check_counts(proto, version, self.lenient)
-                declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
-                node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
-                made = () if refused and self._known(node) else self._import(node, refused)
-                self._check(node, made)
-                if key_of(proto) not in self.functions:  # its own nodes were followed
-                    self.texts.follow(proto.op_type, inputs, made)
-                if node.gives_texts and made and made[0] is not None:
-                    self.texts.values.add(made[0].digest)
-                results = self._own(proto, made) if not frame.prefix and not frame.origin else made
+            return self._made(proto, name, frame, inputs)
         except Unsupported as e:
             self.refusals.refuse(operator, name, e)
         except DlcError as e:
@@ -275,16 +273,29 @@ class Importer:
             shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
             if not guessed:
                 self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=self._by(proto, frame))
-        for k, output in enumerate(proto.output):
-            if output:
-                scope[output] = results[k] if k < len(results) else None
-                if scope[output] is None and not frame.prefix and not frame.origin and self.refusals.found:
-                    scope[output] = self._guess(output)
-        if guessed:
-            self.guesses |= {op.digest for op in results if op is not None}
-        for op in results:
-            if op is not None:
-                self._remember(op, inputs, name)
+        return ()
+
+    def _made(
+        self, proto: onnx.NodeProto, name: str, frame: Frame, inputs: tuple[Op | None, ...]
+    ) -> Sequence[Op | None]:
+        operator = f"{domain_of(proto)}.{proto.op_type}".lstrip(".")
+        if unknown := [i for i in proto.input if i and i not in frame.scope]:
+            self.refusals.fail("undefined", f"{operator} reads {unknown[0]}, which nothing defines", name)
+            return ()
+        refused = any(i and x is None for i, x in zip(proto.input, inputs, strict=True))
+        version = frame.versions.get(domain_of(proto), 1)
+        self.budget.check("operands", max(len(proto.input), len(proto.output)), f"{operator} has")
+        if key_of(proto) not in self.functions:
+            check_counts(proto, version, self.lenient)
+        declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
+        node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
+        made = () if refused and self._known(node) else self._import(node, refused)
+        self._check(node, made)
+        if key_of(proto) not in self.functions:  # its own nodes were followed
+            self.texts.follow(proto.op_type, inputs, made)
+        if node.gives_texts and made and made[0] is not None:
+            self.texts.values.add(made[0].digest)
+        return self._own(proto, made) if not frame.prefix and not frame.origin else made
 
     def _by(self, proto: onnx.NodeProto, frame: Frame) -> tuple[str, ...]:
         """Who imports a node, if not we: an error there may be one of that rule."""

@@ -51,6 +51,10 @@ class _NoValues:
         """See `Values.value`."""
         return self.values(op)
 
+    def extents(self, op: Op) -> tuple[int, ...] | None:
+        """See `Values.extents`: shapes that only a call knows are no part of a trial."""
+        return None
+
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """See `Values.quirk`."""
         raise _Trial

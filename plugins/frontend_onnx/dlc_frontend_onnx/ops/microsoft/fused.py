@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dlc.base.types import i32
-from dlc.graph import Op
+from dlc.base.types import Type, i32
+from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import elementwise as e
 from dlc.ops import linear, normalize, reduce
 from dlc.ops.index import Gather
 from dlc.ops.shape import Slice, Transpose
 from dlc_frontend_onnx.domains import MICROSOFT
-from dlc_frontend_onnx.node import Node, cast, constant, number
+from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.microsoft.layouts import channels_last, with_channels_first
 from dlc_frontend_onnx.ops.nn import conv, gemm, max_pool
 from dlc_frontend_onnx.rules import onnx
@@ -193,7 +193,7 @@ def embed_layer_norm(node: Node) -> tuple[Op | None, ...]:
     y = normalize.LayerNorm(total, node.x(5), node.optional(6), axis=2, epsilon=node.float("epsilon", 1e-12))
     count: Op
     if mask is None:
-        count = constant([0] * batch, i32)
+        count = Splat(0, Type(i32, (batch,)))
     else:
         ones = e.Equal(mask, number(1, mask))
         count = reduce.ReduceSum(cast(ones, i32), axes=(1,))

@@ -119,7 +119,7 @@ def _written(past: Op | None, new: Op, start: int | Op, extent: int) -> Op:
     if isinstance(start, int):
         if start + length > extent or start > size:
             raise ShapeError(f"keys {start} to {start + length} of {extent}, after {size} of the past")
-        parts = [] if past is None or not start else [part(past, 2, 0, start)]
+        parts = [] if past is None or start == 0 else [part(past, 2, 0, start)]
         parts.append(new)
         if past is not None and start + length < size:
             parts.append(part(past, 2, start + length, size - start - length))
@@ -133,7 +133,7 @@ def _written(past: Op | None, new: Op, start: int | Op, extent: int) -> Op:
 def _longer(x: Op, extent: int) -> Op:
     """[B, N, S, H] with zeros up to `extent` positions."""
     more = extent - x.shape[2]
-    return x if not more else Pad(x, pads=(0, 0, 0, 0, 0, 0, more, 0))
+    return x if more == 0 else Pad(x, pads=(0, 0, 0, 0, 0, 0, more, 0))
 
 
 def _positions(start: int | Op, length: int) -> Op:

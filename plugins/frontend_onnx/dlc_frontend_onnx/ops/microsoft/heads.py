@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlc.base.extents import is_open
 from dlc.base.types import i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -19,6 +20,7 @@ from dlc.ops import normalize
 from dlc.ops.index import Gather
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Concat, Expand, Slice, Transpose
+from dlc.ops.sizes import Count
 from dlc_frontend_onnx.node import cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.tensors import check_count
@@ -58,7 +60,7 @@ def merged(x: Op) -> Op:
 
 def joined(past: Op | None, new: Op) -> Op:
     """Keys or values of earlier positions, then the new ones."""
-    return new if past is None or not past.shape[2] else Concat((past, new), axis=2)
+    return new if past is None or past.shape[2] == 0 else Concat((past, new), axis=2)
 
 
 # ---- masks: what is added to the scores [B, N, S, T]
@@ -66,14 +68,19 @@ def joined(past: Op | None, new: Op) -> Op:
 
 def columns(extent: int) -> Op:
     """0, 1, … as positions of keys."""
-    check_count(extent, "the positions")
-    return constant(np.arange(extent), i64)
+    return _counted(extent, 0)
 
 
 def rows(extent: int, first: int) -> Op:
     """Positions of queries [S, 1], counted as those of keys."""
+    return reshaped(_counted(extent, first), (extent, 1))
+
+
+def _counted(extent: int, first: int) -> Op:
+    if is_open((extent, first)):
+        return Count(extent, start=first)
     check_count(extent, "the positions")
-    return constant(np.arange(first, first + extent).reshape(-1, 1), i64)
+    return constant(np.arange(first, first + extent), i64)
 
 
 def added(mask: Op, value: float, like: Op) -> Op:
