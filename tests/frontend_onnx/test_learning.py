@@ -173,8 +173,6 @@ def test_labels_are_looked_up(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("op", "attributes"),
     [
-        ("LinearClassifier", {"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 4}),
-        ("OneHotEncoder", {"cats_strings": ["a"]}),
         ("LinearRegressor", {"coefficients": [1.0] * 3}),
         ("LinearRegressor", {"coefficients": [1.0] * 4, "post_transform": "NO"}),
         ("TreeEnsembleRegressor", {**trees(1, 2, "target", 1), "nodes_values": [1.0]}),
