@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dlc.base.types import DType, FloatFormat
+from dlc.base.float_format import FloatFormat
+from dlc.base.types import DType
 
 _ROUND = """\
 DLC_INLINE @value dlc_round_@type(@value x) { return dlc_@type_value(dlc_@type_bits(x)); }

@@ -21,7 +21,8 @@ from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.declared import declared, float_types
 from dlc_frontend_onnx.domains import MICROSOFT, STANDARD
-from dlc_frontend_onnx.importer import Frame, Importer, Scope
+from dlc_frontend_onnx.frame import Frame, Scope
+from dlc_frontend_onnx.importer import Importer
 from dlc_frontend_onnx.inputs import Binding
 from dlc_frontend_onnx.kernels import DOMAIN, READER, Find, Kernels
 from dlc_frontend_onnx.names import check_names

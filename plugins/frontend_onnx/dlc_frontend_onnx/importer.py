@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import TypeVar
 
 import onnx
 
-from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.diagnostics import DlcError, Location
 from dlc.base.extents import Undecided, symbol
 from dlc.base.types import Type
 from dlc.graph import Constant, Input, Op, Splat
@@ -22,6 +22,7 @@ from dlc_frontend_onnx.calls import Key, domain_of, key_of, versions_of
 from dlc_frontend_onnx.constants import Constants
 from dlc_frontend_onnx.counts import check_counts
 from dlc_frontend_onnx.domains import MICROSOFT
+from dlc_frontend_onnx.frame import Frame, Scope, attributes_of, check_result, remember, results_of
 from dlc_frontend_onnx.functions import Body, body_of, has_body, without_inputs
 from dlc_frontend_onnx.kernels import DOMAIN, Kernels
 from dlc_frontend_onnx.node import Array, Node
@@ -39,31 +40,10 @@ MAX_DEPTH = 24
 """Functions and branches inside each other; deeper nesting is a mistake or an attack."""
 MAX_ORDER = 4
 """Gradients of gradients; each order more than doubles the ops, and takes the ones before it again."""
-MAX_ORIGINS = 16
 MAX_SHOWN = 8
 """Operands whose types a message shows."""
 
 T = TypeVar("T")
-Scope = dict[str, Op | None]
-"""Value by name; None for a value whose node was refused."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What a list of nodes is imported with: one per function or branch that is being read."""
-
-    scope: Scope
-    """Values by name; gets the nodes' outputs."""
-    versions: Mapping[str, int]
-    """Operator sets in force."""
-    prefix: str = ""
-    """Of the names of nodes inside a branch."""
-    origin: str = ""
-    """The name that all nodes go by; their own when empty."""
-    attributes: Mapping[str, onnx.AttributeProto] | None = None
-    """Values for attributes that refer to those of a calling node."""
-    nodes: Sequence[onnx.NodeProto] = ()
-    """The nodes so far, in topological order, those around a branch among them."""
 
 
 @dataclass
@@ -247,7 +227,7 @@ class Importer:
             self.guesses |= {op.digest for op in results if op is not None}
         for op in results:
             if op is not None:
-                self._remember(op, inputs, name)
+                remember(self.origins, op, inputs, name)
 
     def _results(
         self, proto: onnx.NodeProto, name: str, frame: Frame, inputs: tuple[Op | None, ...], guessed: bool
@@ -288,7 +268,7 @@ class Importer:
         if key_of(proto) not in self.functions:
             check_counts(proto, version, self.lenient)
         declared = () if frame.prefix or frame.origin else tuple(map(self.declared.get, proto.output))
-        node = Node(proto, name, version, inputs, self, _attributes(proto, frame.attributes), declared)
+        node = Node(proto, name, version, inputs, self, attributes_of(proto, frame.attributes), declared)
         made = () if refused and self._known(node) else self._import(node, refused)
         self._check(node, made)
         if key_of(proto) not in self.functions:  # its own nodes were followed
@@ -346,7 +326,7 @@ class Importer:
             return self._call(node, body)
         result = rule.function(node)
         if rule.plugin != OWN:
-            _check_result(result, rule, self.rules.title(rule.plugin))
+            check_result(result, rule, self.rules.title(rule.plugin))
         ignored = sorted(set(node.attributes) - node.seen)
         if ignored:
             node.quirk(f"attribute {', '.join(ignored)} is not understood", "without it")
@@ -375,7 +355,7 @@ class Importer:
         self._check_depth()
         versions = {**self.versions, **body.versions}
         self.run(nodes, Frame(scope, versions, origin=node.name, attributes={**body.defaults, **node.attributes}))
-        return _results(scope, function.output[: node.outputs], node)
+        return results_of(scope, function.output[: node.outputs], node)
 
     def _check_depth(self) -> None:
         if len(self.frames) > MAX_DEPTH:
@@ -388,51 +368,3 @@ class Importer:
                 check_size(op.type, self.limit, f"value {output}", Location(self.source, node=node.name))
         if results and any(node.wants(k) for k in range(len(results), node.outputs)):
             raise Unsupported(f"output {len(results)} is used", "remove its consumers before exporting")
-
-    def _remember(self, result: Op, before: Iterable[Op | None], name: str) -> None:
-        """Note the node as the origin of every op that it made."""
-        known = {x.digest for x in before if x is not None}
-        if result.digest in known or isinstance(result, Input):
-            return
-        origins = self.origins.get(result.digest, ())
-        if origins and name not in origins:
-            self.origins[result.digest] = (*origins, name)[:MAX_ORIGINS]
-        stack = [result]
-        while stack:
-            op = stack.pop()
-            if op.digest in known or op.digest in self.origins or isinstance(op, (Input, Constant)):
-                continue
-            self.origins[op.digest] = (name,)
-            stack += op.operands
-
-
-def _check_result(result: object, rule: ImportRule, title: str) -> None:
-    """That a rule of another package gave what rules give."""
-    parts: tuple[object, ...] = tuple(result) if isinstance(result, (tuple, list)) else (result,)  # pyright: ignore
-    wrong = next((p for p in parts if not isinstance(p, (Op, NoneType))), result if result is None else None)
-    if wrong is None and result is not None:
-        return
-    message = f"plugin {title}: its import rule for {rule.domain}.{rule.operator} returned {type(wrong).__name__}"
-    help = "a rule returns an op, or a tuple with an op or None for each output"
-    raise error("plugin", message, help=help, exit_code=ExitCode.PLUGIN)
-
-
-def _results(scope: Scope, names: Sequence[str], node: Node) -> tuple[Op | None, ...]:
-    """The results of a function or branch by the names of its outputs."""
-    for k, name in enumerate(names):
-        if name not in scope and node.wants(k):
-            raise Unsupported(f"its result {name} is not computed", MALFORMED)
-    return tuple(scope.get(name) for name in names)
-
-
-def _attributes(
-    proto: onnx.NodeProto, caller: Mapping[str, onnx.AttributeProto] | None
-) -> dict[str, onnx.AttributeProto]:
-    """The node's attributes; one that refers to the caller's takes its value, or is absent with it."""
-    out: dict[str, onnx.AttributeProto] = {}
-    for a in proto.attribute:
-        if not a.ref_attr_name:
-            out[a.name] = a
-        elif caller is not None and a.ref_attr_name in caller:
-            out[a.name] = caller[a.ref_attr_name]
-    return out
