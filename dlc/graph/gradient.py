@@ -158,6 +158,10 @@ class _Work:
 
     def vjp(self, op: Op, seeds: Sequence[Op | None], wanted: Sequence[bool]) -> Sequence[Op | None]:
         """The cotangents of an op's operands. Raises Refused."""
+        if op.symbols:
+            names = ", ".join(s.name for s in op.symbols)
+            help = "give its dimensions one size each, or do this part before or after what is trained"
+            raise Refused(f"the size of {names} is known only when the program runs", help)
         own = op.vjp(*seeds)
         if own is not None:
             return _checked(op, own)
