@@ -67,6 +67,7 @@ def _applies(group: Group, kernel: Kernel, machine: Machine) -> bool:
         and all(a.extent > 0 for a in nest.axes)
         and dtype in (f32, f64)
         and plain_write(nest, shape)
+        and not any(kernel.tensors[n.out].type.dense for n in group.nests)  # tiles may run past the end of a size
         and set(kept) == set(group.shared)
         and all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:])
     )

@@ -65,19 +65,27 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
 def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
     """The rows from `start` to `stop`, a size: tall tiles, the last of which computes some rows again.
 
-    Where there are fewer rows than a tile has, or none may be computed again: half as tall tiles, single rows.
+    Where there are fewer rows than a tile has, it runs past the last, where there is room; what is there has no
+    meaning. Blocks, and tiles that may compute no row again: half as tall ones behind the tall ones, then single rows.
     """
     assert plan.tile.row is not None
     s = replace(s, rows=min(s.rows, plan.tile.row.extent))
-    few = _fewer_rows(plan, s, start, stop)
-    if few is None or s.rows == 1 or plan.once or plan.tile.parts is not None:
-        return few
+    half = s.rows // 2
+    fewer = _fewer_rows(plan, s, start, stop)
+    if start != Const(0) or s.rows == 1 or plan.tile.parts is not None:
+        return fewer
     tall = _tall(plan, s, start, simplify(stop - s.rows + 1))
-    last = tile(plan.tile, replace(s, row=simplify(stop - s.rows)))
-    if tall is None or last is None:
-        return few
-    rest = If(apply("ne", (stop - start) % s.rows, 0), last)
-    return (If(apply("ge", simplify(stop - start), s.rows), (*tall, rest), few),)
+    last = tile(plan.tile, replace(s, row=apply("max", simplify(stop - s.rows), 0)))
+    short = tile(plan.tile, replace(s, row=Const(0), rows=half))
+    single = tile(plan.tile, replace(s, row=Const(0), rows=1))
+    if fewer is None or tall is None or last is None or short is None or single is None:
+        return None
+    if plan.once:
+        many: tuple[Stmt, ...] = (If(apply("ge", stop, s.rows), fewer, last),)
+    else:
+        many = (*tall, If(apply("ne", stop % s.rows, 0), last))
+    few: tuple[Stmt, ...] = (Block(single),) if half == 1 else (If(apply("gt", stop, 1), short, single),)
+    return (If(apply("gt", stop, half), many, few),)
 
 
 def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
