@@ -19,7 +19,6 @@ numbers, whatever the sizes of a call.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -260,11 +259,6 @@ def capacity(e: Extent) -> int:
 def is_open(shape: Iterable[Extent]) -> bool:
     """Whether a shape has a dimension that is no number."""
     return any(isinstance(d, Dim) for d in shape)
-
-
-def product(extents: Iterable[Extent]) -> Extent:
-    """The product of sizes."""
-    return math.prod(extents)
 
 
 def symbols(*extents: Extent) -> tuple[Symbol, ...]:

@@ -149,12 +149,7 @@ def kernel_of(
 
 def size_param(symbol: Symbol) -> Param:
     """The parameter that holds the size of a symbol."""
-    return Param(SIZE + symbol.name, size_type(symbol))
-
-
-def size_type(symbol: Symbol) -> Type:
-    """The type of a value that is the size of a symbol."""
-    return Type(i64, (), symbol=symbol)
+    return Param(SIZE + symbol.name, Type(i64, (), symbol=symbol))
 
 
 def _nest(c: Comp) -> Nest:

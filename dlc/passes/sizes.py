@@ -42,9 +42,7 @@ def size_input(symbol: Symbol) -> Input:
 
 def from_caller(value: Input) -> Call:
     """An input of symbolic dimensions, laid out for kernels."""
-    given = Input(value.name, replace(value.of, dense=True), value.role, value.initial, value.allowed)
-    of = symbols(*value.shape)
-    return Call(_copy(value.type, True), (given, *map(size_input, of)))
+    return Call(_copy(value.type, True), (_given(value), *map(size_input, symbols(*value.shape))))
 
 
 def to_caller(value: Op) -> Call:
@@ -101,7 +99,7 @@ def with_sizes(graph: Graph, computed: Mapping[Symbol, Op]) -> Graph:
     sizes = sorted((i for i in given.values() if i.type.symbol is not None), key=lambda i: i.name)
     if not sizes and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
         return graph
-    own = tuple(replace_dense(i) for i in graph.inputs)
+    own = tuple(map(_given, graph.inputs))
     return with_live_origins(replace(changed, inputs=(*own, *sizes)))
 
 
@@ -121,7 +119,7 @@ def _told(symbol: Symbol) -> Kernel:
     return Kernel.canonical((x,), (out,), (Nest("out", (), (), x[()]),))
 
 
-def replace_dense(value: Input) -> Input:
+def _given(value: Input) -> Input:
     """An input as callers give it."""
     if not value.type.is_open or value.of.dense:
         return value
