@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dlc.base.polynomials import (
+    Quotient,
     Symbol,
     Terms,
     added,
@@ -264,6 +265,22 @@ def is_open(shape: Iterable[Extent]) -> bool:
 def symbols(*extents: Extent) -> tuple[Symbol, ...]:
     """The symbols that occur, each once, in order of their names."""
     return tuple(sorted({s for e in extents if isinstance(e, Dim) for s in symbols_of(e.terms)}))
+
+
+def settled(e: Extent, sizes: Mapping[Symbol, Extent]) -> Extent:
+    """The extent with sizes for some of its symbols."""
+    if not isinstance(e, Dim):
+        return e
+    total: Extent = 0
+    for monomial, factor in e.terms:
+        term: Extent = factor
+        for atom in monomial:
+            if isinstance(atom, Quotient):
+                term = term * (settled(Dim(atom.number), sizes) // atom.divisor)
+            else:
+                term = term * (sizes[atom] // atom.unit if atom in sizes else Dim((((atom,), 1),)))
+        total = total + term
+    return total
 
 
 def value(e: Extent, sizes: Mapping[str, int]) -> int:

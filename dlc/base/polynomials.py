@@ -163,6 +163,8 @@ def text(terms: Terms, full: bool = True) -> str:
             size, behind = size // common, f"//{unit // common}" if common < unit else ""
         if size != 1 or not factors:
             factors.insert(0, str(size))
+        if not full and len(factors) > 1:  # a product is divided only where that is meant
+            factors = [f"({f})" if "//" in f else f for f in factors]
         parts.append(f"{'-' if c < 0 else '+'}{'*'.join(factors)}{behind}")
     return "".join(parts).removeprefix("+")
 

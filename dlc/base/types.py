@@ -245,6 +245,16 @@ class Type:
         return math.prod(self.room)
 
     @property
+    def reach(self) -> int:
+        """Elements from the first of the room to the last one of a call (a `Dim` where a dimension is one)."""
+        if self.dense:
+            return self.size
+        last, stride = 0, 1
+        for d, room in zip(reversed(self.shape), reversed(self.room), strict=True):
+            last, stride = last + (d - 1) * stride, stride * room
+        return last + 1
+
+    @property
     def is_open(self) -> bool:
         """Whether a dimension is known only when the program runs."""
         return extents.is_open(self.shape)

@@ -131,7 +131,10 @@ class Dump:
 
 
 def memory_line(memory: Mapping[str, int | str]) -> str:
-    """`arena 8,192 B (lower bound 8,192 B, overhead 0.00 %), weights 1,024 B`, as far as it is known."""
+    """`arena 8,192 B (lower bound 8,192 B, overhead 0.00 %), weights 1,024 B`, as far as it is known.
+
+    With sizes that calls tell, a formula of what one of them needs is behind it.
+    """
     arena, bound, overhead = memory.get("arena"), memory.get("bound"), memory.get("overhead_percent")
     if not isinstance(arena, int):
         return ""
@@ -139,7 +142,9 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
     against += [f"overhead {overhead} %"] if overhead is not None else []
     parts = [f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")]
     weights = memory.get("weights_bytes")
-    return ", ".join([*parts, f"weights {weights:,} B"] if isinstance(weights, int) else parts)
+    parts += [f"weights {weights:,} B"] if isinstance(weights, int) else []
+    parts += [f"arena of a call {formula} B"] if (formula := memory.get("arena_formula")) else []
+    return ", ".join(parts)
 
 
 def _title(step: StepRecord[Any], steps: Steps) -> str:

@@ -131,17 +131,19 @@ static float *of(int64_t count) {
     return p;
 }
 int main(void) {
-    void *arena = aligned_alloc(ATTN_ARENA_ALIGN, (ATTN_ARENA_BYTES / ATTN_ARENA_ALIGN + 1) * ATTN_ARENA_ALIGN);
     for (int64_t batch = 1; batch <= 3; batch++) {
         for (int64_t seq = 1; seq <= 40; seq += 13) {
             float *x = of(batch * seq * 24), *mask = of(batch * seq), *y = of(batch * seq * 24), *mean = of(batch * 24);
             const void *inputs[] = {x, mask, &batch, &seq};
             void *outputs[] = {y, mean};
+            void *arena = aligned_alloc(ATTN_ARENA_ALIGN, attn_arena_bytes(batch, seq));
             if (attn_run(inputs, outputs, arena) != ATTN_OK) return 1;
-            free(x); free(mask); free(y); free(mean);
+            free(arena); free(x); free(mask); free(y); free(mean);
         }
     }
+    void *arena = aligned_alloc(ATTN_ARENA_ALIGN, 1 << 16);
     int64_t wrong = 4, seq = 1;
+    if (attn_arena_bytes(wrong, seq) != 0 || attn_arena_bytes(3, 40) > ATTN_ARENA_BYTES) return 3;
     const void *inputs[] = {arena, arena, &wrong, &seq};
     void *outputs[] = {arena, arena};
     if (attn_run(inputs, outputs, arena) != ATTN_ERROR_INDEX) return 2;

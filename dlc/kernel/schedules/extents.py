@@ -9,11 +9,11 @@ What lies behind the end of a dimension has no meaning, so what is only written 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dlc.base.extents import Dim, symbols
+from dlc.base.extents import Dim, Extent, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import i64
 from dlc.kernel.expr import SIZE, Apply, Axis, Const, Expr, Load, axes_in, both, size, size_of, substitute
@@ -30,13 +30,20 @@ def is_size(axis: Axis) -> bool:
     return axis.name.startswith(_SIZE)
 
 
+def size_axes(symbols: Iterable[Symbol]) -> Mapping[Symbol, Axis]:
+    """The sizes of symbols as subscripts know them: units above the smallest size.
+
+    A size is like the variable of a loop around everything: a number within bounds that subscripts may use.
+    """
+    return {s: Axis(f"{_SIZE}{k}", s.high - s.low + 1) for k, s in enumerate(symbols)}
+
+
 def limited(kernel: Kernel) -> tuple[Kernel, Sequence[Let]]:
     """The kernel with sizes as subscripts know them and loops that end at them; what computes the sizes before."""
     held = {p.type.symbol: p.name for p in kernel.params if p.type.symbol is not None}
     if not held:
         return kernel, ()
-    # A size is like the variable of a loop around everything: a number within bounds that subscripts may use.
-    axes = {s: Axis(f"{_SIZE}{k}", s.high - s.low + 1) for k, s in enumerate(held)}
+    axes = size_axes(held)
     leaves = {s: axis + s.low for s, axis in axes.items()}
     mapping = {_loaded(s, held, ()): leaves[s] for s in held}
     lets = tuple(Let(Local(axes[s].name, i64), _loaded(s, held, (Const(0),)) - s.low) for s in held)
@@ -60,7 +67,7 @@ def _limited(nest: Nest, kernel: Kernel, leaves: Mapping[Symbol, Expr]) -> Nest:
     of = kernel.tensors[nest.out].type
     for i, d in zip(nest.index, of.shape if not of.dense else (), strict=False):
         if isinstance(i, Axis) and isinstance(d, Dim) and set(symbols(d)) <= set(leaves):
-            ends[i] = _end(d, leaves)
+            ends[i] = in_sizes(d, leaves)
     where: Expr | None = None
     for part in conjuncts(nest.where):
         found = _guard(part, nest, leaves)
@@ -74,7 +81,7 @@ def _limited(nest: Nest, kernel: Kernel, leaves: Mapping[Symbol, Expr]) -> Nest:
     return replace(nest, where=where).substitute(axes, tuple(axes.values()))
 
 
-def _end(d: Dim, leaves: Mapping[Symbol, Expr]) -> Expr:
+def in_sizes(d: Extent, leaves: Mapping[Symbol, Expr]) -> Expr:
     """A dimension in terms of the sizes."""
     return simplify(substitute(size(d), {size_of(s): leaf for s, leaf in leaves.items()}))
 

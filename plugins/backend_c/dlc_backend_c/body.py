@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dlc import ExitCode, Workshop
-from dlc.api.plan import Plan, is_zeros, results_of
+from dlc.api.places import Places
+from dlc.api.plan import Plan, Slot, is_zeros, results_of
 from dlc.base.diagnostics import error
 from dlc.graph import Call, Input, Loop, Op, Scan
 from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
@@ -38,6 +39,8 @@ class Body:
     """For each output an expression of type `void *`."""
     prefix: str = "model"
     """What names of functions begin with."""
+    places: Places | None = None
+    """Buffers whose offsets are in `o`, of `size_t`; None: they are numbers, those of the plan."""
 
     @property
     def arena_bytes(self) -> int:
@@ -103,7 +106,7 @@ class Body:
             self._given_to(step),
             [self._write(v) for v in results_of(step)],
             self.plan.memory_of(step),
-            f"(a + {slot.offset})" if slot and slot.size else "(unsigned char *)0",
+            f"(a + {self._work(step)})" if slot and slot.size else "(unsigned char *)0",
             "w" if self.reads_weights else "(const unsigned char *)0",
             [self._name(self.plan.bodies[body.digest]) for body in step.bodies],
         ).lines()
@@ -128,7 +131,7 @@ class Body:
             if k < len(read) + len(written):
                 return self._write(written[k - len(read)], further)
             # Room for floats and integers, whatever a part of a function takes it for.
-            return f"(void *)(a + {self.plan.workspaces[step.digest].offset + further})"
+            return f"(void *)(a + {self._work(step, further)})"
 
         return [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
 
@@ -154,7 +157,20 @@ class Body:
             return "(void *)0"
         slot = self.plan.slots[value.digest]
         assert slot.region == "arena", slot
-        return f"(void *)(a + {slot.offset + further})"
+        place = _offset(None if self.places is None else self.places.values[value.digest], slot, further)
+        return f"(void *)(a + {place})"
+
+    def _work(self, step: Op, further: int = 0) -> str:
+        """Where a step works, as an offset in the arena."""
+        number = None if self.places is None else self.places.workspaces[step.digest]
+        return _offset(number, self.plan.workspaces[step.digest], further)
+
+
+def _offset(buffer: int | None, slot: Slot, further: int) -> str:
+    """Some bytes behind the beginning of a buffer, or of a slot that has no number."""
+    if buffer is None:
+        return str(slot.offset + further)
+    return f"o[{buffer}]" + f" + {further}" * (further > 0)
 
 
 def _moved(const: str, pointer: str, further: int) -> str:

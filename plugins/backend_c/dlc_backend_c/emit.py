@@ -4,6 +4,7 @@ from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
+from dlc_backend_c.arena import arena_declaration, arena_of
 from dlc_backend_c.body import Body, constants_of, functions_of, unpacked_of
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
@@ -24,10 +25,11 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of([plan]))
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
-    body = Body(plan, functions, blob.offsets, read, written, prefix)
+    arena = arena_of(plan, functions)
+    body = Body(plan, functions, blob.offsets, read, written, prefix, None if arena is None else arena.places)
     package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
-    program = CProgram(package, body, inputs, outputs, parameters)
+    program = CProgram(package, body, inputs, outputs, parameters, arena)
     report.count("kernels", len(functions))
     report.count("calls", calls := sum(len(each.steps) for each in plan.plans))
     report.count("weight bytes", blob.size)
@@ -40,13 +42,14 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
         "weights_bytes": blob.size,
         "kernels": len(functions),
         "calls": calls,
+        **({} if arena is None else {"arena_formula": arena.formula, "arena_sizes": arena.names}),
     }
     files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
 def _header_values(program: CProgram) -> dict[str, object]:
-    package, parameters = program.package, program.parameters
+    package, parameters, arena = program.package, program.parameters, program.arena
     return {
         **template_values(package),
         "inputs": program.inputs,
@@ -54,6 +57,8 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "outputs": program.outputs,
         "aliases": program.body.plan.signature.aliases,
         "parameters": parameters,
+        "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
+        "arena_formula": arena.formula if arena else "",
         "prototype": prototype(f"{package.prefix}_call", parameters, after=["void *arena"] * package.asks_for_arena),
         "width": max((len(q.ident) for q in parameters), default=0),
         "most_parameters": LIMIT,

@@ -14,7 +14,7 @@ from dlc.base.types import Type
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules import Machine, overruns, schedule
 from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.loops_to_c import function_text, workspace_places
 from dlc_backend_c.prelude import prelude
@@ -47,12 +47,15 @@ class CFunction:
             the prelude.
         calls: What to call, in order.
         workspace: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
+        overruns: For every parameter of the kernel, then every result: elements behind the last one of a call that are
+            touched; None: not known.
     """
 
     name: str
     definitions: Mapping[str, str]
     calls: tuple[FunctionCall, ...]
     workspace: int
+    overruns: tuple[int | None, ...]
 
     @property
     def text(self) -> str:
@@ -62,14 +65,14 @@ class CFunction:
     def to_bytes(self) -> bytes:
         """For the cache."""
         calls = [[c.name, c.arguments] for c in self.calls]
-        return json.dumps([self.name, self.workspace, calls, dict(self.definitions)]).encode()
+        return json.dumps([self.name, self.workspace, calls, dict(self.definitions), self.overruns]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, workspace, calls, definitions = json.loads(content)
+        name, workspace, calls, definitions, behind = json.loads(content)
         found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
-        return cls(name, definitions, found, workspace)
+        return cls(name, definitions, found, workspace, tuple(behind))
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,12 @@ def c_function(
     params = tuple(replace(p, packed=k in packed) for k, p in enumerate(plain.params))
     program, parts = _loops(replace(plain, params=params) if packed else plain, target.machine)
     places, workspace = workspace_places(program)
+    behind = overruns(program)
     count = len(kernel.params) + len(kernel.results)
     if not parts:
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
-        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace)
+        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace, behind)
     tensors = {p.name: (k, p, 0) for k, p in enumerate((*program.params, *program.results))}
     own = (b for b in program.buffers if b.name in places)
     tensors |= {b.name: (count, Param(b.name, Type(b.dtype, (b.size,))), places[b.name]) for b in own}
@@ -153,7 +157,7 @@ def c_function(
         definitions[title] = text.replace(f" {_PART}(", f" {title}(", 1)
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
         calls.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
-    return CFunction(name, definitions, tuple(calls), workspace)
+    return CFunction(name, definitions, tuple(calls), workspace, behind)
 
 
 _PART: Final = "part"

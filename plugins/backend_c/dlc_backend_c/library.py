@@ -121,6 +121,8 @@ def _opened(directory: Path) -> Library:
     prefix = str(content["prefix"])
     ffi: Any = FFI()
     ffi.cdef((_TRAINING if "training" in content else _ORDINARY).format(p=prefix))
+    if sizes := str(content["memory"].get("arena_sizes", "")).split():
+        ffi.cdef(f"size_t {prefix}_arena_bytes({', '.join(['int64_t'] * len(sizes))});")
     if content["weights"] == "map":
         ffi.cdef(f"int {prefix}_set_weights(const void *);")
     try:

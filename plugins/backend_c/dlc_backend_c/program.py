@@ -1,13 +1,15 @@
 """The function that runs one plan: buffers are checked, then the plan's body reads and writes them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dlc_backend_c.arena import Arena, arena_offsets, bytes_function, places_function
 from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
-from dlc_backend_c.ranges import range_checks, range_function, range_names
+from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names
 from dlc_backend_c.weights import ALIGN
 
 MOST_OPERATIONS: Final = 512
@@ -26,6 +28,13 @@ class CProgram:
     outputs: tuple[CPort, ...]
     parameters: tuple[CParameter, ...]
     """Of the function with types; none if there is no such function."""
+    arena: Arena | None = None
+    """Of a program whose need of memory depends on the sizes of a call."""
+
+    @property
+    def idents(self) -> Mapping[int, str]:
+        """Number of an input → its name as a parameter."""
+        return {q.input: q.ident for q in self.parameters if q.input is not None}
 
 
 def main_text(program: CProgram) -> str:
@@ -38,12 +47,14 @@ def main_text(program: CProgram) -> str:
         *memory(package),
         *(line for port, name in ranges.items() for line in range_function(name, port)),
         *(line for lines in program.body.functions_of_bodies.values() for line in lines),
+        *_arena_functions(program, ranges),
         *functions,
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
         "{",
         *_locals(program),
         *_checks(program),
         *range_checks(package, ranges, program.inputs),
+        *([] if program.arena is None else arena_offsets(program.arena, package.prefix)),
         *statements,
         f"    return {package.macro}_OK;",
         "}",
@@ -63,6 +74,7 @@ def _divided(program: CProgram) -> tuple[list[str], list[str]]:
     p, apart = program.package.prefix, f"{program.package.macro}_APART"
     known = ["const void *const *inputs", "void *const *outputs"]
     known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
+    known += ["const size_t *o"] * (program.arena is not None)
     known += ["const unsigned char *w"] * program.body.reads_weights
     names = [k.rpartition("*")[2] for k in known]
     # A function that is called once would be put back where it is called.
@@ -111,9 +123,19 @@ def arrays(parameters: tuple[CParameter, ...]) -> list[str]:
     ]
 
 
+def _arena_functions(program: CProgram, ranges: Mapping[CPort, str]) -> list[str]:
+    """What tells how much memory a call of some sizes needs, and where values lie then."""
+    arena, package = program.arena, program.package
+    if arena is None:
+        return []
+    checks = [range_name(ranges, program.inputs[k]) for k in arena.inputs.values()]
+    return [*places_function(arena, package.prefix), *bytes_function(arena, package.prefix, package.macro, checks)]
+
+
 def _locals(program: CProgram) -> list[str]:
     package = program.package
     weights = [weights_local(package)] if program.body.reads_weights else []
+    weights += [] if program.arena is None else [f"    size_t o[{len(program.arena.sizes)}];"]
     return [*weights, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
 
 

@@ -24,6 +24,11 @@ def range_names(package: Package, inputs: Iterable[CPort]) -> Mapping[CPort, str
     return {q: f"{package.prefix}_in_range_{k}" for k, q in enumerate(distinct)}
 
 
+def range_name(names: Mapping[CPort, str], port: CPort) -> str:
+    """The function that checks an input; raises KeyError: there is none."""
+    return names[_unplaced(port)]
+
+
 def range_checks(package: Package, names: Mapping[CPort, str], inputs: Iterable[CPort]) -> list[str]:
     """Statements that refuse inputs with an index out of range; their buffers are there and aligned."""
     found = [(q, names[_unplaced(q)]) for q in inputs if _unplaced(q) in names]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlc import Port, Signature
+from dlc import ExitCode, Port, Signature
+from dlc.base.diagnostics import error
 from dlc.base.types import Array
 from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import results
@@ -53,8 +54,26 @@ class Model:
 
     @property
     def arena_bytes(self) -> int:
-        """Working memory of one call."""
+        """Working memory of one call, of the largest sizes where there are several."""
         return int(self._library.manifest["memory"]["arena_bytes"])
+
+    def arena_bytes_at(self, **sizes: int) -> int:
+        """Working memory that a call of these sizes needs: `model.arena_bytes_at(batch=4)`.
+
+        Raises:
+            DlcError: (`wrong-argument`) a size is missing or unknown, or one that the program is not built for.
+        """
+        names = str(self._library.manifest["memory"].get("arena_sizes", "")).split()
+        if not names:
+            return self.arena_bytes
+        wanted = ", ".join(names)
+        if set(names) != set(sizes):
+            raise error("wrong-argument", f"sizes are needed of {wanted}", exit_code=ExitCode.USAGE)
+        found = int(self._library.function("arena_bytes")(*(sizes[n] for n in names)))
+        if not found:
+            given = ", ".join(f"{n}={sizes[n]}" for n in names)
+            raise error("wrong-argument", f"the program is not built for {given}", exit_code=ExitCode.USAGE)
+        return found
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

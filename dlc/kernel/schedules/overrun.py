@@ -1,0 +1,148 @@
+"""How far loops go behind the last element of a call, in tensors that are laid out for the largest sizes.
+
+    for i<n: for j<16: r[16*i + j]          n rows of 16: not at all
+    for i<(n+5)//6: r[6*i + 5]              whole tiles of six rows: at most 5 rows more than there are
+
+The largest subscript is bounded by an expression over sizes: variables of loops are replaced by where their loops end,
+innermost first. What is left of it minus the last element of a call is a number for all sizes, or unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dlc.base.extents import symbols
+from dlc.base.polynomials import Symbol
+from dlc.base.types import Type
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
+from dlc.kernel.loops.program import Block, For, If, Lanes, LoopProgram, Stmt, Store, exprs_of, subexpressions
+from dlc.kernel.schedules.extents import in_sizes, size_axes
+from dlc.kernel.simplify import bounds, linear
+
+MOST_CASES: Final = 1 << 12
+"""Steps towards a bound before it counts as unknown."""
+
+Loops = Mapping[str, tuple[int, For]]
+"""Variable → (depth, its loop)."""
+
+
+def overruns(program: LoopProgram) -> tuple[int | None, ...]:
+    """For every parameter, then every result: elements behind `Type.reach` that are read or written; None: unknown.
+
+    Tensors without open dimensions, and those that nobody touches, have 0.
+    """
+    tensors = (*program.params, *program.results)
+    open_ = {p.name: p.type for p in tensors if p.type.is_open}
+    if not open_:
+        return (0,) * len(tensors)
+    axes = size_axes(p.type.symbol for p in program.params if p.type.symbol is not None)
+    leaves = {s: axis + s.low for s, axis in axes.items()}
+    found: dict[str, int | None] = dict.fromkeys(open_, 0)
+    for tensor, last, loops in _touched(program, open_):
+        known = found[tensor]
+        if known is not None:
+            of = open_[tensor]
+            largest = _Bound(loops).upper(last - in_sizes(of.reach - 1, leaves)) if _has(of, leaves) else None
+            found[tensor] = None if largest is None else max(known, largest)
+    return tuple(found.get(p.name, 0) for p in tensors)
+
+
+def _has(of: Type, leaves: Mapping[Symbol, Expr]) -> bool:
+    return set(symbols(*of.shape)) <= set(leaves)
+
+
+def _touched(program: LoopProgram, names: Mapping[str, Type]) -> Iterator[tuple[str, Expr, Loops]]:
+    """(tensor, its largest subscript there, loops around); of subscripts that differ by a number, the largest one."""
+    for body, loops in _bodies(program.body, {}):
+        most: dict[tuple[str, object], tuple[int, Expr]] = {}
+        for tensor, at, lanes in _accesses(body):
+            if tensor not in names:
+                continue
+            form = linear(at)
+            key: object = at if form is None else frozenset(form.terms)
+            constant = lanes - 1 + (0 if form is None else form.constant)
+            if (tensor, key) not in most or most[tensor, key][0] < constant:
+                most[tensor, key] = constant, at + (lanes - 1)
+        for (tensor, _), (_, last) in most.items():
+            yield tensor, last, loops
+
+
+def _bodies(body: tuple[Stmt, ...], loops: Loops) -> Iterator[tuple[tuple[Stmt, ...], Loops]]:
+    """Statements that have the same loops around them."""
+    yield body, loops
+    for s in body:
+        match s:
+            case For(axis, _, _, inner, _):
+                yield from _bodies(inner, {**loops, axis.name: (len(loops) + 1, s)})
+            case If(_, then, otherwise):
+                yield from _bodies(then, loops)
+                yield from _bodies(otherwise, loops)
+            case Block(inner):
+                yield from _bodies(inner, loops)
+            case _:
+                pass
+
+
+def _accesses(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr, int]]:
+    """(tensor, first subscript, how many elements) of what these statements touch themselves."""
+    for s in body:
+        if isinstance(s, Store):
+            yield s.out, s.at, s.lanes
+        for e in subexpressions(exprs_of(s)):
+            match e:
+                case Lanes(Load(name, (at,)), lanes):
+                    yield name, at, lanes
+                case Load(name, (at,)):
+                    yield name, at, 1
+                case _:
+                    pass
+
+
+@dataclass
+class _Bound:
+    """The search for the largest value of an expression."""
+
+    loops: Loops
+    steps: int = 0
+
+    def upper(self, e: Expr) -> int | None:
+        """A number that it is never above; None: unknown."""
+        self.steps += 1
+        form = linear(e)
+        if form is None or self.steps > MOST_CASES:
+            return None
+        atom = max((a for a, _ in form.terms), key=self._rank, default=None)
+        if atom is None:
+            return form.constant
+        factor = form.coefficient(atom)
+        rest = form.without(atom).expr()
+        match atom:
+            case Axis(name) if name in self.loops:
+                _, around = self.loops[name]
+                return self.upper(rest + (around.stop - 1 if factor > 0 else around.start) * factor)
+            case Apply("min" | "max" as fn, (x, y)):
+                found = [self.upper(rest + one * factor) for one in (x, y)]
+                known = [k for k in found if k is not None]
+                if (fn == "max") == (factor > 0):  # either of the two may be what it is
+                    return max(known) if len(known) == 2 else None
+                return min(known, default=None)
+            case Apply("floordiv", (x, Const(int() as k))) if k > 0:
+                # k·(x // k) lies between x - (k - 1) and x.
+                largest = self.upper(rest * k + (x if factor > 0 else x - (k - 1)) * factor)
+                return None if largest is None else largest // k
+            case _ if self._depth(atom):
+                span = bounds(atom)
+                return None if span is None else self.upper(rest + max(factor * k for k in span))
+            case _:
+                span = bounds(form.expr())
+                return None if span is None else span[1]
+
+    def _rank(self, atom: Expr) -> tuple[int, bool, str]:
+        """What is replaced first: what belongs to the innermost loop, functions before variables."""
+        simple = isinstance(atom, Axis) or (isinstance(atom, Apply) and atom.fn == "mul")
+        return self._depth(atom), not simple, str(atom)
+
+    def _depth(self, atom: Expr) -> int:
+        return max((self.loops[a.name][0] for a in axes_in(atom) if a.name in self.loops), default=0)

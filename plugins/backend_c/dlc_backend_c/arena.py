@@ -1,0 +1,222 @@
+"""Where values lie in the arena at the sizes of a call, and how much of it the call needs.
+
+    size_t m_arena_bytes(int64_t batch)                what a caller has to provide for such a call
+    static size_t m_places(int64_t batch, size_t *o)   the same, and the offset of every buffer
+
+The plan has a place for every value at the largest sizes. At others a value takes less, as far as the loops of the
+kernels show (`overruns`), and what lies above it begins where it ends. What that gives is never more than the plan has:
+where it would be, because loops go behind the end of several values, values lie where the plan has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from dlc.api.places import ALIGN, Places, places_of
+from dlc.api.plan import Plan, results_of
+from dlc.base.extents import Dim, Extent, bounds, settled, shown, symbols, value
+from dlc.base.polynomials import Quotient, Symbol
+from dlc.graph import Call, Op
+from dlc_backend_c.body import Functions, form_of
+
+PER_LINE: Final = 12
+"""Numbers of a table on a line."""
+
+
+@dataclass(frozen=True)
+class Arena:
+    """The buffers of a plan and how long each is.
+
+    Attributes:
+        places: What lies on what.
+        sizes: Bytes of each buffer, multiples of `ALIGN`, as extents over the sizes that a caller gives.
+        inputs: Symbol → number of the input that holds its size, in order.
+        bytes: What the plan needs for the largest sizes.
+    """
+
+    places: Places
+    sizes: tuple[Extent, ...]
+    inputs: Mapping[Symbol, int]
+    bytes: int
+
+    def offset(self, buffer: int) -> str:
+        """Where a buffer begins, in C."""
+        return f"o[{buffer}]"
+
+    @property
+    def names(self) -> str:
+        """The parameters of the function that tells what a call needs: `batch seq`."""
+        return " ".join(s.name for s in self.inputs)
+
+    def needed(self, sizes: Mapping[str, int]) -> int:
+        """Bytes that a call of these sizes needs."""
+        return min(self.bytes, self.places.stacked([value(e, sizes) for e in self.sizes])[1])
+
+    @cached_property
+    def formula(self) -> str:
+        """`min(1048576, 4096*batch*seq+64)`: what a call needs, of a few terms the largest; "": they are many."""
+        terms = self.places.terms(self.sizes)
+        if terms is None:
+            return ""
+        largest = shown(terms[0]) if len(terms) == 1 else f"max({', '.join(map(shown, terms))})"
+        return largest if max(bounds(t)[1] for t in terms) <= self.bytes else f"min({self.bytes}, {largest})"
+
+
+def arena_of(plan: Plan, functions: Functions) -> Arena | None:
+    """The arena of a plan that has sizes; None: it has none, or needs the same memory for all of them."""
+    given = {i.type.symbol: k for k, i in enumerate(plan.graph.inputs) if i.type.symbol is not None}
+    places = places_of(plan) if given else None
+    if places is None or not places.buffers:
+        return None
+    found: list[dict[Extent, None]] = [{} for _ in places.buffers]
+    for step in plan.steps:
+        if step.digest in places.workspaces:
+            k = places.workspaces[step.digest]
+            found[k][places.buffers[k].size] = None
+        for op, extra in _touched(plan, step, functions):
+            if (buffer := places.values.get(op.digest)) is not None:
+                found[buffer][_bytes(op, extra, given)] = None
+    sizes = tuple(_aligned(_longest(list(e), b.size)) for e, b in zip(found, places.buffers, strict=True))
+    arena = Arena(places, sizes, given, plan.regions.get("arena", 0))
+    smallest = arena.needed({s.name: s.low * s.unit for s in given})
+    return arena if smallest < arena.bytes else None
+
+
+def _touched(plan: Plan, step: Op, functions: Functions) -> list[tuple[Op, int | None]]:
+    """The values that a step reads and writes, with the elements behind their last ones that it touches."""
+    values = (*step.operands, *results_of(step))
+    if not isinstance(step, Call):
+        return [(v, None) for v in values]
+    return list(zip(values, functions[form_of(plan, step)].overruns, strict=True))
+
+
+def _bytes(value: Op, extra: int | None, given: Mapping[Symbol, int]) -> Extent:
+    """Bytes of a value that are touched."""
+    if extra is None:
+        return value.type.nbytes
+    # A size that the program finds has no place among the arguments of a call.
+    largest = {s: s.high * s.unit for s in symbols(*value.type.shape) if s not in given}
+    found = (settled(value.type.reach, largest) + extra) * value.type.dtype.itemsize
+    low = bounds(found)[0]
+    return found - low if low < 0 else found
+
+
+def _longest(sizes: Sequence[Extent], room: int) -> Extent:
+    """The largest of several sizes of one buffer; all of its room if none is, or if even the smallest call needs it."""
+    for e in sizes:
+        if all(bounds(e - f)[0] >= 0 for f in sizes):
+            return e if bounds(e)[0] < room else room
+    return room
+
+
+def _aligned(size: Extent) -> Extent:
+    return (size + (ALIGN - 1)) // ALIGN * ALIGN
+
+
+# ---- in C ------------------------------------------------------------------------------------------------------------
+
+
+def places_function(arena: Arena, prefix: str) -> list[str]:
+    """The definition of `PREFIX_places`."""
+    kinds = list(dict.fromkeys(arena.sizes))
+    rests = [j for k in arena.places.order for j in arena.places.rests[k]]
+    ends: list[int] = []
+    for k in arena.places.order:
+        ends.append((ends[-1] if ends else 0) + len(arena.places.rests[k]))
+    count = len(arena.sizes)
+    names = {s: f"s{k}" for k, s in enumerate(arena.inputs)}
+    return [
+        f"static size_t {prefix}_places({', '.join(f'int64_t {n}' for n in names.values())}, size_t *o)",
+        "{",
+        "    /* Buffers from the lowest to the highest: on which others each lies, where that list ends, its size. */",
+        *_table("unsigned", "order", arena.places.order),
+        *_table("unsigned", "rests", rests or [0]),
+        *_table("unsigned", "ends", ends),
+        *_table("unsigned", "kinds", [kinds.index(e) for e in arena.sizes]),
+        *_table("size_t", "largest", arena.places.offsets),
+        f"    size_t n[{len(kinds)}], bytes = 0;",
+        "    unsigned k, j = 0;",
+        "",
+        *(f"    (void){n};" for n in names.values()),
+        *(f"    n[{k}] = (size_t)({_c(e, names)});" for k, e in enumerate(kinds)),
+        f"    for (k = 0; k < {count}u; k++) {{",
+        "        const unsigned b = order[k];",
+        "        size_t at = 0;",
+        "",
+        "        for (; j < ends[k]; j++) {",
+        "            const size_t end = o[rests[j]] + n[kinds[rests[j]]];",
+        "            at = end > at ? end : at;",
+        "        }",
+        "        o[b] = at;",
+        "        bytes = at + n[kinds[b]] > bytes ? at + n[kinds[b]] : bytes;",
+        "    }",
+        f"    if (bytes > {arena.bytes}u) {{",
+        f"        for (k = 0; k < {count}u; k++) {{",
+        "            o[k] = largest[k];",
+        "        }",
+        f"        bytes = {arena.bytes}u;",
+        "    }",
+        "    return bytes;",
+        "}",
+        "",
+    ]
+
+
+def arena_declaration(arena: Arena, prefix: str, idents: Mapping[int, str]) -> str:
+    """`size_t PREFIX_arena_bytes(int64_t batch)`; names of inputs by their numbers."""
+    words = (f"int64_t {idents.get(k, f'size{n}')}" for n, k in enumerate(arena.inputs.values()))
+    return f"size_t {prefix}_arena_bytes({', '.join(words)})"
+
+
+def bytes_function(arena: Arena, prefix: str, macro: str, checks: Sequence[str]) -> list[str]:
+    """The definition of `PREFIX_arena_bytes`; `checks` are the functions that check the sizes, in order."""
+    sizes = [f"s{k}" for k in range(len(arena.inputs))]
+    wrong = " || ".join(f"!{name}(&{s})" for name, s in zip(checks, sizes, strict=True))
+    return [
+        f"{macro}_API size_t {prefix}_arena_bytes({', '.join(f'int64_t {s}' for s in sizes)})",
+        "{",
+        f"    size_t o[{len(arena.sizes)}];",
+        "",
+        f"    return {wrong} ? 0 : {prefix}_places({', '.join(sizes)}, o);",
+        "}",
+        "",
+    ]
+
+
+def arena_offsets(arena: Arena, prefix: str) -> list[str]:
+    """The statement that finds the offsets `o` of a call whose sizes were checked."""
+    sizes = (f"*(const int64_t *)inputs[{k}]" for k in arena.inputs.values())
+    return [f"    (void){prefix}_places({', '.join(sizes)}, o);"]
+
+
+def _table(ctype: str, name: str, numbers: Sequence[int]) -> list[str]:
+    rows = [numbers[k : k + PER_LINE] for k in range(0, len(numbers), PER_LINE)]
+    lines = [f"        {', '.join(map(str, row))}," for row in rows]
+    lines[-1] = lines[-1].removesuffix(",")
+    return [f"    static const {ctype} {name}[] = {{", *lines, "    };"]
+
+
+def _c(e: Extent, names: Mapping[Symbol, str]) -> str:
+    """An extent as an expression of `int64_t`; what is divided is never negative."""
+    if not isinstance(e, Dim):
+        return str(e)
+    parts: list[str] = []
+    for monomial, factor in e.terms:
+        atoms = [_atom(a, names) for a in monomial]
+        parts.append(" * ".join([f"(int64_t){factor}", *atoms]))
+    return " + ".join(parts)
+
+
+def _atom(atom: Symbol | Quotient, names: Mapping[Symbol, str]) -> str:
+    if isinstance(atom, Symbol):
+        return names[atom] if atom.unit == 1 else f"({names[atom]} / {atom.unit})"
+    number: Extent = Dim(atom.number)
+    low = bounds(number)[0]
+    if low >= 0:
+        return f"(({_c(number, names)}) / {atom.divisor})"
+    # Rounded down as integers of mathematics are, by a multiple of the divisor that makes it positive.
+    more = -(low // atom.divisor)
+    return f"(({_c(number + more * atom.divisor, names)}) / {atom.divisor} - {more})"
