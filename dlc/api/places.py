@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dlc.api.plan import Plan, Slot, results_of
+from dlc.api.plan import Plan
+from dlc.api.region_memory import ALIGN
 from dlc.base.extents import Extent, bounds
-from dlc.graph.op import Op
 from dlc.placement import Buffer, check_placement
 from dlc.placement.stacked import resting, stacked
 
-ALIGN: Final = 64
-"""Bytes that every offset is a multiple of."""
 MOST_TERMS: Final = 12
 """Of which the largest decides, in the formula of an arena."""
 
@@ -69,46 +67,36 @@ class Places:
 
 def places_of(plan: Plan) -> Places | None:
     """The places of a plan; None if some of its values share bytes in another way than one after the other."""
-    lives: dict[str, tuple[Slot, int, int]] = {i.digest: (plan.slots[i.digest], 0, 0) for i in plan.kept}
-    for digest, (step, _) in plan.values.items():
-        if digest in plan.slots:
-            lives[digest] = plan.slots[digest], step, step
-    for digest, (slot, birth, death) in lives.items():
-        lives[digest] = slot, birth, max(death, plan.last_uses.get(digest, death))
-    owners: list[list[int]] = []  # offset, size, birth, death
+    buffers: list[Buffer] = []
+    offsets: list[int] = []
     values: dict[str, int] = {}
-    open_: dict[int, int] = {}  # offset → the buffer that a value is in last
-    for digest, (slot, birth, death) in sorted(lives.items(), key=lambda each: each[1][1]):
+    latest: dict[int, int] = {}  # offset → the last buffer there
+    for digest, (birth, death) in sorted(plan.lives.items(), key=lambda each: each[1][0]):
+        slot = plan.slots[digest]
         if not slot.size:
             continue
-        last = open_.get(slot.offset)
-        if last is None or owners[last][3] < birth:
-            last = open_[slot.offset] = len(owners)
-            owners.append([slot.offset, slot.size, birth, death])
-        values[digest] = last
-        owners[last][1] = max(owners[last][1], slot.size)
-        owners[last][3] = max(owners[last][3], death)
+        k = latest.get(slot.offset)
+        if k is None or buffers[k].death <= birth:
+            k = latest[slot.offset] = len(buffers)
+            buffers.append(Buffer(k, slot.size, birth, death))
+            offsets.append(slot.offset)
+        else:  # written over a value that is read for the last time
+            b = buffers[k]
+            buffers[k] = Buffer(k, max(b.size, slot.size), b.birth, max(b.death, death))
+        values[digest] = k
     workspaces: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
         slot = plan.workspaces.get(step.digest)
         if slot is not None and slot.size:
-            workspaces[step.digest] = len(owners)
-            owners.append([slot.offset, slot.size, number, number])
-    buffers = tuple(Buffer(k, size, birth, death + 1) for k, (_, size, birth, death) in enumerate(owners))
-    offsets = tuple(offset for offset, *_ in owners)
+            workspaces[step.digest] = len(buffers)
+            buffers.append(Buffer(len(buffers), slot.size, number, number + 1))
+            offsets.append(slot.offset)
     if check_placement(buffers, offsets, ALIGN):
         return None
     for op in plan.graph.ops:  # views, after what they are views of
-        _view(op, plan, values)
-    return Places(buffers, offsets, values, workspaces)
-
-
-def _view(op: Op, plan: Plan, values: dict[str, int]) -> None:
-    for value in results_of(op) if op.runs else ():
-        if value.digest in plan.slots and value.digest not in values and op.operands:
-            base = values.get(op.operands[0].digest)
-            if base is not None:
-                values[value.digest] = base
+        if op.digest in plan.slots and op.digest not in values and op.operands and op.operands[0].digest in values:
+            values[op.digest] = values[op.operands[0].digest]
+    return Places(tuple(buffers), tuple(offsets), values, workspaces)
 
 
 def _largest(terms: Sequence[Extent]) -> tuple[Extent, ...]:

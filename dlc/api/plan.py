@@ -149,6 +149,13 @@ class Plan:
         return last
 
     @cached_property
+    def lives(self) -> Mapping[str, tuple[int, int]]:
+        """Digest of a value that has a slot, views aside → the steps [birth, death) in which it is needed."""
+        births = {i.digest: 0 for i in self.kept}  # copied before the first step
+        births |= {digest: step for digest, (step, _) in self.values.items() if digest in self.slots}
+        return {d: (birth, max(birth, self.last_uses.get(d, birth)) + 1) for d, birth in births.items()}
+
+    @cached_property
     def kept(self) -> tuple[Input, ...]:
         """The inputs that are copied to their slots before the first step."""
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)

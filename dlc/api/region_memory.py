@@ -16,6 +16,7 @@ from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
 
 ALIGN = 64
+"""Bytes that every offset is a multiple of."""
 
 
 @dataclass(frozen=True)

@@ -165,13 +165,11 @@ def storages_html(title: str, picture: Memory) -> str:
 
 def memory(plan: Plan) -> Memory:
     """The arena of a plan over time: a rectangle per placed value or workspace; steps may be instructions."""
-    # An input that is kept is copied to its place before the first step.
-    values = {i.digest: (0, i.type) for i in plan.kept}
-    values |= {digest: (born, type) for digest, (born, type) in plan.values.items() if digest in plan.slots}
-    last, owners, slots = plan.last_uses, _owners(plan), plan.slots
+    types = {i.digest: i.type for i in plan.kept} | {digest: type for digest, (_, type) in plan.values.items()}
+    owners, slots = _owners(plan), plan.slots
     held = [
-        Held(owners[d], str(type), born, max(last.get(d, born), born) + 1, slots[d].offset, slots[d].size)
-        for d, (born, type) in values.items()
+        Held(owners[d], str(types[d]), birth, death, slots[d].offset, slots[d].size)
+        for d, (birth, death) in plan.lives.items()
     ]
     held += [
         Held(origin_of(plan, step) or f"step {k}", WORKSPACE, k, k + 1, slot.offset, slot.size)

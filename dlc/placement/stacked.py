@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.placement.buffers import Buffer
+from dlc.placement.tasks import bits
 
 
 def resting(buffers: Sequence[Buffer], offsets: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -34,7 +35,7 @@ def resting(buffers: Sequence[Buffer], offsets: Sequence[int]) -> tuple[tuple[in
     for k in sorted(range(len(buffers)), key=lambda k: offsets[k]):
         direct: list[int] = []
         covered = 0
-        for low in sorted(_bits(below[k]), key=lambda j: -offsets[j]):
+        for low in sorted(bits(below[k]), key=lambda j: -offsets[j]):
             if not covered >> low & 1:
                 direct.append(low)
                 covered |= under[low] | 1 << low
@@ -55,12 +56,3 @@ def stacked(order: Sequence[int], rests: Sequence[Sequence[int]], sizes: Sequenc
     for k in order:
         offsets[k] = max((offsets[j] + sizes[j] for j in rests[k]), default=0)
     return offsets, max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0)
-
-
-def _bits(number: int) -> list[int]:
-    found: list[int] = []
-    while number:
-        low = number & -number
-        found.append(low.bit_length() - 1)
-        number ^= low
-    return found

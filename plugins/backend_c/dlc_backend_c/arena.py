@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dlc.api.places import ALIGN, Places, places_of
+from dlc.api.places import Places, places_of
 from dlc.api.plan import Plan, results_of
+from dlc.api.region_memory import ALIGN
 from dlc.base.extents import Dim, Extent, bounds, settled, shown, symbols, value
 from dlc.base.polynomials import Quotient, Symbol
 from dlc.graph import Call, Op
@@ -41,10 +42,6 @@ class Arena:
     sizes: tuple[Extent, ...]
     inputs: Mapping[Symbol, int]
     bytes: int
-
-    def offset(self, buffer: int) -> str:
-        """Where a buffer begins, in C."""
-        return f"o[{buffer}]"
 
     @property
     def names(self) -> str:
@@ -72,6 +69,9 @@ def arena_of(plan: Plan, functions: Functions) -> Arena | None:
     if places is None or not places.buffers:
         return None
     found: list[dict[Extent, None]] = [{} for _ in places.buffers]
+    for kept in plan.kept:  # copied whole
+        if (buffer := places.values.get(kept.digest)) is not None:
+            found[buffer][kept.type.nbytes] = None
     for step in plan.steps:
         if step.digest in places.workspaces:
             k = places.workspaces[step.digest]
@@ -113,6 +113,7 @@ def _longest(sizes: Sequence[Extent], room: int) -> Extent:
 
 
 def _aligned(size: Extent) -> Extent:
+    """The next multiple of `ALIGN`, with nothing negative that C would divide."""
     return (size + (ALIGN - 1)) // ALIGN * ALIGN
 
 

@@ -135,8 +135,8 @@ def _arena_functions(program: CProgram, ranges: Mapping[CPort, str]) -> list[str
 def _locals(program: CProgram) -> list[str]:
     package = program.package
     weights = [weights_local(package)] if program.body.reads_weights else []
-    weights += [] if program.arena is None else [f"    size_t o[{len(program.arena.sizes)}];"]
-    return [*weights, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
+    offsets = [] if program.arena is None else [f"    size_t o[{len(program.arena.sizes)}];"]
+    return [*weights, *offsets, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
 
 
 def _checks(program: CProgram) -> list[str]:

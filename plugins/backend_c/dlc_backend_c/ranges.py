@@ -31,7 +31,7 @@ def range_name(names: Mapping[CPort, str], port: CPort) -> str:
 
 def range_checks(package: Package, names: Mapping[CPort, str], inputs: Iterable[CPort]) -> list[str]:
     """Statements that refuse inputs with an index out of range; their buffers are there and aligned."""
-    found = [(q, names[_unplaced(q)]) for q in inputs if _unplaced(q) in names]
+    found = [(q, range_name(names, q)) for q in inputs if _unplaced(q) in names]
     return refuse([_wrong(name, q) for q, name in found], f"{package.macro}_ERROR_INDEX")
 
 
