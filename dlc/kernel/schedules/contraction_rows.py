@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -10,10 +12,11 @@ from dlc.kernel.loops.program import Block, For, If, Stmt, loop
 from dlc.kernel.schedules.heights import last_block, row_limit, split_rows
 from dlc.kernel.schedules.loop_plan import LoopPlan
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.open_rows import OpenRows, heights
 from dlc.kernel.schedules.scalar_loops import fill
 from dlc.kernel.schedules.tile import Parts, Spot
 from dlc.kernel.schedules.tiles import tile
-from dlc.kernel.simplify import simplify
+from dlc.kernel.simplify import bounds, linear, simplify
 
 
 def block_start(plan: LoopPlan) -> Axis:
@@ -63,32 +66,72 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
 
 
 def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
-    """The rows from `start` to `stop`, a size: tall tiles, the last of which computes some rows again.
+    """The rows from `start` to `stop`, a size: tall tiles, then those that cover what is left.
 
-    Where there are fewer rows than a tile has, it runs past the last, where there is room; what is there has no
-    meaning. Blocks, and tiles that may compute no row again: half as tall ones behind the tall ones, then single rows.
+    Where heights do not divide every size, the last tile runs past the last row, if there is always room; what is there
+    has no meaning. Else it begins above the first row that is missing, if rows may be computed again. Else half as tall
+    tiles follow the tall ones, then single rows.
     """
-    assert plan.tile.row is not None
-    s = replace(s, rows=min(s.rows, plan.tile.row.extent))
-    half = s.rows // 2
-    fewer = _fewer_rows(plan, s, start, stop)
-    if start != Const(0) or s.rows == 1 or plan.tile.parts is not None:
-        return fewer
-    tall = _tall(plan, s, start, simplify(stop - s.rows + 1))
-    last = tile(plan.tile, replace(s, row=apply("max", simplify(stop - s.rows), 0)))
-    short = tile(plan.tile, replace(s, row=Const(0), rows=half))
-    single = tile(plan.tile, replace(s, row=Const(0), rows=1))
-    if fewer is None or tall is None or last is None or short is None or single is None:
+    row = plan.tile.row
+    assert row is not None
+    s = replace(s, rows=min(s.rows, row.extent))
+    blocks = start != Const(0)
+    again = not (blocks or plan.once or plan.tile.parts is not None)
+    span, unit = bounds(row.stop), _unit(row)
+    low = max(0, span[0]) if span else 0
+    sizes = OpenRows(low, row.extent, unit, plan.size if blocks else row.extent)
+    found = heights(sizes, s.rows, s.vectors, again)
+    if found is None:
+        return _fewer_rows(plan, s, start, stop)
+    count = simplify(stop - start)
+    most = (count - (found.shared + 1)) // found.tall if found.shared else count // found.tall
+    end = simplify(start + (apply("max", most, 0) if found.shared else most) * found.tall)
+    body = _tall(plan, replace(s, rows=found.tall), start, end)
+    cases: list[tuple[int, tuple[Stmt, ...]]] = []
+    for parts in found.rests:
+        first = simplify(stop - sum(parts)) if found.exact else end
+        if not found.exact and row.extent % found.step:
+            first = apply("max", simplify(stop - sum(parts)), 0)
+        rows = _below_one_another(plan, s, first, parts)
+        if rows is None:
+            return None
+        cases.append((sum(parts), rows))
+    if body is None:
         return None
-    if plan.once:
-        many: tuple[Stmt, ...] = (If(apply("ge", stop, s.rows), fewer, last),)
-    else:
-        many = (*tall, If(apply("ne", stop % s.rows, 0), last))
-    few: tuple[Stmt, ...] = (Block(single),) if half == 1 else (If(apply("gt", stop, 1), short, single),)
-    return (If(apply("gt", stop, half), many, few),)
+    left = simplify(stop - end)
+    rest = _choice(left, cases)
+    always = found.shared > 0 and low > 0
+    return (*body, *(rest if always or not rest else (If(apply("gt", left, 0), rest),)))
+
+
+def _unit(row: Axis) -> int:
+    """A number that the end of an axis is a multiple of, whatever the sizes are."""
+    form = linear(row.stop)
+    return 1 if form is None else max(1, math.gcd(form.constant, *(c for _, c in form.terms)))
+
+
+def _below_one_another(plan: LoopPlan, s: Spot, first: Expr, rows: Sequence[int]) -> tuple[Stmt, ...] | None:
+    """Tiles of these heights from a row on."""
+    out: list[Stmt] = []
+    for height in rows:
+        body = tile(plan.tile, replace(s, row=first, rows=height))
+        if body is None:
+            return None
+        out.append(Block(body))
+        first = simplify(first + height)
+    return tuple(out)
+
+
+def _choice(left: Expr, cases: Sequence[tuple[int, tuple[Stmt, ...]]]) -> tuple[Stmt, ...]:
+    """The first of the cases, which ascend, that is at least what is left."""
+    if len(cases) < 2:
+        return tuple(s for _, body in cases for s in body)
+    half = len(cases) // 2
+    return (If(apply("le", left, cases[half - 1][0]), _choice(left, cases[:half]), _choice(left, cases[half:])),)
 
 
 def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+    """Tall tiles, half as tall ones, single rows."""
     out: list[Stmt] = []
     for height in dict.fromkeys((s.rows, max(1, s.rows // 2), 1)):
         end = stop if height == 1 else simplify(start + (stop - start) // height * height)
