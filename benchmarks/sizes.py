@@ -1,10 +1,11 @@
 """One program for a range of sizes: right at random sizes, and how long it takes beside programs of single sizes.
 
-    python benchmarks/sizes.py [WORD…] [--sizes 50] [--timed 5] [--rounds 15] [--seed 0] [--json]
+    python benchmarks/sizes.py [WORD…] [--sizes 50] [--timed 5] [--rounds 15] [--seed 0] [--target SPEC] [--json]
 
 Builds each network of `benchmarks/sized_networks.py` once for its ranges, compares it with onnxruntime at `--sizes`
 random sizes, and at `--timed` of them with a program built for just that size, calls taking turns. Prints the largest
-difference in units of the largest output, and per size the ratio of the medians. WORD selects networks by name.
+difference in units of the largest output, and per size the ratio of the medians. WORD selects networks by name, SPEC
+the target, such as `c{cpu=x86-64-v3}`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def measured(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, An
     export, ranges = NETWORKS[name]
     path = export(folder / f"{name}.onnx")
     cache = folder / "cache"
-    program: Any = dlc.build(path, dims=ranges, cache_dir=cache)
+    program: Any = dlc.build(path, asked.target, dims=ranges, cache_dir=cache)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     rng = random.Random(asked.seed)
     worst, ratios = 0.0, dict[str, float]()
@@ -83,7 +84,7 @@ def measured(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, An
             if y.size:
                 worst = max(worst, float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-30)))
         if k < asked.timed:
-            single: Any = dlc.build(path, dims=sizes, cache_dir=cache)
+            single: Any = dlc.build(path, asked.target, dims=sizes, cache_dir=cache)
             ratios[" ".join(f"{n}={v}" for n, v in sizes.items())] = ratio(program, single, given, asked.rounds)
     return {"network": name, "sizes": asked.sizes, "worst": worst, "ratios": ratios, "arena_bytes": program.arena_bytes}
 
@@ -95,6 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--timed", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", default="c", help="backend with options")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     chosen = [n for n in NETWORKS if not asked.words or any(w in n for w in asked.words)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dlc.base.types import Type, f32, f64
+from dlc.base.types import f32, f64
 from dlc.kernel.expr import Axis, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
@@ -39,7 +39,8 @@ def columns_innermost(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozens
             target = kernel.tensors[nest.out]
             index = (*(i for i in kept if i not in run), *run)
             name = f"{nest.out}turned{len(locals_)}"
-            locals_.append(Param(name, Type(target.dtype, tuple(a.extent for a in index))))
+            dims = dict(zip(nest.index, target.type.shape, strict=True))
+            locals_.append(Param(name, target.type.with_shape(tuple(dims[a] for a in index))))
             rest = tuple(a for a in nest.axes if a not in index)
             nests.append(replace(nest, out=name, index=index, axes=(*index, *rest)))
             nests.append(Nest(nest.out, nest.index, index, Load(name, index)))

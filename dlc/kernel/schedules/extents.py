@@ -15,12 +15,12 @@ from typing import Final
 
 from dlc.base.extents import Dim, Extent, symbols
 from dlc.base.polynomials import Symbol
-from dlc.base.types import i64
+from dlc.base.types import Type, i64
 from dlc.kernel.expr import SIZE, Apply, Axis, Const, Expr, Load, axes_in, both, size, size_of, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Let, Local
 from dlc.kernel.nest import Nest
-from dlc.kernel.simplify import conjuncts, linear, simplify, simplify_guard
+from dlc.kernel.simplify import bounds, conjuncts, linear, simplify, simplify_guard
 
 _SIZE: Final = "size"
 
@@ -63,15 +63,12 @@ def _sized(nest: Nest, mapping: Mapping[Expr, Expr]) -> Nest:
 
 
 def _limited(nest: Nest, kernel: Kernel, leaves: Mapping[Symbol, Expr]) -> Nest:
-    ends: dict[Axis, Expr] = {}
-    of = kernel.tensors[nest.out].type
-    for i, d in zip(nest.index, of.shape if not of.dense else (), strict=False):
-        if isinstance(i, Axis) and isinstance(d, Dim) and set(symbols(d)) <= set(leaves):
-            ends[i] = in_sizes(d, leaves)
+    ends, whole = _written(nest, kernel.tensors[nest.out].type, leaves)
     where: Expr | None = None
     for part in conjuncts(nest.where):
         found = _guard(part, nest, leaves)
-        if found is not None and ends.get(found[0], found[1]) == found[1]:
+        # An element that a dimension has holds the start where a guard keeps it from being written.
+        if found is not None and found[0] not in whole and ends.get(found[0], found[1]) == found[1]:
             ends[found[0]] = found[1]
         else:
             where = both(where, part)
@@ -79,6 +76,25 @@ def _limited(nest: Nest, kernel: Kernel, leaves: Mapping[Symbol, Expr]) -> Nest:
         return nest
     axes = {a: Axis(a.name, a.extent, ends[a]) if a in ends else a for a in nest.axes}
     return replace(nest, where=where).substitute(axes, tuple(axes.values()))
+
+
+def _written(nest: Nest, of: Type, leaves: Mapping[Symbol, Expr]) -> tuple[dict[Axis, Expr], frozenset[Axis]]:
+    """Where axes leave the dimensions that they write, in terms of sizes; the axes of dimensions without sizes."""
+    ends: dict[Axis, Expr] = {}
+    whole: set[Axis] = set()
+    for i, d in zip(nest.index, () if of.dense else of.shape, strict=False):
+        form = linear(i)
+        mine = [t for t in form.terms if t[0] in nest.axes] if form is not None else []
+        if form is None or len(mine) != 1 or not isinstance(axis := mine[0][0], Axis) or mine[0][1] < 1:
+            continue
+        step, first = mine[0][1], form.without(axis).expr()
+        if not isinstance(d, Dim):
+            whole |= {axis} if (bounds(first) or (0, 0))[1] + (axis.extent - 1) * step + 1 >= d else set()
+        elif set(symbols(d)) <= set(leaves) and set(axes_in(first)) <= set(axes_in(*leaves.values())):
+            end = simplify((in_sizes(d, leaves) - first + (step - 1)) // step)
+            if (span := bounds(end)) is not None and span[1] <= axis.extent:
+                ends.setdefault(axis, end)
+    return ends, frozenset(whole)
 
 
 def in_sizes(d: Extent, leaves: Mapping[Symbol, Expr]) -> Expr:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Expr, Load, axes_in
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
@@ -69,4 +68,4 @@ def _through_local(kernel: Kernel, result: str, dims: tuple[int, ...]) -> Kernel
 
 
 def _smaller(param: Param, dims: tuple[int, ...]) -> Param:
-    return Param(param.name, Type(param.dtype, tuple(s for d, s in enumerate(param.shape) if d not in dims)))
+    return Param(param.name, param.type.with_shape(tuple(s for d, s in enumerate(param.type.shape) if d not in dims)))

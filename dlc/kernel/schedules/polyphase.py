@@ -5,24 +5,25 @@
 
 The gradient of a convolution with a stride has this form: per remainder it is a convolution without one (the polyphase
 decomposition of filter banks). Conditions that are certain for a remainder disappear, and those on a reduction axis
-alone become its extent.
+alone become its extent. What follows element by element, such as a bias, is done remainder by remainder as well:
+
+    r[j] = f(t[j])    →    r[2i] = f(u₀[i]);  r[2i+1] = f(u₁[i])
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from dlc.base.types import Type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import bound
 from dlc.kernel.schedules.groups import is_product, plain_write
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.simplify import conjuncts, simplify_nest
+from dlc.kernel.simplify import conjuncts, linear, simplify_nest
 
 # Strides of convolutions are small; larger divisors are the panels and blocks that tensors are stored in.
 LARGEST, MOST = 4, 16
@@ -34,22 +35,58 @@ def split_phases(kernel: Kernel, machine: Machine) -> Kernel:
         return kernel
     nests: list[Nest] = []
     locals_ = list(kernel.locals)
-    for nest in kernel.nests:
+    done: Nest | None = None
+    for number, nest in enumerate(kernel.nests):
+        if nest is done:
+            continue
         found = _phases(nest, kernel)
+        if found is None:
+            nests.append(nest)
+            continue
+        done = _finish(kernel, number, found)
+        if done is not None:
+            locals_ = [p for p in locals_ if p.name != nest.out]
         # Copies come behind all products: fused into one, they would tear its rows of columns apart.
         copies: list[Nest] = []
-        for number, (single, mapping) in enumerate(found or ()):
-            name = f"{nest.out}{nest.axes[0].name}_{len(locals_)}_{number}"
-            shape = tuple(i.extent if isinstance(i, Axis) else 1 for i in single.index)
-            locals_.append(Param(name, Type(kernel.tensors[nest.out].dtype, shape)))
+        for k, (single, mapping) in enumerate(found):
+            name = f"{nest.out}{nest.axes[0].name}_{number}_{k}"
+            of = kernel.tensors[nest.out].type
             index = tuple(mapping.get(i, i) for i in nest.index)
-            copy = simplify_nest(Nest(nest.out, index, axes_in(*index), Load(name, single.index)))
+            shape = tuple(_dimension(d, i) for i, d in zip(index, of.shape, strict=True))
+            locals_.append(Param(name, of.with_shape(shape)))
             nests.append(replace(single, out=name))
-            copies.append(copy)
-        nests += copies if found else [nest]
+            if done is None:
+                copies.append(simplify_nest(Nest(nest.out, index, axes_in(*index), Load(name, single.index))))
+            else:
+                nests.append(_finished(done, nest.out, index, Load(name, single.index)))
+        nests += copies
     if len(nests) == len(kernel.nests):
         return kernel
     return replace(kernel, locals=tuple(locals_), nests=tuple(nests))
+
+
+def _finish(kernel: Kernel, number: int, found: Sequence[tuple[Nest, Mapping[Expr, Expr]]]) -> Nest | None:
+    """The next nest, if it alone reads the product, element by element, and writes whole rows of every remainder."""
+    out = kernel.nests[number].out
+    if out not in kernel.local_numbers or kernel.readers.get(out) != (number + 1,):
+        return None
+    reader = kernel.nests[number + 1]
+    places = {x.index for x in reader.loads[out]}
+    axes = [i for i in next(iter(places)) if i != Const(0)]
+    whole = len(places) == 1 and len(set(axes)) == len(axes) and set(axes) == set(reader.axes)
+    if not whole or reader.reduce is not None or reader.where is not None or not reader.index:
+        return None
+    named = dict(zip(next(iter(places)), kernel.nests[number].index, strict=True))
+    strided = {a for _, mapping in found for a in mapping}
+    return None if any(named[a] in strided for a in axes_in(reader.index[-1])) else reader
+
+
+def _finished(reader: Nest, out: str, index: Sequence[Expr], part: Load) -> Nest:
+    """What reads a product element by element, for the places of one remainder."""
+    (place,) = {x.index for x in reader.loads[out]}
+    places = {i: e for i, e in zip(place, index, strict=True) if isinstance(i, Axis)}
+    changed = reader.substitute(places, axes_in(*part.index))
+    return simplify_nest(changed.map_loads(lambda x: part if x.param == out else x))
 
 
 def _phases(nest: Nest, kernel: Kernel) -> list[tuple[Nest, dict[Expr, Expr]]] | None:
@@ -110,6 +147,13 @@ def _tightened(nest: Nest) -> Nest:
         inner = Axis(k.name, max(high - low, 0))
         nest = simplify_nest(nest.substitute({k: inner + low}, tuple(inner if a == k else a for a in nest.axes)))
     return nest
+
+
+def _dimension(whole: int, place: Expr) -> int:
+    """How many elements a dimension has at the places of one remainder."""
+    form = linear(place)
+    assert form is not None
+    return (whole - form.constant - 1) // form.terms[0][1] + 1 if form.terms else 1
 
 
 def _step(nest: Nest, axis: Axis) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.base.types import Type
 from dlc.kernel.expr import Axis, Expr, Load, map_loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
@@ -92,7 +91,8 @@ def _split(kernel: Kernel, name: str, d: int, size: int) -> Kernel:
     def tensor(p: Param) -> Param:
         if p.name != name:
             return p
-        return replace(p, type=Type(p.dtype, (*p.shape[:d], p.shape[d] // size, size, *p.shape[d + 1 :])))
+        dims = p.type.shape
+        return replace(p, type=p.type.with_shape((*dims[:d], p.shape[d] // size, size, *dims[d + 1 :])))
 
     return replace(
         kernel,

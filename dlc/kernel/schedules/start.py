@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
-from dlc.kernel.expr import loads
+from dlc.kernel.expr import Axis, Expr, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.box import Box, written_box
 from dlc.kernel.schedules.groups import plain_write
+from dlc.kernel.simplify import linear, simplify
 
 
 def needs_fill(kernel: Kernel, name: str) -> bool:
@@ -39,8 +41,40 @@ def _covers(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> bool:
         return False
     if len(writers) == 1 and writers[0].where is None:
         return writers[0].points == size and not writers[0].reduction_axes
+    writers, shape = _without_strides(writers, shape)
     boxes = [b for n in writers if (b := written_box(n)) is not None]
     return len(boxes) == len(writers) and tile(boxes, shape)
+
+
+def _without_strides(writers: tuple[Nest, ...], shape: tuple[int, ...]) -> tuple[tuple[Nest, ...], tuple[int, ...]]:
+    """Dimensions that are written in steps as two: what is every other element of a row is a column of its pairs.
+
+    t[2i + 1] = f(i)  and  t[j] = g(j)    →    t[i, 1] = f(i)  and  t[q, r] = g(2q + r)
+    """
+    nests, dims = list(writers), list[int]()
+    for d, extent in enumerate(shape):
+        at = len(dims)
+        steps = {s for n in nests for s in _steps(n.index[at]) if s > 1}
+        if len(steps) != 1 or extent % (step := next(iter(steps))):
+            dims.append(extent)
+            continue
+        dims += [extent // step, step]
+        for k, n in enumerate(nests):
+            i = n.index[at]
+            if isinstance(i, Axis):
+                q, r = Axis(f"{i.name}q", i.extent // step), Axis(f"{i.name}r", step)
+                axes = tuple(x for a in n.axes for x in ((q, r) if a == i else (a,)))
+                n = n.substitute({i: q * step + r}, axes) if i.extent % step == 0 else n
+            pair = simplify(n.index[at] // step), simplify(n.index[at] % step)
+            nests[k] = replace(n, index=(*n.index[:at], *pair, *n.index[at + 1 :]))
+        assert len(nests[0].index) == len(dims) + len(shape) - d - 1
+    return tuple(nests), tuple(dims)
+
+
+def _steps(e: Expr) -> tuple[int, ...]:
+    """How far a subscript moves per step of its axes."""
+    form = linear(e)
+    return () if form is None else tuple(c for _, c in form.terms)
 
 
 def tile(boxes: Sequence[Box], shape: tuple[int, ...]) -> bool:
