@@ -95,7 +95,8 @@ class Part:
         """Which of these are not allowed: bool, of their shape; None where all are, which is found first."""
         if not values.size:
             return None
-        least, largest = values.min(), values.max()
+        # A size is one number, and numpy takes longer for its least than for all else of a call.
+        least, largest = (values.min(), values.max()) if values.size > 1 else (values.item(),) * 2
         if any(low <= least and largest <= high for low, high in self.intervals):
             return None
         found = np.ones(values.shape, np.bool_)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from dlc.base.types import Array
 
 if TYPE_CHECKING:
     from dlc.api.program import Port, Signature
+
+_REMEMBERED: Final = 256
+"""Combinations of sizes whose signatures are kept."""
 
 
 def is_size(port: Port) -> bool:
@@ -82,9 +86,10 @@ def _told(of: Symbol, ports: Sequence[Port], given: Mapping[str, object]) -> int
 
 def _shape(value: Any) -> tuple[int, ...]:
     """Of anything that is an array or makes one."""
-    return tuple(int(n) for n in np.shape(value))
+    return value.shape if isinstance(value, np.ndarray) else tuple(int(n) for n in np.shape(value))
 
 
+@lru_cache(maxsize=256)
 def _line(d: Dim, of: Symbol) -> tuple[int, int] | None:
     """(factor, rest) of a dimension that is factor times the units of one symbol plus a number."""
     terms = dict(d.terms)
@@ -99,11 +104,17 @@ def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
     sizes |= {p.type.symbol.name: p.type.symbol.high * p.type.symbol.unit for p in signature.outputs if p.type.symbol}
     if not sizes:
         return signature
+    known = signature.__dict__.setdefault("_at_sizes", {})  # frozen, but what is remembered is no part of its value
+    key = tuple(sizes.values())
+    if key not in known:
+        if len(known) >= _REMEMBERED:
+            known.clear()
 
-    def ports(of: Sequence[Port]) -> tuple[Port, ...]:
-        return tuple(replace(p, type=p.type.at(sizes)) for p in of)
+        def ports(of: Sequence[Port]) -> tuple[Port, ...]:
+            return tuple(replace(p, type=p.type.at(sizes)) for p in of)
 
-    return replace(signature, inputs=ports(signature.inputs), outputs=ports(signature.outputs))
+        known[key] = replace(signature, inputs=ports(signature.inputs), outputs=ports(signature.outputs))
+    return known[key]
 
 
 def results(signature: Signature, given: Mapping[str, object], written: Sequence[Array]) -> dict[str, Array]:
