@@ -86,7 +86,8 @@ def _told(of: Symbol, ports: Sequence[Port], given: Mapping[str, object]) -> int
 
 def _shape(value: Any) -> tuple[int, ...]:
     """Of anything that is an array or makes one."""
-    return value.shape if isinstance(value, np.ndarray) else tuple(int(n) for n in np.shape(value))
+    found: tuple[int, ...] = np.shape(value)
+    return found
 
 
 @lru_cache(maxsize=256)

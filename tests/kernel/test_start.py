@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlc.kernel.schedules.start import Box, tile
+from dlc.base.types import Type, f32
+from dlc.kernel.expr import Axis, Const, Expr, axes_in
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules.start import Box, needs_fill, tile
 
 
 @st.composite
@@ -49,3 +53,35 @@ def test_many_boxes_are_compared_in_time_proportional_to_their_number(axis: int)
     assert math.prod(shape) == 3 * n
     assert tile(boxes, shape)
     assert not tile(boxes[:-1], shape)
+
+
+def writers(shape: tuple[int, ...], *indices: tuple[Expr, ...]) -> Kernel:
+    """A local of this shape, written at each of the subscripts and then read."""
+    t, r = Param("t", Type(f32, shape)), Param("r", Type(f32, shape))
+    axes = [tuple(a for a in (Axis("i", 4), Axis("j", 3), Axis("k", 8)) if a in axes_in(*index)) for index in indices]
+    nests = [Nest("t", index, over, Const(1.0)) for index, over in zip(indices, axes, strict=True)]
+    whole = tuple(Axis(f"a{d}", n) for d, n in enumerate(shape))
+    return Kernel((), (r,), (t,), (*nests, Nest("r", whole, whole, t[whole])))
+
+
+FOUR, THREE, EIGHT = Axis("i", 4), Axis("j", 3), Axis("k", 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "fill"),
+    [
+        ((8,), [(FOUR * 2,), (FOUR * 2 + 1,)], False),
+        ((8,), [(FOUR * 2,)], True),
+        ((8,), [(FOUR * 2,), (FOUR * 2,)], True),
+        ((9,), [(FOUR * 2,), (FOUR * 2 + 1,)], True),
+        ((8, 3), [(FOUR * 2, THREE), (FOUR * 2 + 1, THREE)], False),
+        ((8, 6), [(FOUR * 2, THREE), (FOUR * 2 + 1, THREE), (EIGHT, THREE + 3)], False),
+        ((8, 6), [(FOUR * 2, THREE), (FOUR * 2 + 1, THREE + 3), (EIGHT, THREE + 3)], True),
+        ((8, 6), [(FOUR * 2 + a, THREE * 2 + b) for a in (0, 1) for b in (0, 1)], False),
+        ((8, 6), [(FOUR * 2 + a, THREE * 2 + b) for a in (0, 1) for b in (0, 0)], True),
+        ((12,), [(FOUR * 3,), (FOUR * 3 + 1,), (FOUR * 3 + 2,)], False),
+        ((9,), [(THREE * 3,), (THREE * 3 + 1,), (FOUR * 2 + 1,)], True),
+    ],
+)
+def test_elements_written_in_steps(shape: tuple[int, ...], indices: list[tuple[Expr, ...]], fill: bool) -> None:
+    assert needs_fill(writers(shape, *indices), "t") == fill
