@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import numpy as np
 
 from dlc.base.diagnostics import ExitCode, Location, error, quote
+from dlc.base.polynomials import Symbol
 from dlc.base.types import Array, Type
 
 Interval: TypeAlias = tuple[int, int]
@@ -203,6 +204,19 @@ class Allowed:
             # Values that are not the largest set, such as the label that does not count, would say nothing of the rest.
             view[...] = generator.integers(low, high, view.shape, endpoint=True)
         return found.astype(of.dtype.numpy)
+
+
+def check_found(of: Symbol, found: int) -> None:
+    """Raises DlcError (USAGE, `other-shape`): what a call computed for a size is none that the program has room for."""
+    if of.low * of.unit <= found <= of.high * of.unit:
+        return
+    wanted = str(of.low * of.unit) if of.low == of.high else of.sizes
+    raise error(
+        "other-shape",
+        f"{quote(of.name)} is {found} for these inputs: the program is compiled for {wanted}",
+        help="export the model with another declared shape, or with the inputs that decide it as constants",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 _ENDLESS: Final = (1 << 63) - 1

@@ -19,6 +19,15 @@ def parse(text: str) -> Extent:
     return found
 
 
+def parse_symbol(text: str) -> Symbol:
+    """The inverse of `str` for a symbol, also for one with a single size. Raises ValueError: the text is no symbol."""
+    reader = _Reader(text)
+    found = reader.symbol()
+    if found is None or reader.rest:
+        raise ValueError(f"not a size: {text!r}")
+    return found
+
+
 class _Reader:
     """Recursive descent over sums, products, quotients by numbers, and symbols."""
 
@@ -66,9 +75,18 @@ class _Reader:
             if not self._take(r"\)//"):
                 raise ValueError(f"not an extent: a divisor is missing at {self.rest!r}")
             return inner // self._number()
+        of = self.symbol()
+        if of is None:
+            return self._number()
+        if of.low == of.high:
+            raise ValueError(f"not an extent: {of}")
+        return Dim((((of,), 1),))
+
+    def symbol(self) -> Symbol | None:
+        """A name and its bounds; None where there is no name."""
         name = self._take(NAME.pattern)
         if name is None:
-            return self._number()
+            return None
         if not self._take(r"\("):
             raise ValueError(f"not an extent: {name} has no bounds")
         numbers = [self._number()]
@@ -77,6 +95,6 @@ class _Reader:
         if not self._take(r"\)") or not 2 <= len(numbers) <= 3:
             raise ValueError(f"not an extent: the bounds of {name}")
         of = Symbol(name, *numbers)
-        if not of.low < of.high or of.unit < 1:
+        if of.low > of.high or of.unit < 1:
             raise ValueError(f"not an extent: {of}")
-        return Dim((((of,), 1),))
+        return of

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from dlc.base import extents
-from dlc.base.extent_text import parse
+from dlc.base.extent_text import parse, parse_symbol
 from dlc.base.float_format import FloatFormat
 from dlc.base.polynomials import Symbol
 
@@ -303,8 +303,7 @@ def parse_dims(text: str) -> tuple[tuple[int, ...], bool, Symbol | None]:
     dims = _COMMA.split(text) if text.strip() else []
     dense = dims[:1] == ["*"]
     if text.startswith("="):
-        (of,) = extents.symbols(parse(text[1:]))
-        return (), False, of
+        return (), False, parse_symbol(text[1:])
     shape = tuple(map(parse, dims[dense:]))
     if any(extents.bounds(d)[0] < 0 for d in shape):
         raise ValueError(f"a dimension of [{text}] may be negative")

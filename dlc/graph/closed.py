@@ -16,6 +16,7 @@ def check_closed(graph: Graph, who: str) -> None:
     """
     found = {s: i.name for i in graph.inputs for s in symbols(*i.type.shape)}
     if not found:
+        _check_decided(graph, who)
         return
     notes = [f"{s.name} is {s.sizes}: of input {quote(name)}" for s, name in found.items()]
     raise error(
@@ -25,3 +26,15 @@ def check_closed(graph: Graph, who: str) -> None:
         help=f"give one size: {' '.join(f'--dim {s.name}={s.high * s.unit}' for s in found)}",
         exit_code=ExitCode.USAGE,
     )
+
+
+def _check_decided(graph: Graph, who: str) -> None:
+    """Raises DlcError (USAGE, `symbolic-dimension`): values of inputs have to lead to the shapes of results."""
+    names = list(dict.fromkeys(s.name for op in graph.ops for s in op.requires()))
+    if names:
+        raise error(
+            "symbolic-dimension",
+            f"{who} needs shapes that do not depend on the values of inputs: {', '.join(names[:8])}",
+            help="export the model with the operands that decide shapes as constants",
+            exit_code=ExitCode.USAGE,
+        )

@@ -177,6 +177,13 @@ class Op:
         """
         return {}
 
+    def requires(self) -> Mapping[Symbol, Op]:
+        """Numbers, operands that are i64 scalars, with the bounds that they have to be in: else a call is refused.
+
+        An op that has any gives its first operand. It is no longer there once it is lowered: the numbers are outputs.
+        """
+        return {}
+
     def demands(self) -> Mapping[str, Demand]:
         """Operand fields whose elements choose something, as subscripts do, with what they may be.
 

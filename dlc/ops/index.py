@@ -81,6 +81,13 @@ class Gather(Op):
         return np.take(args[0], _valid(args[1], args[0].shape[self.axis]), self.axis)
 
 
+class Pick(Gather):
+    """y as Gather has it, by subscripts that a program computes itself: they restrict no input of it."""
+
+    def demands(self) -> Mapping[str, Demand]:
+        return {}
+
+
 class GatherElements(Op):
     """y[i…] = x[i…] with subscript `axis` replaced by indices[i…]; y has the shape of indices."""
 

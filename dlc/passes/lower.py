@@ -50,9 +50,13 @@ class Lower(Pass[Graph, Graph]):
         packed = PackedConstants(state)
         problems: list[Diagnostic] = []
         computed: dict[Symbol, Op] = {}
+        required: dict[Symbol, Op] = {}
 
         def rule(op: Op) -> Op | None:
             computed.update(op.defines())
+            if found := op.requires():
+                required.update(found)
+                return op.operands[0]
             if isinstance(op, Item):
                 return single_result(op)
             if isinstance(op, Input) and op.type.is_open:
@@ -78,7 +82,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        return with_sizes(graph, computed)
+        return with_sizes(graph, computed, required)
 
 
 @dataclass(frozen=True)

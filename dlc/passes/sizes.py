@@ -78,26 +78,28 @@ def _filled(type: Type, value: bool | int | float) -> Kernel:
     return Kernel.canonical(tuple(map(size_param, symbols(*type.shape))), (out,), (nest,))
 
 
-def with_sizes(graph: Graph, computed: Mapping[Symbol, Op]) -> Graph:
+def with_sizes(graph: Graph, computed: Mapping[Symbol, Op], required: Mapping[Symbol, Op]) -> Graph:
     """A graph of kernels with its symbolic outputs as callers have them, and its sizes behind its inputs.
 
     Args:
         graph: Kernels that read the sizes of all symbols from inputs.
         computed: The values that hold the sizes of symbols that no caller knows. Those that outputs depend on are
             outputs too, behind all others.
+        required: Numbers that have to be in the bounds of a symbol: outputs too, the last ones.
     """
     packed = [to_caller(o) if o.type.is_open and not o.type.dense else o for o in graph.outputs]
     origins = {**graph.origins, **{p.digest: graph.origin(o) for p, o in zip(packed, graph.outputs, strict=True)}}
     changed = replace(graph, outputs=tuple(packed), origins=origins)
     told = {s: Call(_told(s), (op,)) for s, op in computed.items()}
-    if told:
-        extra = [s for s in symbols(*(d for o in graph.outputs for d in o.type.shape)) if s in told]
-        outputs, names = (*changed.outputs, *(told[s] for s in extra)), (*graph.names, *(s.name for s in extra))
+    asked = {s: Call(_told(s), (op,)) for s, op in required.items()}
+    if told or asked:
+        extra = {s: told[s] for s in symbols(*(d for o in graph.outputs for d in o.type.shape)) if s in told} | asked
+        outputs, names = (*changed.outputs, *extra.values()), (*graph.names, *(s.name for s in extra))
         known: dict[Op, Op] = {size_input(s): op for s, op in told.items()}
         changed = _settled(replace(changed, outputs=outputs, names=names), known)
     given = {op.name: op for op in changed.ops if isinstance(op, Input)}
     sizes = sorted((i for i in given.values() if i.type.symbol is not None), key=lambda i: i.name)
-    if not sizes and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
+    if not sizes and not told and not asked and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
         return graph
     own = tuple(map(_given, graph.inputs))
     return with_live_origins(replace(changed, inputs=(*own, *sizes)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from dlc.base.types import Array
 from dlc.runtime.calling import input_array, named_inputs, output_buffers
-from dlc.runtime.sizes import at_sizes
+from dlc.runtime.sizes import at_sizes, results
 
 if TYPE_CHECKING:
     from dlc.api.program import Signature
@@ -33,13 +33,13 @@ class ArrayProgram:
         signature = at_sizes(self.signature, given)
         read = [input_array(port, given[port.name]) for port in signature.inputs]
         buffers = output_buffers(signature, out or {}, read)
-        found: dict[str, Array] = {}
+        found: list[Array] = []
         for port, buffer, value in zip(signature.outputs, buffers, self.run(*read), strict=True):
             array = np.asarray(value, port.type.dtype.numpy).reshape(port.type.shape)
             if buffer is None:
                 # Numpy makes scalars contiguous as arrays of one dimension.
-                found[port.name] = np.ascontiguousarray(array).reshape(port.type.shape)
+                found.append(np.ascontiguousarray(array).reshape(port.type.shape))
             else:
                 buffer[...] = array
-                found[port.name] = buffer
-        return found
+                found.append(buffer)
+        return results(self.signature, given, found)

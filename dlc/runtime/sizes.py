@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dlc.base.allowed import check_found
 from dlc.base.diagnostics import ExitCode, error, quote
 from dlc.base.extents import Dim
 from dlc.base.polynomials import Symbol
@@ -118,6 +119,16 @@ def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
     return known[key]
 
 
+def check_sizes(signature: Signature, written: Sequence[Array]) -> dict[str, int]:
+    """The sizes that a call found, by name. Raises DlcError (USAGE, `other-shape`): one is not within its bounds."""
+    found: dict[str, int] = {}
+    for p, array in zip(signature.outputs, written, strict=True):
+        if (of := p.type.symbol) is not None:
+            found[of.name] = int(array)
+            check_found(of, int(array))
+    return found
+
+
 def results(signature: Signature, given: Mapping[str, object], written: Sequence[Array]) -> dict[str, Array]:
     """Output name → array, of the sizes that the call found; those sizes are no outputs of their own.
 
@@ -127,7 +138,7 @@ def results(signature: Signature, given: Mapping[str, object], written: Sequence
         written: What it wrote, in order.
     """
     pairs = list(zip(signature.outputs, written, strict=True))
-    found = {p.type.symbol.name: int(array) for p, array in pairs if p.type.symbol}
+    found = check_sizes(signature, written)
     if not found:
         return {p.name: array for p, array in pairs}
     sizes = found | {p.type.symbol.name: int(np.asarray(given[p.name])) for p in signature.inputs if p.type.symbol}

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64, u8
 from dlc.graph import Input, Op, toposort
+from dlc.ops import checked as ck
 from dlc.ops import deform as de
 from dlc.ops import elementwise as e
 from dlc.ops import fourier as fo
@@ -201,6 +202,9 @@ def movements() -> Iterator[Op]:
     yield sz.Sizes((3, 0, 5))
     yield sz.Size(12, to=f32)
     yield pk.Packed(x(4, 2), x(4, dtype=bool_), x(4, dtype=i64, name="places"), x(dtype=i64), size=4)
+    yield ck.Checked(x(2, 3), x(dtype=i64, name="label"), name="n", high=1 << 40)
+    yield ck.FirstRows(x(5, 3), x(dtype=i64, name="index"), size=4)
+    yield ck.FirstRows(x(2, 3), x(dtype=i64, name="index"), size=2, axis=1)
     yield sz.Count(4, start=-2, step=3)
     yield sz.Count(3, start=7, step=-2, to=i32)
     yield sh.Reshape(x(2, 3, 4), to=(2, 12))
@@ -226,6 +230,7 @@ def movements() -> Iterator[Op]:
 
 def indexing() -> Iterator[Op]:
     yield ix.Gather(x(4, 3), x(2, 2, dtype=i64, name="index"), axis=0)
+    yield ix.Pick(x(4, 3), x(2, 2, dtype=i64, name="index"), axis=0)
     yield ix.Gather(x(2, 4, 3), x(dtype=i32, name="index"), axis=1)
     yield ix.GatherElements(x(4, 3), x(2, 3, dtype=i64, name="index"), axis=0)
     yield ix.GatherNd(x(4, 4, 3), x(5, 2, dtype=i64, name="index"))

@@ -55,6 +55,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "inputs": program.inputs,
         "checked": bool(range_names(package, program.inputs)),
         "outputs": program.outputs,
+        "finds": any(q.found for q in program.outputs),
         "aliases": program.body.plan.signature.aliases,
         "parameters": parameters,
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",

@@ -41,6 +41,8 @@ class CPort:
     """What its integers may be; None: anything."""
     labels: tuple[str, ...] = ()
     """Texts that its numbers or the entries along its last dimension stand for."""
+    found: tuple[int, int] | None = None
+    """Of an output that holds a size: the smallest and largest with which a call has a result."""
 
     @property
     def macro(self) -> str:
@@ -65,7 +67,10 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
         of = p.type
         ctype = _CTYPES[of.dtype.name]
         sizes = of.capacity, of.nbytes, of.dtype.itemsize
-        return CPort(direction, k, p.name, of.text, ctype, tuple(map(capacity, of.shape)), *sizes, p.allowed, p.labels)
+        s = of.symbol if direction == "output" else None
+        found = None if s is None else (s.low * s.unit, s.high * s.unit)
+        dims = tuple(map(capacity, of.shape))
+        return CPort(direction, k, p.name, of.text, ctype, dims, *sizes, p.allowed, p.labels, found)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

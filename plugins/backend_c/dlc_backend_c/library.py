@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
 
 _ALIGN = 64
+SIZE: Final = 8
+"""What a program returns that found a size out of range."""
 _ERRORS = {
     1: "a buffer is absent",
     2: "a buffer is misaligned",
     3: "the weights are missing",
     4: "a label is no class",
     7: "an index is out of range",
+    SIZE: "a size that the call found is out of range",
 }
 _ORDINARY = "int {p}_run(const void *const *, void *const *, void *);"
 _TRAINING = """

@@ -9,7 +9,7 @@ from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
-from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names
+from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
 from dlc_backend_c.weights import ALIGN
 
 MOST_OPERATIONS: Final = 512
@@ -56,6 +56,7 @@ def main_text(program: CProgram) -> str:
         *range_checks(package, ranges, program.inputs),
         *([] if program.arena is None else arena_offsets(program.arena, package.prefix)),
         *statements,
+        *size_checks(package, program.outputs),
         f"    return {package.macro}_OK;",
         "}",
         *_typed(program),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dlc.base.allowed import Part
-from dlc.base.types import DTYPES, DType
+from dlc.base.types import DTYPES, DType, i64
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.spelling import literal
@@ -33,6 +33,17 @@ def range_checks(package: Package, names: Mapping[CPort, str], inputs: Iterable[
     """Statements that refuse inputs with an index out of range; their buffers are there and aligned."""
     found = [(q, range_name(names, q)) for q in inputs if _unplaced(q) in names]
     return refuse([_wrong(name, q) for q, name in found], f"{package.macro}_ERROR_INDEX")
+
+
+def size_checks(package: Package, outputs: Iterable[CPort]) -> list[str]:
+    """Statements that say that a call has no result: it found a size that the program has no room for."""
+    wrong: list[str] = []
+    for q in outputs:
+        if q.found is not None:
+            low, high = (literal(v, i64) for v in q.found)
+            value = f"*({q.ctype} *)outputs[{q.index}]"
+            wrong.append(f"{value} != {low}" if low == high else f"{value} < {low} || {value} > {high}")
+    return refuse(wrong, f"{package.macro}_ERROR_SIZE")
 
 
 def label_check(package: Package, label: CPort) -> list[str]:

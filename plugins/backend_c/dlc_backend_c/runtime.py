@@ -14,8 +14,8 @@ from dlc import ExitCode, Port, Signature
 from dlc.base.diagnostics import error
 from dlc.base.types import Array
 from dlc.runtime.manifest import NAME
-from dlc.runtime.sizes import results
-from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
+from dlc.runtime.sizes import check_sizes, results
+from dlc_backend_c.library import SIZE, Library, aligned, damaged, opened, succeed
 
 if TYPE_CHECKING:
     from dlc_backend_c.training_runtime import TrainingModel
@@ -100,6 +100,8 @@ class Model:
         """
         run, arena = self._library.function("run"), self._library.pointer(self._arena())
         code, read, written = self._library.call(lambda i, o: run(i, o, arena), self.signature, args, out, inputs)
+        if code == SIZE:
+            check_sizes(self.signature, written)
         succeed(code)
         given = {p.name: array for p, array in zip(self.signature.inputs, read, strict=True)}
         return results(self.signature, given, written)

@@ -107,12 +107,16 @@ class Importer:
 
     def found_size(self, name: str, high: int) -> int:
         """See `Values.found_size`."""
+        return symbol(self.size_name(name), 0, high) if high else 0
+
+    def size_name(self, name: str) -> str:
+        """See `Values.size_name`."""
         plain = re.sub(r"\W", "_", f"{name}_size", flags=re.ASCII)
         plain = f"n{plain}" if plain[0].isdigit() else plain
         while plain in self.taken:
             plain += "_"
         self.taken.add(plain)
-        return symbol(plain, 0, high) if high else 0
+        return plain
 
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """See `Values.quirk`."""

@@ -55,6 +55,10 @@ class Values(Protocol):
         """A new dimension of 0 to `high` elements whose size depends on data, named after a value."""
         ...
 
+    def size_name(self, name: str) -> str:
+        """A name for the size of a value that no other size has."""
+        ...
+
     def quirk(self, node: Node, what: str, reading: str) -> None:
         """Something that the standard does not know and that has one sensible reading: noted if the user asked for such
         readings, refused else. Either way the rule goes on, so that all of them are found at once."""

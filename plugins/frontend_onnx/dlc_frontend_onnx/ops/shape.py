@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from dlc.base.extents import is_multiple, is_open, larger, shown, smaller
+from dlc.base.extents import is_multiple
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
 from dlc.ops.pointwise import broadcast, literal, normalized
-from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import broadcast_shape, exactly, inserted_axes, new_shape, removed_axes, repeat_counts
-from dlc_frontend_onnx.node import FIXED, Node, cut_axis
+from dlc_frontend_onnx.node import Node, cut_axis
+from dlc_frontend_onnx.ops.slices import cut
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_rank
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -159,111 +159,7 @@ def _split(node: Node, sizes: tuple[int, ...] | None, parts: int) -> tuple[Op, .
     if sum(sizes) != extent or len(sizes) < node.outputs:
         raise ShapeError(f"{node.outputs} parts of sizes {list(sizes)} of dimension {axis} of {x.type}")
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    return tuple(_cut(x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True))
-
-
-def _cut(x: Op, parts: dict[int, tuple[int, int, int]]) -> Op:
-    """x with (start, size, step) in some dimensions; x itself when that is all of it."""
-    whole = tuple(parts.get(d, (0, e, 1)) for d, e in enumerate(x.shape))
-    starts, sizes, steps = (tuple(p[k] for p in whole) for k in range(3))
-    if sizes == x.shape and all(p[0] == 0 and p[2] == 1 for p in whole):
-        return x
-    return s.Slice(x, starts=starts, sizes=sizes, steps=steps)
-
-
-@onnx("Slice")
-def slice_attribute(node: Node) -> Op:
-    """A slice with bounds as attributes."""
-    starts, ends = node.ints("starts") or (), node.ints("ends") or ()
-    return _sliced(node.x(), starts, ends, node.ints("axes"), None)
-
-
-@onnx("Slice", since=10)
-def slice_(node: Node) -> Op:
-    """A slice with constant bounds as operands."""
-    starts, ends = node.numbers(1, "the bounds"), node.numbers(2, "the bounds")
-    axes, steps = node.numbers_or_none(3, "the axes"), node.numbers_or_none(4, "the steps")
-    return _sliced(node.x(), starts, ends, axes, steps)
-
-
-def _sliced(
-    x: Op, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
-) -> Op:
-    axes = tuple(range(len(starts))) if axes is None else axes
-    steps = (1,) * len(starts) if steps is None else steps
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise ShapeError(f"starts {list(starts)}, ends {list(ends)}, axes {list(axes)} and steps {list(steps)}")
-    parts: dict[int, tuple[int, int, int]] = {}
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        d = normalized(axis, len(x.shape))
-        if is_open((start, end, step, x.shape[d])):
-            parts[d] = _open_range(start, end, step, x.shape[d])
-            continue
-        found = range(x.shape[d])[_bounds(start, end, step, x.shape[d])]
-        parts[d] = (found.start if len(found) else 0, len(found), step if len(found) > 1 else 1)
-    return _cut(x, parts)
-
-
-def _open_range(start: int, end: int, step: int, extent: int) -> tuple[int, int, int]:
-    """(start, size, step) of a slice where bounds or the dimension are symbolic."""
-    if is_open((step,)) or step < 1:
-        raise Unsupported(f"a slice of a symbolic dimension in steps of {shown(step)}", FIXED)
-
-    def inside(place: int) -> int:
-        if not is_open((place,)) and place >= _NO_END:
-            return extent
-        place = place + extent if smaller(place, 0) == place and place != 0 else place
-        return larger(smaller(place, extent), 0)
-
-    first, behind = inside(start), inside(end)
-    return first, (larger(behind - first, 0) + step - 1) // step, step
-
-
-_NO_END: Final = (1 << 31) - 1
-"""What exporters write for an end at the end of a dimension, or something larger."""
-
-
-def _bounds(start: int, end: int, step: int, extent: int) -> slice:
-    """Python's slice for ONNX's bounds. Backward, ONNX moves both into the dimension: a start before it to element 0,
-    an end before it to behind element 0, which Python would count from the end.
-    """
-    if step > 0:
-        return slice(start, end, step)
-    return slice(max(start, -extent), end if end >= -extent else None, step)
-
-
-@onnx("Pad")
-def pad_attribute(node: Node) -> Op:
-    """Padding with figures as attributes."""
-    return _padded(node, node.ints("pads") or (), node.float("value", 0.0))
-
-
-@onnx("Pad", since=11)
-@onnx("Pad", domain=MICROSOFT)
-def pad(node: Node) -> Op:
-    """Padding with figures as operands."""
-    x, rank = node.x(), len(node.x().shape)
-    given = node.numbers(1, "the pads")
-    value = node.constant(2, "the padding value").reshape(-1)[0].item() if node.optional(2) is not None else 0
-    axes = node.numbers_or_none(3, "the axes")
-    if axes is not None:
-        pads = [0] * (2 * rank)
-        if len(given) != 2 * len(axes):
-            raise ShapeError(f"{len(given)} pads for {len(axes)} axes")
-        for k, axis in enumerate(axes):
-            d = normalized(axis, len(x.shape))
-            pads[d], pads[rank + d] = given[k], given[len(axes) + k]
-        given = tuple(pads)
-    return _padded(node, given, value)
-
-
-def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
-    x = node.x()
-    mode = node.text("mode", "constant")
-    if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise Unsupported(f"padding mode {mode}")
-    kind: Literal["constant", "edge", "reflect", "wrap"] = mode  # type: ignore[assignment]
-    return s.Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
+    return tuple(cut(x, {axis: (start, size, 1)}) for start, size in zip(starts, sizes, strict=True))
 
 
 @onnx("CenterCropPad", since=18)
@@ -274,14 +170,14 @@ def center_crop_pad(node: Node) -> Op:
     sizes = node.numbers(1, "the shape", lambda outs: exactly(*(outs[0][a] for a in axes)))
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or any(n < 0 for n in sizes):
         raise ShapeError(f"sizes {list(sizes)} for axes {list(axes)} of {x.type}")
-    rank, cut, pads = len(x.shape), dict[int, tuple[int, int, int]](), [0] * (2 * len(x.shape))
+    rank, parts, pads = len(x.shape), dict[int, tuple[int, int, int]](), [0] * (2 * len(x.shape))
     for axis, size in zip(axes, sizes, strict=True):
         if size < x.shape[axis]:
-            cut[axis] = ((x.shape[axis] - size) // 2, size, 1)
+            parts[axis] = ((x.shape[axis] - size) // 2, size, 1)
         else:
             pads[axis] = (size - x.shape[axis]) // 2
             pads[rank + axis] = size - x.shape[axis] - pads[axis]
-    y = _cut(x, cut)
+    y = cut(x, parts)
     return s.Pad(y, pads=tuple(pads), value=literal(0, x.dtype)) if any(pads) else y
 
 
