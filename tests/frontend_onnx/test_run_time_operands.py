@@ -53,9 +53,10 @@ def model(
 def agrees(content: bytes, program: Any, feeds: Mapping[str, Array]) -> None:
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
+    feeds = {name: np.asarray(value) for name, value in feeds.items()}
     got = program(**feeds)
     assert list(got) == names
-    for name, want in zip(names, runtime(loaded, names, dict(feeds)), strict=True):
+    for name, want in zip(names, runtime(loaded, names, feeds), strict=True):
         assert got[name].shape == np.shape(want)
         np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)
 
@@ -108,3 +109,92 @@ def test_a_declared_size_is_relied_on_and_checked(tmp_path: Path) -> None:
             program(x=X, starts=ints(start), ends=ints(end))
     header = next((tmp_path / "p").glob("*.h")).read_text()
     assert "_ERROR_SIZE 8" in header and "y_dim0_size" in header
+
+
+PADS = [ints(1, 0, 2, 0, 2, 0), ints(0, 1, 1, 1, 1, 1), ints(2, -1, 3, -1, 3, -1), ints(-2, 3, 1, 3, -1, 1)]
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_padding_may_be_anything_of_the_declared_sum(mode: str, tmp_path: Path) -> None:
+    content = model("Pad", {"x": X, "pads": PADS[0]}, [7, 7, 6], mode=mode)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    for pads in PADS:
+        if mode == "constant" or (pads >= 0).all():  # onnxruntime repeats what negative figures leave
+            agrees(content, program, {"x": X, "pads": pads})
+    with pytest.raises(DlcError, match=r"y_dim2_size.* is 5 .*compiled for 6"):
+        program(x=X, pads=ints(1, 0, 2, 0, 2, -1))
+    huge = ints(1 << 62, 0, 2, -(1 << 62), 2, 0)
+    with pytest.raises(DlcError, match="y_dim0_size"):
+        program(x=X, pads=huge)
+
+
+def test_the_value_and_the_axes_of_padding_may_be_inputs(tmp_path: Path) -> None:
+    given = {"x": X, "pads": ints(0, 2, 1, 0), "value": np.asarray(2.5, np.float32), "axes": ints(2, 0)}
+    content = model("Pad", given, [8, 5, 5])
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    for pads, value, axes in (((0, 2, 1, 0), 2.5, (2, 0)), ((1, 1, 1, 0), -1.0, (-3, -1))):
+        agrees(content, program, {"x": X, "pads": ints(*pads), "value": np.float32(value), "axes": ints(*axes)})
+    with pytest.raises(DlcError, match="possible are"):
+        program(x=X, pads=ints(0, 2, 1, 0), value=np.asarray(0, np.float32), axes=ints(3, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int16"])
+def test_a_range_of_the_declared_length(dtype: str, tmp_path: Path) -> None:
+    def numbers(*values: float) -> dict[str, Array]:
+        return {n: np.asarray(v, dtype) for n, v in zip(("start", "limit", "step"), values, strict=True)}
+
+    content = model("Range", numbers(0, 4, 1), [4], opset=11)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    for values in (
+        ((0, 4, 1), (10, -1, -3), (-7, 0, 2), (5, 6, 1 / 4)) if "float" in dtype else ((0, 4, 1), (9, -2, -3))
+    ):
+        agrees(content, program, numbers(*values))
+    for values, found in (((0, 5, 1), 5), ((0, -4, 1), 0), ((0, 4, 0), -1)):
+        with pytest.raises(DlcError, match=rf"y_size.* is {found} "):
+            program(**numbers(*values))
+    if "float" in dtype:
+        for values in ((np.nan, 4, 1), (0, np.inf, 1), (0, 4, np.nan)):
+            with pytest.raises(DlcError, match="y_size"):
+                program(**numbers(*values))
+
+
+def test_a_loop_runs_as_often_as_its_rows_are_declared(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["again"]),
+            helper.make_node("Mul", ["c", "by"], ["d"]),
+            helper.make_node("Add", ["d", "x"], ["next"]),
+            helper.make_node("Identity", ["next"], ["row"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("going", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, [3]),
+        ],
+        [
+            helper.make_tensor_value_info("again", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", onnx.TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("row", onnx.TensorProto.FLOAT, [3]),
+        ],
+        [onnx.numpy_helper.from_array(np.asarray(0.5, np.float32), "by")],
+    )
+    inputs = [
+        helper.make_tensor_value_info("m", onnx.TensorProto.INT64, []),
+        helper.make_tensor_value_info("b", onnx.TensorProto.BOOL, []),
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("last", onnx.TensorProto.FLOAT, [3]),
+        helper.make_tensor_value_info("rows", onnx.TensorProto.FLOAT, [4, 3]),
+    ]
+    node = helper.make_node("Loop", ["m", "b", "x"], ["last", "rows"], name="steps", body=body)
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    content = made.SerializeToString()
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    x = np.asarray([1, 2, -3], np.float32)
+    agrees(content, program, {"m": np.int64(4), "b": np.bool_(True), "x": x})
+    for m, b, found in ((5, True, 5), (0, True, 0), (-3, True, 0), (4, False, 0)):
+        with pytest.raises(DlcError, match=rf"steps_iterations_size.* is {found} .* compiled for 4"):
+            program(m=np.asarray(m), b=np.asarray(b), x=x)

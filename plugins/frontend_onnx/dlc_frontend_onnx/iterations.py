@@ -11,6 +11,8 @@ from dlc.base.types import bool_, i64
 from dlc.graph import Input, Item, Loop, Op, Scan
 from dlc.graph.bodies import CONDITION, COUNTER
 from dlc.kernel.define import ShapeError
+from dlc.ops.pointwise import normalized
+from dlc.ops.shape import Concat
 from dlc_frontend_onnx.node import Node, cast, constant
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.regions import Formal, iteration
@@ -136,3 +138,21 @@ def as_scan(node: Node, body: GraphProto, states: Sequence[Op], scanned: Sequenc
     slices = [Formal(f"{key} x{k}", x.type.with_shape(x.shape[1:])) for k, x in enumerate(scanned)]
     made = made_of(node.values.subgraph(body, node, (*carried, *slices)))
     return None if made is None else _scan(node, (number, carried, slices), states, scanned, made, steps)
+
+
+def nodes_in(graph: GraphProto) -> int:
+    """Nodes of a graph, those of the graphs inside among them."""
+    return len(graph.node) + sum(nodes_in(a.g) for n in graph.node for a in n.attribute if a.HasField("g"))
+
+
+def stacked(values: Sequence[Op], axis: int) -> Op:
+    """The values along a new dimension."""
+    if not values:
+        raise Unsupported("a loop without iterations: the shapes of its results are not known", "remove the loop")
+    if any(isinstance(v, Resolved) for v in values):
+        raise Unsupported("an iteration gives a sequence or an optional value", BOUND)
+    if len({v.type for v in values}) > 1:
+        raise ShapeError(f"iterations with results of different types: {', '.join(str(v.type) for v in values[:4])}")
+    d = normalized(axis, len(values[0].shape) + 1)
+    rows = tuple(reshaped(v, (*v.shape[:d], 1, *v.shape[d:])) for v in values)
+    return rows[0] if len(rows) == 1 else Concat(rows, axis=d)

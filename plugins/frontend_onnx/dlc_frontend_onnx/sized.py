@@ -8,18 +8,24 @@ A call for which a declared size would be another is refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dlc.base.extents import Dim, capacity, symbol
 from dlc.base.types import f64, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.checked import Checked, FirstRows
+from dlc.ops.pointwise import normalized
 from dlc.ops.shape import Reshape, Slice
 from dlc.ops.sizes import Count
 from dlc_frontend_onnx.node import Node
-from dlc_frontend_onnx.terms import Number, Term, as_op, clip
+from dlc_frontend_onnx.terms import Number, Term, as_op, clip, where
 from dlc_frontend_onnx.unsupported import Unsupported
+
+LONGEST: Final = (1 << 31) - 1
+"""What exporters write for an end at the end of a dimension, or something smaller; no dimension is longer."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +106,39 @@ def elements(node: Node, k: int) -> tuple[Number, ...]:
     wide = f64 if x.dtype.is_float else i64
     parts = (Reshape(Slice(flat, starts=(at,), sizes=(1,), steps=(1,)), to=()) for at in range(count))
     return tuple(Term(as_op(Term(part), wide)) for part in parts)
+
+
+def along(
+    d: int, rank: int, otherwise: tuple[Number, ...], axes: Sequence[Number], *columns: Sequence[Number]
+) -> tuple[Number, ...]:
+    """What operands say of dimension `d`.
+
+    Args:
+        d: The dimension.
+        rank: How many there are; axes are counted from either end.
+        otherwise: What holds for a dimension that no axis names.
+        axes: The dimension that each row of the columns is about.
+        columns: For each axis one element, such as a start.
+    """
+    found = otherwise
+    for axis, row in zip(axes, zip(*columns, strict=True), strict=True):
+        if isinstance(axis, Term):
+            named = axis.same(d) | axis.same(d - rank)
+            found = tuple(where(named, a, b) for a, b in zip(row, found, strict=True))
+        elif normalized(axis, rank) == d:
+            found = row
+    return found
+
+
+def axes_of(node: Node, k: int, rank: int) -> tuple[Number, ...] | None:
+    """Operand `k` as axes, element by element, None where it is left out. An input of the model is restricted to axes.
+
+    Raises:
+        Unsupported: they are computed from the model's inputs.
+    """
+    if node.optional(k) is None:
+        return None
+    found = elements(node, k)
+    if any(isinstance(a, Term) for a in found):
+        node.values.assume(node.x(k), [range(-rank, rank)] * len(found))
+    return found

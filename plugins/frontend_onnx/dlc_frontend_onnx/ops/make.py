@@ -7,14 +7,17 @@ import math
 import numpy as np
 
 from dlc.base.extents import is_open, shown
-from dlc.base.types import Type, f32, i64
+from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc.ops.pointwise import scalar
 from dlc.ops.sizes import Count, Size, Sizes
 from dlc_frontend_onnx.implied import exactly
-from dlc_frontend_onnx.node import FIXED, Array, Node, constant
+from dlc_frontend_onnx.node import FIXED, Array, Node, cast, constant
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.sized import LONGEST, elements, sized
 from dlc_frontend_onnx.tensors import check_count, check_rank
+from dlc_frontend_onnx.terms import Term, as_op, ceil, clip, largest, where
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
@@ -68,9 +71,11 @@ def constant_of_shape(node: Node) -> Op:
 
 @onnx("Range")
 def range_(node: Node) -> Op:
-    """start, start + step, … before limit; bounds are constant, or follow from sizes of dimensions."""
+    """start, start + step, … before limit; bounds are constant, follow from sizes, or are known when it runs."""
     if (counted := _counted(node)) is not None:
         return counted
+    if any(node.maybe_constant(k) is None for k in range(3)):
+        return _found(node)
     start, limit, step = (node.constant(k, "the bounds").reshape(-1)[0].item() for k in range(3))
     if not all(map(math.isfinite, (start, limit, step))) or step == 0:
         raise ShapeError(f"a range from {start} to {limit} in steps of {step}")
@@ -81,13 +86,37 @@ def range_(node: Node) -> Op:
     return constant(start + steps * step, dtype)
 
 
+def _found(node: Node) -> Op:
+    """A range with a bound that is known when the program runs; narrow floats are computed in f32 (version 27)."""
+    given = [elements(node, k) for k in range(3)]
+    if any(len(found) != 1 for found in given):
+        raise ShapeError(f"bounds of types {', '.join(str(node.x(k).type) for k in range(3))}, which are no numbers")
+    start, limit, step = (found[0] if isinstance(found[0], Term) else Term(_wide(node, found[0])) for found in given)
+    dtype = node.x().dtype
+    if dtype.is_float:
+        count = ceil((limit - start) / step)
+    else:
+        up, down = largest(step, 1), largest(-step, 1)
+        count = where(step < 0, (start - limit + (down - 1)) / down, (limit - start + (up - 1)) / up)
+    # Steps of 0 have no number of elements, and a float that is none has no integer.
+    count = where(step.same(0), -1, clip(count, 0, LONGEST))
+    size = sized(node, 0, 1, count, None)
+    exact = dtype if dtype.is_integer or dtype.bits > 16 else f32
+    first, by, numbers = (Term(as_op(v, exact)) for v in (start, step, size.numbers()))
+    return size.checked(cast((first + numbers * by).op, dtype))
+
+
+def _wide(node: Node, value: float) -> Op:
+    return scalar(value, f64 if node.x().dtype.is_float else i64)
+
+
 def _counted(node: Node) -> Op | None:
     """A range with a bound that is a symbolic dimension."""
     found = [node.values.extents(node.x(k)) for k in range(3)]
     if not any(f is not None and is_open(f) for f in found):
         return None
     if any(f is None or len(f) != 1 for f in found) or not node.x().dtype.is_integer:
-        raise Unsupported("bounds that are computed from the model's inputs", FIXED)
+        return None
     start, limit, step = (f[0] for f in found if f is not None)
     if is_open((step,)) or step == 0:
         raise Unsupported(f"steps of {shown(step)}", FIXED)

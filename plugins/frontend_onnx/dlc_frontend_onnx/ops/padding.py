@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Literal
 
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
-from dlc.ops import shape as s
-from dlc.ops.pointwise import literal, normalized
+from dlc.ops.elementwise import Or, Where
+from dlc.ops.index import Pick
+from dlc.ops.pointwise import literal
+from dlc.ops.shape import Pad, Reshape
+from dlc.ops.sizes import Count
 from dlc_frontend_onnx.domains import MICROSOFT
-from dlc_frontend_onnx.node import Node
+from dlc_frontend_onnx.node import Node, cast, number
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.sized import LONGEST, Sized, along, axes_of, elements, sized
+from dlc_frontend_onnx.terms import Number, Term, clip, smallest
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
@@ -24,25 +32,61 @@ def pad_attribute(node: Node) -> Op:
 @onnx("Pad", domain=MICROSOFT)
 def pad(node: Node) -> Op:
     """Padding with figures as operands."""
-    x, rank = node.x(), len(node.x().shape)
-    given = node.numbers(1, "the pads")
-    value = node.constant(2, "the padding value").reshape(-1)[0].item() if node.optional(2) is not None else 0
-    axes = node.numbers_or_none(3, "the axes")
-    if axes is not None:
-        pads = [0] * (2 * rank)
-        if len(given) != 2 * len(axes):
-            raise ShapeError(f"{len(given)} pads for {len(axes)} axes")
-        for k, axis in enumerate(axes):
-            d = normalized(axis, len(x.shape))
-            pads[d], pads[rank + d] = given[k], given[len(axes) + k]
-        given = tuple(pads)
-    return _padded(node, given, value)
+    rank = len(node.x().shape)
+    given = elements(node, 1)
+    axes = axes_of(node, 3, rank) or tuple(range(rank))
+    if len(given) != 2 * len(axes):
+        raise ShapeError(f"{len(given)} pads for {len(axes)} axes")
+    pairs = [along(d, rank, (0, 0), axes, given[: len(axes)], given[len(axes) :]) for d in range(rank)]
+    value = node.maybe_constant(2)
+    if any(isinstance(v, Term) for pair in pairs for v in pair) or (value is None and node.optional(2) is not None):
+        return _found(node, pairs)
+    pads = (*(begin for begin, _ in pairs), *(end for _, end in pairs))
+    return _padded(node, pads, 0 if value is None else value.reshape(-1)[0].item())
+
+
+def _found(node: Node, pairs: Sequence[tuple[Number, ...]]) -> Op:
+    """Padding with figures or a value that are known when the program runs: elements picked by computed subscripts."""
+    x, mode = node.x(), _mode(node)
+    y, outside, sizes = x, list[Op](), list[Sized]()
+    for d, ((begin, end), extent) in enumerate(zip(pairs, x.shape, strict=True)):
+        if not isinstance(begin, Term) and not isinstance(end, Term):
+            place = Term(Count(extent + begin + end)) - begin
+        else:
+            begin, end = (clip(v, -LONGEST, LONGEST) for v in (begin, end))
+            sizes.append(sized(node, d, len(x.shape), begin + end + extent, None))
+            place = sizes[-1].numbers() - begin
+        if mode == "constant":
+            across = tuple(-1 if k == d else 1 for k in range(len(x.shape)))
+            away = ((place < 0) | (place >= extent)).op
+            outside.append(Reshape(away, to=tuple(away.type.size if n < 0 else n for n in across)))
+        y = Pick(y, _folded(place, extent, mode).op, axis=d)
+    if outside:
+        given = node.optional(2)
+        value = number(0, x) if given is None else reshaped(cast(given, x.dtype), ())
+        y = Where(reduce(Or, outside), value, y)
+    for size in sizes:
+        y = size.checked(y)
+    return y
+
+
+def _folded(place: Term, extent: int, mode: str) -> Term:
+    """Subscripts outside of a dimension brought inside by the mode; those of a constant are replaced later."""
+    if mode == "wrap":
+        return place % extent
+    if mode != "reflect" or extent == 1:
+        return clip(place, 0, extent - 1)
+    turned = place % (2 * (extent - 1))
+    return smallest(turned, -turned + 2 * (extent - 1))
 
 
 def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
-    x = node.x()
+    x, kind = node.x(), _mode(node)
+    return Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
+
+
+def _mode(node: Node) -> Literal["constant", "edge", "reflect", "wrap"]:
     mode = node.text("mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise Unsupported(f"padding mode {mode}")
-    kind: Literal["constant", "edge", "reflect", "wrap"] = mode  # type: ignore[assignment]
-    return s.Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
+    return mode  # type: ignore[return-value]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from dlc.base.extents import capacity, is_open, larger, shown, smaller
 from dlc.base.types import i64
@@ -14,7 +13,7 @@ from dlc.ops.index import Pick
 from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.node import FIXED, Node
 from dlc_frontend_onnx.rules import onnx
-from dlc_frontend_onnx.sized import Sized, elements, sized
+from dlc_frontend_onnx.sized import LONGEST, Sized, along, axes_of, elements, sized
 from dlc_frontend_onnx.terms import Number, Term, as_op, clip, largest, where
 from dlc_frontend_onnx.unsupported import Unsupported
 
@@ -38,11 +37,11 @@ def slice_attribute(node: Node) -> Op:
 @onnx("Slice", since=10)
 def slice_(node: Node) -> Op:
     """A slice with bounds as operands."""
-    given = [None if node.optional(k) is None else elements(node, k) for k in range(1, 5)]
-    starts, ends = given[0] or (), given[1] or ()
-    if any(isinstance(v, Term) for values in given for v in values or ()):
-        return _found(node, starts, ends, given[2], given[3])
-    return _sliced(node.x(), starts, ends, given[2], given[3])
+    starts, ends, axes = elements(node, 1), elements(node, 2), axes_of(node, 3, len(node.x().shape))
+    steps = None if node.optional(4) is None else elements(node, 4)
+    if any(isinstance(v, Term) for v in (*starts, *ends, *(axes or ()), *(steps or ()))):
+        return _found(node, starts, ends, axes, steps)
+    return _sliced(node.x(), starts, ends, axes, steps)
 
 
 def _found(
@@ -61,19 +60,17 @@ def _found(
         raise ShapeError(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps of {x.type}")
     if any(not isinstance(p, Term) and p == 0 for p in steps):
         raise ShapeError(f"a step of 0 in {x.type}")
-    if any(isinstance(a, Term) for a in axes):
-        node.values.assume(node.x(3), [range(-rank, rank)] * len(axes))
     y: Op = x
     sizes: list[Sized] = []
     for d, extent in enumerate(x.shape):
-        bounds = _along(d, rank, extent, starts, ends, axes, steps)
+        bounds = along(d, rank, (0, extent, 1), axes, starts, ends, steps)
         if bounds == (0, extent, 1):
             continue
         if not any(isinstance(v, Term) for v in bounds):
             y = _sliced(y, (bounds[0],), (bounds[1],), (d,), (bounds[2],))
             continue
         # No dimension is longer than a step that is cut off here, whose negative is a number.
-        step = clip(bounds[2], -_NO_END, _NO_END)
+        step = clip(bounds[2], -LONGEST, LONGEST)
         start, count = _counted(bounds[0], bounds[1], step, extent)
         size = sized(node, d, rank, count, capacity(extent), always=not isinstance(step, Term))
         sizes.append(size)
@@ -81,26 +78,6 @@ def _found(
     for size in sizes:
         y = size.checked(y)
     return y
-
-
-def _along(
-    d: int,
-    rank: int,
-    extent: int,
-    starts: Sequence[Number],
-    ends: Sequence[Number],
-    axes: Sequence[Number],
-    steps: Sequence[Number],
-) -> tuple[Number, Number, Number]:
-    """Start, end and step of one dimension, which may be any of those that are listed."""
-    found: tuple[Number, ...] = (0, extent, 1)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if isinstance(axis, Term):
-            named = axis.same(d) | axis.same(d - rank)
-            found = tuple(where(named, a, b) for a, b in zip((start, end, step), found, strict=True))
-        elif normalized(axis, rank) == d:
-            found = (start, end, step)
-    return found[0], found[1], found[2]
 
 
 def _counted(start: Number, end: Number, step: Number, extent: int) -> tuple[Number, Number]:
@@ -158,17 +135,13 @@ def _open_range(start: int, end: int, step: int, extent: int) -> tuple[int, int,
         raise Unsupported(f"a slice of a symbolic dimension in steps of {shown(step)}", FIXED)
 
     def inside(place: int) -> int:
-        if not is_open((place,)) and place >= _NO_END:
+        if not is_open((place,)) and place >= LONGEST:
             return extent
         place = place + extent if smaller(place, 0) == place and place != 0 else place
         return larger(smaller(place, extent), 0)
 
     first, behind = inside(start), inside(end)
     return first, (larger(behind - first, 0) + step - 1) // step, step
-
-
-_NO_END: Final = (1 << 31) - 1
-"""What exporters write for an end at the end of a dimension, or something larger."""
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> slice:
