@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import reference, runtime
 from onnx import helper
 
 import dlc
@@ -50,13 +50,13 @@ def model(
     return made.SerializeToString()
 
 
-def agrees(content: bytes, program: Any, feeds: Mapping[str, Array]) -> None:
+def agrees(content: bytes, program: Any, feeds: Mapping[str, Array], oracle: Callable[..., Any] = runtime) -> None:
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     feeds = {name: np.asarray(value) for name, value in feeds.items()}
     got = program(**feeds)
     assert list(got) == names
-    for name, want in zip(names, runtime(loaded, names, feeds), strict=True):
+    for name, want in zip(names, oracle(loaded, names, feeds), strict=True):
         assert got[name].shape == np.shape(want)
         np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)
 
@@ -198,3 +198,53 @@ def test_a_loop_runs_as_often_as_its_rows_are_declared(tmp_path: Path) -> None:
     for m, b, found in ((5, True, 5), (0, True, 0), (-3, True, 0), (4, False, 0)):
         with pytest.raises(DlcError, match=rf"steps_iterations_size.* is {found} .* compiled for 4"):
             program(m=np.asarray(m), b=np.asarray(b), x=x)
+
+
+IMAGE = RNG.standard_normal((1, 2, 6, 5)).astype(np.float32)
+NEAREST: list[dict[str, Any]] = [
+    {"nearest_mode": n, "coordinate_transformation_mode": c}
+    for n, c in (("floor", "asymmetric"), ("ceil", "align_corners"), ("round_prefer_ceil", "half_pixel"))
+]
+CURVES: list[dict[str, Any]] = [
+    {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    {"mode": "linear", "antialias": 1},
+    {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},
+    {"mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+]
+
+
+@pytest.mark.parametrize("attributes", [*NEAREST, *CURVES], ids=lambda a: "-".join(map(str, a.values())))
+def test_scales_may_be_any_that_lead_to_the_declared_sizes(attributes: dict[str, Any], tmp_path: Path) -> None:
+    given = {"x": IMAGE, "roi": None, "scales": np.asarray([1, 1, 0.7, 1.5], np.float32)}
+    content = model("Resize", given, [1, 2, 4, 7], opset=18, **attributes)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    for scales in ((1, 1, 0.7, 1.5), (1.1, 1, 0.8, 1.41), (1, 1.3, 0.67, 1.59)):
+        # onnxruntime takes fewer scales, and aligns corners of the rounded sizes.
+        agrees(content, program, {"x": IMAGE, "scales": np.asarray(scales, np.float32)}, reference)
+    for scales, d, found in (((1, 1, 1.0, 1.5), 2, 6), ((2, 1, 0.7, 1.5), 0, 2), ((1, 1, 0.7, np.nan), 3, -1)):
+        with pytest.raises(DlcError, match=rf"y_dim{d}_size.* is {found} "):
+            program(x=IMAGE, scales=np.asarray(scales, np.float32))
+
+
+def test_a_region_of_interest_may_be_an_input(tmp_path: Path) -> None:
+    given = {"x": IMAGE, "roi": np.asarray([0.1, 0.2, 0.8, 0.9], np.float32)}
+    constants = {"scales": np.zeros(0, np.float32), "sizes": ints(4, 3)}
+    crop: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
+    crop["axes"] = [2, 3]
+    content = model("Resize", given, [1, 2, 4, 3], constants, opset=18, mode="linear", **crop)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    for roi in ((0.1, 0.2, 0.8, 0.9), (-0.3, 0, 1.2, 1), (1, 1, 0, 0), (0.5, -2, 0.5, 9)):
+        agrees(content, program, {"x": IMAGE, "roi": np.asarray(roi, np.float32)})
+
+
+@pytest.mark.parametrize(("policy", "shape"), [("not_larger", [1, 2, 7, 6]), ("not_smaller", [1, 2, 10, 8])])
+def test_sizes_with_a_policy(policy: str, shape: list[int], tmp_path: Path) -> None:
+    given = {"x": IMAGE, "sizes": ints(7, 8)}
+    content = model("Resize", given, shape, opset=18, axes=[2, 3], keep_aspect_ratio_policy=policy)
+    loaded = onnx.load_model_from_string(content)
+    loaded.graph.node[0].input[:] = ["x", "", "", "sizes"]
+    content = loaded.SerializeToString()
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    agrees(content, program, {"x": IMAGE, "sizes": ints(7, 8)})
+    with pytest.raises(DlcError, match="y_dim2_size"):
+        program(x=IMAGE, sizes=ints(3, 3))

@@ -111,6 +111,23 @@ def where(condition: Number, a: Number, b: Number) -> Number:
     return Term(e.Where(as_op(condition, bool_), as_op(a, dtype), as_op(b, dtype)))
 
 
+def choose(condition: Number, then: Callable[[], Number], otherwise: Callable[[], Number]) -> Number:
+    """One of two values; only that one is computed where the condition is known."""
+    if isinstance(condition, Term):
+        return where(condition, then(), otherwise())
+    return then() if condition else otherwise()
+
+
+def same(a: Number, b: Number) -> Number:
+    """Whether two numbers are equal, element by element."""
+    return a.same(b) if isinstance(a, Term) else a == b
+
+
+def either(a: Number, b: Number) -> Number:
+    """Whether one of two conditions holds, element by element."""
+    return b | a if isinstance(b, Term) else a | b
+
+
 def _function(op: Callable[[Op], Op], of_array: Callable[[Any], Any]) -> Callable[[Number], Number]:
     return lambda x: Term(op(x.op)) if isinstance(x, Term) else of_array(x)
 
