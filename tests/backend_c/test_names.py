@@ -129,7 +129,7 @@ def header(names: tuple[str, str]) -> str:
         "prototype": prototype("m_call", parameters, after=["void *arena"]),
     }
     values |= {"arena_function": "", "arena_formula": ""}
-    values |= {"asks_for_arena": True, "checked": True, "most_parameters": 127, "width": 9}
+    values |= {"asks_for_arena": True, "checked": True, "finds": True, "most_parameters": 127, "width": 9}
     return fill("model.h.j2", values).decode("ascii")
 
 

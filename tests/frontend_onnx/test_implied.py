@@ -171,8 +171,12 @@ def test_scales_are_told_where_they_are_whole(mode: str) -> None:
     for wrong in ([1, 1, 2, 3.1], [1, 1, 2, np.nan], [1, 1, 3, 2]):
         assert allowed(graph).wrong(np.asarray(wrong, np.float32)) is not None
     proto.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
-    with pytest.raises(DlcError, match="the scales is computed from the model's inputs"):
-        parse(proto)
+    graph, scales = parse(proto), np.asarray([1, 1, 1.7, 3], np.float32)
+    assert not any(i.allowed for i in graph.inputs)
+    got, want = evaluate(graph, {"x": x, "s": scales})["y0"], reference(proto, ["y0"], {"x": x, "s": scales})[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(DlcError, match="is 6 for these inputs"):
+        evaluate(graph, {"x": x, "s": np.asarray([1, 1, 2, 3], np.float32)})
 
 
 def test_pieces_of_a_signal_are_told_by_their_number_and_bins() -> None:

@@ -193,9 +193,9 @@ def in_range(index: Op, values: Array, rows: int) -> bool:
     return bool(((found >= -rows) & (found < rows)).all())
 
 
-ANY = {"sample_at": {"at"}, "overwrite": {"start"}, "tree_step": {"at", "feature"}}
+ANY = {"sample_at": {"at"}, "overwrite": {"start"}, "tree_step": {"at", "feature"}, "pick": {"indices"}}
 """Operands for which there is no wrong value: places may be outside of an image, and updates past the end of a cache;
-nodes of trees are not data but the model's own."""
+nodes of trees and subscripts of a pick are not data but the program's own."""
 
 
 def chosen_by(op: Op) -> set[str]:
