@@ -283,6 +283,11 @@ def settled(e: Extent, sizes: Mapping[Symbol, Extent]) -> Extent:
     return total
 
 
+def likely(e: Extent) -> int:
+    """The largest size, with the least one of what nobody limits: what there surely is room for."""
+    return capacity(settled(e, {s: s.low * s.unit for s in symbols(e) if not s.limited}))
+
+
 def value(e: Extent, sizes: Mapping[str, int]) -> int:
     """The number for given sizes of the symbols, by name; raises KeyError: a symbol has none."""
     return value_of(e.terms, sizes) if isinstance(e, Dim) else e

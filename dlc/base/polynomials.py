@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+LONGEST: Final = (1 << 31) - 1
+"""No dimension of a model is longer, and exporters write it for "the end"; the bound of a size that has no other."""
 
 
 @dataclass(frozen=True, order=True)
@@ -34,8 +37,20 @@ class Symbol:
         return f"{self.name}({self.low},{self.high}{f',{self.unit}' if self.unit > 1 else ''})"
 
     @property
+    def limited(self) -> bool:
+        """Whether there is a largest size that was meant: memory and strides may depend on it."""
+        return self.high < LONGEST
+
+    @property
+    def likely(self) -> int:
+        """The size to take where any will do: the largest, of which all others are a part; without limit the least."""
+        return (self.high if self.limited else self.low) * self.unit
+
+    @property
     def sizes(self) -> str:
-        """For people: `1..64`, `8..512 in steps of 8`."""
+        """For people: `1..64`, `8..512 in steps of 8`, `1 or more`."""
+        if not self.limited:
+            return f"{self.low * self.unit} or more"
         step = f" in steps of {self.unit}" if self.unit > 1 else ""
         return f"{self.low * self.unit}..{self.high * self.unit}{step}"
 

@@ -265,6 +265,11 @@ class Type:
         return self.capacity * self.dtype.itemsize
 
     @property
+    def likely_bytes(self) -> int:
+        """Bytes at the largest sizes, or at the least ones where nobody limits them."""
+        return math.prod(map(extents.likely, self.shape)) * self.dtype.itemsize
+
+    @property
     def packed_bytes(self) -> int:
         """Bytes of the elements where those of less than 8 bits are packed: in constants, and in ONNX's files."""
         return -(-self.capacity // self.dtype.per_byte) if self.dtype.per_byte > 1 else self.nbytes

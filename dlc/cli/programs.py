@@ -17,7 +17,7 @@ from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.runtime.feeds import random_feeds, read_feeds
-from dlc.runtime.sizes import at_sizes, is_size, with_largest
+from dlc.runtime.sizes import at_sizes, is_size, with_likely
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
@@ -111,7 +111,7 @@ def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dic
     """Inputs from files and the rest random, the same for equal seeds; and the names of the random ones."""
     signature = program.signature
     given = read_feeds(files, signature.inputs)
-    sizes = with_largest(signature.inputs, given)
+    sizes = with_likely(signature.inputs, given)
     ports = [p for p in at_sizes(signature, sizes).inputs if not is_size(p)]
     return {**random_feeds(ports, seed), **given}, tuple(p.name for p in ports if p.name not in given)
 

@@ -140,7 +140,9 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
         return ""
     against = [f"lower bound {bound:,} B"] if isinstance(bound, int) else []
     against += [f"overhead {overhead} %"] if overhead is not None else []
-    parts = [f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")]
+    whole = f"arena {arena:,} B" + (f" ({', '.join(against)})" if against else "")
+    # Without a limit of sizes, nobody calls it with the largest.
+    parts = [] if memory.get("arena_limit") == "none" else [whole]
     weights = memory.get("weights_bytes")
     parts += [f"weights {weights:,} B"] if isinstance(weights, int) else []
     parts += [f"arena of a call {formula} B"] if (formula := memory.get("arena_formula")) else []

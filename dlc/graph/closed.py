@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dlc.base.diagnostics import ExitCode, error, quote
+from collections.abc import Iterable
+
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error, quote
 from dlc.base.extents import symbols
+from dlc.base.polynomials import Symbol
 from dlc.graph.graph import Graph
+from dlc.graph.structure import Constant, Splat
 
 
 def check_closed(graph: Graph, who: str) -> None:
@@ -23,7 +27,37 @@ def check_closed(graph: Graph, who: str) -> None:
         "symbolic-dimension",
         f"{who} needs sizes that are known when the model is built",
         notes=notes,
-        help=f"give one size: {' '.join(f'--dim {s.name}={s.high * s.unit}' for s in found)}",
+        help=f"give one size: {' '.join(f'--dim {s.name}={s.likely}' for s in found)}",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def check_limited(graph: Graph) -> None:
+    """Raises DlcError (USAGE, `unbound-dimension`): a size without limit decides how far elements lie apart.
+
+    Args:
+        graph: Kernels. Their tensors lie in memory as if every size was the largest, so that a size without limit has
+            to be that of the outermost dimension, of which no stride depends.
+    """
+    for op in graph.ops:
+        for of in () if isinstance(op, (Constant, Splat)) else op.types:
+            dims = () if of.dense else of.shape
+            outermost = next((k for k, d in enumerate(dims) if d != 1), 0)
+            free = [s for s in symbols(*dims[outermost + 1 :]) if not s.limited]
+            if of.symbol is not None and not of.symbol.limited and op in graph.outputs:
+                free.append(of.symbol)
+            if free:
+                raise unlimited(free, f"a value {of.text} needs a limit of its size", graph.origin(op))
+
+
+def unlimited(sizes: Iterable[Symbol], why: str, nodes: Iterable[str] = ()) -> DlcError:
+    """The error about sizes that nobody limited, and need a limit."""
+    names = list(dict.fromkeys(s.name for s in sizes))
+    return error(
+        "unbound-dimension",
+        f"{', '.join(names)}: {why}",
+        location=Location(node=", ".join(nodes)),
+        help=f"give sizes, or ranges such as 1..8, for example {' '.join(f'--dim {n}=1' for n in names)}",
         exit_code=ExitCode.USAGE,
     )
 

@@ -18,6 +18,7 @@ from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.polynomials import Symbol
 from dlc.base.report import Report
+from dlc.graph.closed import check_limited
 from dlc.graph.constants import without_names
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
@@ -82,7 +83,9 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        return with_sizes(graph, computed, required)
+        sized = with_sizes(graph, computed, required)
+        check_limited(sized)
+        return sized
 
 
 @dataclass(frozen=True)

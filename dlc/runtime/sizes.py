@@ -54,8 +54,8 @@ def with_sizes(ports: Sequence[Port], given: Mapping[str, object]) -> Mapping[st
     return found
 
 
-def with_largest(ports: Sequence[Port], given: Mapping[str, Array]) -> dict[str, Array]:
-    """What was given, with the sizes that it implies; a size that it does not tell is the largest that there may be.
+def with_likely(ports: Sequence[Port], given: Mapping[str, Array]) -> dict[str, Array]:
+    """What was given, with the sizes that it implies; a size that it does not tell is the likely one.
 
     Raises:
         DlcError: (`wrong-argument`) a dimension is no size that the program is built for.
@@ -64,7 +64,7 @@ def with_largest(ports: Sequence[Port], given: Mapping[str, Array]) -> dict[str,
     for port in ports:
         if (of := port.type.symbol) is not None and port.name not in found:
             size = _told(of, ports, given)
-            found[port.name] = np.asarray(of.high * of.unit if size is None else size, np.int64)
+            found[port.name] = np.asarray(of.likely if size is None else size, np.int64)
     return found
 
 

@@ -128,8 +128,15 @@ def header(names: tuple[str, str]) -> str:
         "parameters": parameters,
         "prototype": prototype("m_call", parameters, after=["void *arena"]),
     }
-    values |= {"arena_function": "", "arena_formula": ""}
-    values |= {"asks_for_arena": True, "checked": True, "finds": True, "most_parameters": 127, "width": 9}
+    values |= {"arena_function": "", "arena_formula": "", "arena_unlimited": False}
+    values |= {
+        "asks_for_arena": True,
+        "checked": True,
+        "finds": True,
+        "arena_unlimited": False,
+        "most_parameters": 127,
+        "width": 9,
+    }
     return fill("model.h.j2", values).decode("ascii")
 
 

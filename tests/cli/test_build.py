@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from dlc.base.diagnostics import ExitCode
+from tests.cli import models
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -71,7 +73,11 @@ def test_the_table_of_a_stored_build_is_the_same(dlc: Dlc) -> None:
 
 
 def test_shapes_from_flags(dlc: Dlc, golden: Golden) -> None:
-    golden("build/symbolic.txt", dlc("build", "dynamic.onnx", "-q").transcript())
+    assert "arena of a call" in dlc("build", "dynamic.onnx", "-o", "any", "-q").out
+    relu = [helper.make_node("Relu", ["x"], ["y"])]
+    inner = models.model(relu, [("x", [2, "length"])], [("y", [2, "length"])])
+    Path("inner.onnx").write_bytes(inner.SerializeToString())
+    golden("build/symbolic.txt", dlc("build", "inner.onnx", "-q").transcript())
     golden("build/unknown_dim.txt", dlc("build", "dynamic.onnx", "--dim", "bach=2", "-q").transcript())
     golden("build/unknown_input.txt", dlc("build", "dynamic.onnx", "--input", "y:2x3", "-q").transcript())
     for flags in (["--dim", "batch=5"], ["--input", "x:5x3"]):

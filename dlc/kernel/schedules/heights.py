@@ -23,28 +23,43 @@ def cycles(rows: int, vectors: int) -> float:
     return max(rows * vectors * 0.5, LATENCY, rows * 0.5 + vectors)
 
 
-@lru_cache(maxsize=1024)
 def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
     """Tile heights that cover `rows` fastest, tallest first; at most the last few differ from `limit`."""
-    tall = max(0, (rows - 4 * limit) // limit)
-    rest = rows - tall * limit
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for n in range(1, rest + 1):
-        options = [
-            (best[n - h][0] + cycles(h, vectors) + 0.01, (*best[n - h][1], h)) for h in range(1, min(limit, n) + 1)
-        ]
-        best.append(min(options))
-    return (*([limit] * tall), *sorted(best[rest][1], reverse=True))
+    tall = _tall(rows, limit)
+    return (*([limit] * tall), *_few(rows - tall * limit, limit, vectors))
+
+
+def rows_cycles(rows: int, limit: int, vectors: int) -> float:
+    """Cycles per step of the reduction, of all tiles that cover `rows`, however many there are."""
+    tall = _tall(rows, limit)
+    return tall * cycles(limit, vectors) + sum(cycles(h, vectors) for h in _few(rows - tall * limit, limit, vectors))
 
 
 def rows_per_block(rows: int, fitting: int, limit: int, vectors: int) -> int:
     """Equal blocks of whole tiles, at most `fitting` rows if possible; the tiles that differ are all in the last."""
-    whole = split_rows(rows, limit, vectors).count(limit) * limit
+    tall = _tall(rows, limit)
+    whole = (tall + _few(rows - tall * limit, limit, vectors).count(limit)) * limit
     for blocks in range(-(-rows // max(fitting, limit)), 1, -1):
         size = -(-rows // blocks // limit) * limit
         if last_block(rows, size) <= whole:
             return size
     return rows
+
+
+def _tall(rows: int, limit: int) -> int:
+    """Tiles of the largest height, before the last rows, for which several heights are tried."""
+    return max(0, (rows - 4 * limit) // limit)
+
+
+@lru_cache(maxsize=1024)
+def _few(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for n in range(1, rows + 1):
+        options = [
+            (best[n - h][0] + cycles(h, vectors) + 0.01, (*best[n - h][1], h)) for h in range(1, min(limit, n) + 1)
+        ]
+        best.append(min(options))
+    return tuple(sorted(best[rows][1], reverse=True))
 
 
 def last_block(rows: int, size: int) -> int:

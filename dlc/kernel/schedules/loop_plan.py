@@ -12,7 +12,7 @@ from dlc.kernel.expr import Apply, Axis, Load, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
-from dlc.kernel.schedules.heights import cycles, row_limit, split_rows
+from dlc.kernel.schedules.heights import row_limit, rows_cycles
 from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
@@ -159,7 +159,7 @@ def widths(plan: LoopPlan, machine: Machine) -> list[int]:
     columns = plan.tile.column.extent
 
     def cost(vectors: int) -> float:
-        tiles = sum(cycles(h, vectors) for h in split_rows(rows, row_limit(vectors, machine.registers), vectors))
+        tiles = rows_cycles(rows, row_limit(vectors, machine.registers), vectors)
         return tiles * -(-columns // (vectors * lanes))
 
     if plan.operands.panel_width:

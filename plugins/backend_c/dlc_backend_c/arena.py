@@ -5,7 +5,8 @@
 
 The plan has a place for every value at the largest sizes. At others a value takes less, as far as the loops of the
 kernels show (`overruns`), and what lies above it begins where it ends. What that gives is never more than the plan has:
-where it would be, because loops go behind the end of several values, values lie where the plan has them.
+where it would be, because loops go behind the end of several values, values lie where the plan has them. With a size
+without a limit there is no such plan: every call has the memory that this function tells.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from dlc.api.places import Places, places_of
 from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import ALIGN
 from dlc.base.extents import Dim, Extent, bounds, settled, shown, symbols, value
-from dlc.base.polynomials import Quotient, Symbol
+from dlc.base.polynomials import LONGEST, Quotient, Symbol
 from dlc.graph import Call, Op
+from dlc.graph.closed import unlimited
 from dlc_backend_c.body import Functions, form_of
 
 PER_LINE: Final = 12
@@ -48,9 +50,20 @@ class Arena:
         """The parameters of the function that tells what a call needs: `batch seq`."""
         return " ".join(s.name for s in self.inputs)
 
+    @property
+    def least(self) -> dict[str, int]:
+        """The smallest size of every name."""
+        return {s.name: s.low * s.unit for s in self.inputs}
+
     def needed(self, sizes: Mapping[str, int]) -> int:
         """Bytes that a call of these sizes needs."""
-        return min(self.bytes, self.places.stacked([value(e, sizes) for e in self.sizes])[1])
+        found = self.places.stacked([value(e, sizes) for e in self.sizes])[1]
+        return min(self.bytes, found) if self.limited else found
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a largest call, for which the plan is made."""
+        return all(s.limited for s in self.inputs)
 
     @cached_property
     def formula(self) -> str:
@@ -59,11 +72,26 @@ class Arena:
         if terms is None:
             return ""
         largest = shown(terms[0]) if len(terms) == 1 else f"max({', '.join(map(shown, terms))})"
-        return largest if max(bounds(t)[1] for t in terms) <= self.bytes else f"min({self.bytes}, {largest})"
+        whole = not self.limited or max(bounds(t)[1] for t in terms) <= self.bytes
+        return largest if whole else f"min({self.bytes}, {largest})"
 
 
 def arena_of(plan: Plan, functions: Functions) -> Arena | None:
-    """The arena of a plan that has sizes; None: it has none, or needs the same memory for all of them."""
+    """The arena of a plan that has sizes; None: it has none, or needs the same memory for all of them.
+
+    Raises:
+        DlcError: (`unbound-dimension`) a size has no limit, and something in the arena is made for the largest.
+    """
+    arena = _arena_of(plan, functions)
+    free = [s for i in plan.graph.inputs if (s := i.type.symbol) is not None and not s.limited]
+    if free:
+        least = plan.regions.get("arena", 0) if arena is None else arena.needed(arena.least)
+        if least >= LONGEST:  # what is made for the largest size has as many elements, at least
+            raise unlimited(free, f"without a limit, even the smallest call needs {least:,} bytes of memory")
+    return arena
+
+
+def _arena_of(plan: Plan, functions: Functions) -> Arena | None:
     given = {i.type.symbol: k for k, i in enumerate(plan.graph.inputs) if i.type.symbol is not None}
     places = places_of(plan) if given else None
     if places is None or not places.buffers:
@@ -81,8 +109,7 @@ def arena_of(plan: Plan, functions: Functions) -> Arena | None:
                 found[buffer][_bytes(op, extra, given)] = None
     sizes = tuple(_aligned(_longest(list(e), b.size)) for e, b in zip(found, places.buffers, strict=True))
     arena = Arena(places, sizes, given, plan.regions.get("arena", 0))
-    smallest = arena.needed({s.name: s.low * s.unit for s in given})
-    return arena if smallest < arena.bytes else None
+    return arena if arena.needed(arena.least) < arena.bytes else None
 
 
 def _touched(plan: Plan, step: Op, functions: Functions) -> list[tuple[Op, int | None]]:
@@ -137,7 +164,7 @@ def places_function(arena: Arena, prefix: str) -> list[str]:
         *_table("unsigned", "rests", rests or [0]),
         *_table("unsigned", "ends", ends),
         *_table("unsigned", "kinds", [kinds.index(e) for e in arena.sizes]),
-        *_table("size_t", "largest", arena.places.offsets),
+        *(_table("size_t", "largest", arena.places.offsets) if arena.limited else []),
         f"    size_t n[{len(kinds)}], bytes = 0;",
         "    unsigned k, j = 0;",
         "",
@@ -154,15 +181,21 @@ def places_function(arena: Arena, prefix: str) -> list[str]:
         "        o[b] = at;",
         "        bytes = at + n[kinds[b]] > bytes ? at + n[kinds[b]] : bytes;",
         "    }",
+        *(_as_planned(arena) if arena.limited else []),
+        "    return bytes;",
+        "}",
+        "",
+    ]
+
+
+def _as_planned(arena: Arena) -> list[str]:
+    return [
         f"    if (bytes > {arena.bytes}u) {{",
-        f"        for (k = 0; k < {count}u; k++) {{",
+        f"        for (k = 0; k < {len(arena.sizes)}u; k++) {{",
         "            o[k] = largest[k];",
         "        }",
         f"        bytes = {arena.bytes}u;",
         "    }",
-        "    return bytes;",
-        "}",
-        "",
     ]
 
 

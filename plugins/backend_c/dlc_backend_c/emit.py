@@ -2,6 +2,7 @@
 
 from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
+from dlc.graph.closed import unlimited
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.arena import arena_declaration, arena_of
@@ -26,6 +27,9 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     arena = arena_of(plan, functions)
+    if arena is not None and not arena.limited and options.arena == "static":
+        free = [s for s in arena.inputs if not s.limited]
+        raise unlimited(free, "the library's own memory, arena=static, needs a limit of the size")
     body = Body(plan, functions, blob.offsets, read, written, prefix, None if arena is None else arena.places)
     package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
@@ -43,6 +47,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
         "kernels": len(functions),
         "calls": calls,
         **({} if arena is None else {"arena_formula": arena.formula, "arena_sizes": arena.names}),
+        **({} if arena is None or arena.limited else {"arena_limit": "none"}),
     }
     files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
@@ -60,6 +65,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "parameters": parameters,
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
         "arena_formula": arena.formula if arena else "",
+        "arena_unlimited": arena is not None and not arena.limited,
         "prototype": prototype(f"{package.prefix}_call", parameters, after=["void *arena"] * package.asks_for_arena),
         "width": max((len(q.ident) for q in parameters), default=0),
         "most_parameters": LIMIT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -67,13 +67,13 @@ class Library:
 
     def call(
         self,
-        function: Callable[[Any, Any], int],
+        function: Callable[[Any, Any, Sequence[Array]], int],
         signature: Signature,
         args: tuple[object, ...],
         out: Mapping[str, Array] | None,
         inputs: Mapping[str, object],
     ) -> tuple[int, list[Array], list[Array]]:
-        """A function of two arrays of pointers, called on arrays.
+        """A function of two arrays of pointers, called on arrays; it also gets the arrays that it reads.
 
         Returns:
             What it returned, the arrays that it read, those that it wrote.
@@ -88,7 +88,7 @@ class Library:
         written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]
         sources = self.ffi.new("void *[]", [self.pointer(a) for a in read] or 1)
         sinks = self.ffi.new("void *[]", [self.pointer(a) for a in written] or 1)
-        return function(sources, sinks), read, written
+        return function(sources, sinks, read), read, written
 
     def file(self, name: str) -> bytes:
         """An installed file as the manifest describes it; raises DlcError when it is another by now."""

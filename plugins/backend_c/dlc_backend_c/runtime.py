@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,10 @@ class Model:
 
     @property
     def arena_bytes(self) -> int:
-        """Working memory of one call, of the largest sizes where there are several."""
+        """Working memory of one call, of the largest sizes where there are several.
+
+        With a size without a limit that is more than any machine has: see `arena_bytes_at`.
+        """
         return int(self._library.manifest["memory"]["arena_bytes"])
 
     def arena_bytes_at(self, **sizes: int) -> int:
@@ -63,7 +67,7 @@ class Model:
         Raises:
             DlcError: (`wrong-argument`) a size is missing or unknown, or one that the program is not built for.
         """
-        names = str(self._library.manifest["memory"].get("arena_sizes", "")).split()
+        names = self._size_names
         if not names:
             return self.arena_bytes
         wanted = ", ".join(names)
@@ -98,22 +102,37 @@ class Model:
         Raises:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
-        run, arena = self._library.function("run"), self._library.pointer(self._arena())
-        code, read, written = self._library.call(lambda i, o: run(i, o, arena), self.signature, args, out, inputs)
+        run, pointer = self._library.function("run"), self._library.pointer
+        code, read, written = self._library.call(
+            lambda i, o, given: run(i, o, pointer(self._arena(given))), self.signature, args, out, inputs
+        )
         if code == SIZE:
             check_sizes(self.signature, written)
         succeed(code)
         given = {p.name: array for p, array in zip(self.signature.inputs, read, strict=True)}
         return results(self.signature, given, written)
 
-    def _arena(self) -> Array | None:
-        """This thread's working memory."""
-        if not self.arena_bytes:
+    def _arena(self, given: Sequence[Array]) -> Array | None:
+        """This thread's working memory, at least as much as a call of these inputs needs."""
+        needed = self.arena_bytes
+        if not needed:
             return None
+        if self._sizes:
+            needed = int(self._library.function("arena_bytes")(*(int(given[k]) for k in self._sizes)))
         arena: Array | None = getattr(self._own, "arena", None)
-        if arena is None:
-            arena = self._own.arena = aligned(self.arena_bytes)
+        if arena is None or arena.size < needed:
+            arena = self._own.arena = aligned(needed)
         return arena
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        """The inputs that hold the sizes on which the working memory depends."""
+        numbers = {p.name: k for k, p in enumerate(self.signature.inputs)}
+        return tuple(numbers[n] for n in self._size_names)
+
+    @property
+    def _size_names(self) -> list[str]:
+        return str(self._library.manifest["memory"].get("arena_sizes", "")).split()
 
 
 def load(directory: Path) -> Model | TrainingModel:

@@ -189,7 +189,7 @@ class TrainingModel:
     ) -> tuple[int, list[Array], list[Array]]:
         function, memory = self._library.function(f"{name}_run"), self._memory()
         placed = in_order(signature.inputs, args)
-        return self._library.call(lambda i, o: function(memory, i, o), signature, placed, out, inputs)
+        return self._library.call(lambda i, o, _: function(memory, i, o), signature, placed, out, inputs)
 
     def _check(self, code: int, loss: float) -> None:
         if code == _NOT_FINITE:

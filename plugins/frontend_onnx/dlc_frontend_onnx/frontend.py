@@ -16,6 +16,7 @@ from dlc.base.diagnostics import NODES_SHOWN, error
 from dlc.base.extents import symbols
 from dlc.graph import Constant, Graph, Input, Op
 from dlc.graph.graph import with_live_origins
+from dlc.graph.walk import toposort
 from dlc.kernel.define import ShapeError
 from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
@@ -152,13 +153,25 @@ class Onnx(Frontend):
         yield f"{DOMAIN}.*", "any name; the attribute kernel is kernel text"
 
     def parse(self, source: Source, report: Report) -> Graph:
-        """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported."""
+        """The model's graph. Raises DlcError: not a model, malformed, too large, or with everything unsupported.
+
+        An outermost dimension of which nothing is said may have any size. Where the model cannot be read so, that no
+        size was given is the error, or one of the errors.
+        """
+        binding = Binding.of(self.dims, self.input, free=True)
+        try:
+            return self._parse(source, report, binding)
+        except DlcError:
+            if not binding.freed:
+                raise
+        return self._parse(source, report, Binding.of(self.dims, self.input))
+
+    def _parse(self, source: Source, report: Report, binding: Binding) -> Graph:
         model, places = read_model(source)
         _check_header(model, source)
         budget = Budget(self.max_nodes, self.max_operands, self.max_steps)
         budget.check("nodes", len(model.graph.node), "the model has", Location(source.name))
         refusals = Refusals(source.name)
-        binding = Binding.of(self.dims, self.input)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes, guess=True)
         scope: Scope = {**inputs}
         texts = Texts()
@@ -182,6 +195,9 @@ class Onnx(Frontend):
         importer.run(nodes, Frame(scope, versions))
         outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes, importer.guesses)
         refusals.check()
+        if binding.freed:  # what was made for the largest size of a dimension that has none
+            for op in toposort(outputs):
+                check_size(op.type, self.max_tensor_bytes, "a value", Location(source.name))
         report.missed_as = "read leniently"
         for subject, reading in importer.quirks:
             report.missed(subject, reading)

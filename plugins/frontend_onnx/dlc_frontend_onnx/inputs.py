@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -11,6 +11,7 @@ import onnx
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
 from dlc.base.extents import symbol
+from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type
 from dlc.graph import Input
 from dlc_frontend_onnx.refusals import Refusals
@@ -51,6 +52,10 @@ def size_of(text: str) -> Size | None:
     return Range(low, high, unit) if low <= high and unit and not low % unit and not high % unit else None
 
 
+ANY: Final = Range(1, LONGEST, 1)
+"""The sizes of an outermost dimension of which nothing is said."""
+
+
 @dataclass
 class Symbols:
     """Names that sizes have inside of the compiler: word characters, and of no input."""
@@ -81,6 +86,10 @@ class Binding:
     """Shape by input."""
     guessed: set[str] = field(default_factory=set[str])
     """Inputs with open dimensions that were given a size to go on with."""
+    free: bool = False
+    """Whether an outermost dimension of which nothing is said may have any size."""
+    freed: set[str] = field(default_factory=set[str])
+    """Inputs with such a dimension."""
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -88,7 +97,7 @@ class Binding:
         return {name: size for name, size in self.dims.items() if isinstance(size, int)}
 
     @classmethod
-    def of(cls, dims: Sequence[str], inputs: Sequence[str]) -> Binding:
+    def of(cls, dims: Sequence[str], inputs: Sequence[str], *, free: bool = False) -> Binding:
         """From option texts `batch:1` (or `batch=1`, `batch=1..8`) and `x:1x3x224x224`; raises DlcError (USAGE)."""
         sizes: dict[str, Size] = {}
         for text in dims:
@@ -106,7 +115,7 @@ class Binding:
             if not name or len(known) < len(parts):
                 raise _usage(f"{text} is not an input and its shape", "write --input x:1x3x224x224")
             shapes[name] = known
-        return cls(sizes, shapes)
+        return cls(sizes, shapes, free=free)
 
     def inputs(
         self, graph: onnx.GraphProto, refusals: Refusals, limit: int, guess: bool = False
@@ -127,6 +136,7 @@ class Binding:
         protos = [i for i in graph.input if i.name not in stored]
         self._check_names(protos)
         symbols = Symbols(frozenset(p.name for p in protos))
+        outermost = _outermost(protos) if self.free else frozenset[str]()
         unbound: dict[str, list[str]] = {}
         out: dict[str, Input | None] = {}
         for proto in protos:
@@ -134,7 +144,7 @@ class Binding:
                 refusals.fail("duplicate", f"two inputs are named {proto.name}", proto.name)
             out[proto.name] = None
             try:
-                type = self._type(proto, unbound, symbols)
+                type = self._type(proto, unbound, symbols, outermost)
                 if type is not None:
                     check_size(type, limit, f"input {proto.name}", Location(refusals.source, node=proto.name))
                     out[proto.name] = Input(proto.name, type)
@@ -151,7 +161,12 @@ class Binding:
 
     def _check_names(self, protos: Sequence[onnx.ValueInfoProto]) -> None:
         names = [p.name for p in protos]
-        symbols = [d.dim_param for p in protos for d in p.type.tensor_type.shape.dim if d.dim_param]
+        symbols = [
+            _name(p.name, k, d)
+            for p in protos
+            for k, d in enumerate(p.type.tensor_type.shape.dim)
+            if not d.HasField("dim_value")
+        ]
         problems = [
             *(("dimension", n, symbols) for n in self.dims if n not in symbols),
             *(("input", n, names) for n in self.shapes if n not in names),
@@ -165,7 +180,13 @@ class Binding:
             ]
             raise DlcError(*found, exit_code=ExitCode.USAGE)
 
-    def _type(self, proto: onnx.ValueInfoProto, unbound: dict[str, list[str]], symbols: Symbols) -> Type | None:
+    def _type(
+        self,
+        proto: onnx.ValueInfoProto,
+        unbound: dict[str, list[str]],
+        symbols: Symbols,
+        outermost: Collection[str],
+    ) -> Type | None:
         kind = proto.type.WhichOneof("value")
         if kind != "tensor_type":
             raise Unsupported(f"an input of kind {(kind or 'none').removesuffix('_type')}", "only tensors are read")
@@ -184,11 +205,13 @@ class Binding:
         for k in range(len(declared) if given is None else len(given)):
             dim = declared[k] if declared else onnx.TensorShapeProto.Dimension()
             size = self._size(proto.name, k, dim, None if given is None else given[k])
+            if size is None and given is None and k == 0 and dim.dim_param in outermost:
+                self.freed.add(proto.name)
+                size = ANY
             if size is None:
                 unbound.setdefault(dim.dim_param, []).append(proto.name)
                 size = LIKELY if 0 < k < MOST else 1
-            name = dim.dim_param or f"{proto.name}_{k}"
-            shape.append(size if isinstance(size, int) else symbols.extent(name, size))
+            shape.append(size if isinstance(size, int) else symbols.extent(_name(proto.name, k, dim), size))
         return Type(dtype, tuple(shape))
 
     def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: Size | None) -> Size | None:
@@ -199,12 +222,27 @@ class Binding:
                 help = "export the model with this dimension open, such as dynamic_axes of torch.onnx.export leaves it"
                 raise _usage(f"--input gives dimension {k} of {name} as {given}, the model as {dim.dim_value}", help)
             return dim.dim_value
-        bound = self.dims.get(dim.dim_param) if dim.dim_param else None
+        bound = self.dims.get(_name(name, k, dim))
         if given is not None and bound not in (None, given):
             raise _usage(
-                f"--input gives dimension {k} of {name} as {given}, --dim {dim.dim_param} as {bound}", "leave one out"
+                f"--input gives dimension {k} of {name} as {given}, --dim {_name(name, k, dim)} as {bound}",
+                "leave one out",
             )
         return bound if given is None else given
+
+
+def _name(of: str, k: int, dim: onnx.TensorShapeProto.Dimension) -> str:
+    """What dimension `k` of input `of` is called, which the model leaves open."""
+    return dim.dim_param or f"{of}_{k}"
+
+
+def _outermost(inputs: Sequence[onnx.ValueInfoProto]) -> frozenset[str]:
+    """Names of open dimensions that are outermost wherever an input has them; "" for that of a single input."""
+    shapes = [p.type.tensor_type.shape.dim for p in inputs]
+    open_ = [[(k, d.dim_param) for k, d in enumerate(dims) if not d.HasField("dim_value")] for dims in shapes]
+    first = [name for found in open_ for k, name in found if k == 0]
+    inner = {name for found in open_ for k, name in found if k > 0}
+    return frozenset(name for name in first if name not in inner and (name or first.count("") == 1))
 
 
 def _usage(message: str, help: str) -> DlcError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from dlc.base.extents import Dim, capacity, symbol
 from dlc.base.types import f64, i64
@@ -23,9 +22,6 @@ from dlc.ops.sizes import Count
 from dlc_frontend_onnx.node import Node
 from dlc_frontend_onnx.terms import Number, Term, as_op, clip, where
 from dlc_frontend_onnx.unsupported import Unsupported
-
-LONGEST: Final = (1 << 31) - 1
-"""What exporters write for an end at the end of a dimension, or something smaller; no dimension is longer."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import onnx
 
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.extents import Dim, likely
 from dlc.base.types import DTYPES as CORE_DTYPES
 from dlc.base.types import DType, Type, f32, f64, i64, u32, u64
 from dlc.graph import FileData, MemoryData, Tensor
@@ -69,6 +70,8 @@ def check_rank(rank: int) -> None:
 
 def check_count(count: float, what: str) -> None:
     """Refuse a table that the reader would compute itself when it is larger than any that models need."""
+    if isinstance(count, Dim):
+        count = likely(count)
     if not 0 <= count <= MAX_COMPUTED:
         raise error(
             "too-large",
@@ -80,10 +83,11 @@ def check_count(count: float, what: str) -> None:
 
 def check_size(type: Type, limit: int, what: str, location: Location) -> None:
     """Refuse a tensor that takes more than `limit` bytes."""
-    if type.nbytes > limit:
+    taken = type.likely_bytes
+    if taken > limit:
         raise error(
             "too-large",
-            f"{what} of type {type} takes {type.nbytes:,} bytes; the limit is {limit:,}",
+            f"{what} of type {type} takes {taken:,} bytes; the limit is {limit:,}",
             location=location,
             help="if this size is meant, raise the limit: --set onnx.max-tensor-bytes=64GiB",
             exit_code=ExitCode.LIMIT,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from onnx import GraphProto
 
+from dlc.base.polynomials import LONGEST
 from dlc.base.types import bool_, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -21,7 +22,6 @@ from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.regions import branch
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.sequences import Resolved, SequenceValue, kind_of
-from dlc_frontend_onnx.sized import LONGEST
 from dlc_frontend_onnx.terms import Term, as_op, clip, where
 from dlc_frontend_onnx.unsupported import Unsupported
 

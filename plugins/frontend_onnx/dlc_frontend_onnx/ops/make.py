@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dlc.base.extents import is_open, shown
+from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
@@ -15,7 +16,7 @@ from dlc.ops.sizes import Count, Size, Sizes
 from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import FIXED, Array, Node, cast, constant
 from dlc_frontend_onnx.rules import onnx
-from dlc_frontend_onnx.sized import LONGEST, elements, sized
+from dlc_frontend_onnx.sized import elements, sized
 from dlc_frontend_onnx.tensors import check_count, check_rank
 from dlc_frontend_onnx.terms import Term, as_op, ceil, clip, largest, where
 from dlc_frontend_onnx.unsupported import Unsupported

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
+from dlc.base.polynomials import LONGEST
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Or, Where
@@ -17,7 +18,7 @@ from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
-from dlc_frontend_onnx.sized import LONGEST, Sized, along, axes_of, elements, sized
+from dlc_frontend_onnx.sized import Sized, along, axes_of, elements, sized
 from dlc_frontend_onnx.terms import Number, Term, clip, smallest
 from dlc_frontend_onnx.unsupported import Unsupported
 

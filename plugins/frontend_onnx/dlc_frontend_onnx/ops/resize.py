@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.polynomials import LONGEST
 from dlc.base.types import Array, bool_, f64, i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -27,7 +28,7 @@ from dlc_frontend_onnx.implied import exactly, whole_scales
 from dlc_frontend_onnx.node import Node, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
-from dlc_frontend_onnx.sized import LONGEST, Sized, elements, sized
+from dlc_frontend_onnx.sized import Sized, elements, sized
 from dlc_frontend_onnx.tensors import check_count
 from dlc_frontend_onnx.terms import (
     Number,

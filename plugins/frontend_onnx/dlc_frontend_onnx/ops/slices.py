@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.base.extents import capacity, is_open, larger, shown, smaller
+from dlc.base.polynomials import LONGEST
 from dlc.base.types import i64
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -13,7 +14,7 @@ from dlc.ops.index import Pick
 from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.node import FIXED, Node
 from dlc_frontend_onnx.rules import onnx
-from dlc_frontend_onnx.sized import LONGEST, Sized, along, axes_of, elements, sized
+from dlc_frontend_onnx.sized import Sized, along, axes_of, elements, sized
 from dlc_frontend_onnx.terms import Number, Term, as_op, clip, largest, where
 from dlc_frontend_onnx.unsupported import Unsupported
 

@@ -1,0 +1,162 @@
+"""Outermost dimensions of which nothing is said: programs for any size, and what needs a limit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from building import runtime
+from sized_models import feeds, model, n, weights
+
+import dlc
+from dlc import DlcError, Source
+from dlc.base.diagnostics import ExitCode
+from dlc.driver.program import Compiler
+from dlc.runtime.install import install
+from tests.tools import SANITIZE, found
+
+Array = Any
+SIZES = [1, 3, 64, 2, 515]
+
+
+def images() -> bytes:
+    """Convolutions, pooling, a product of rows whose number is batch times 16, another of rows of the batch."""
+    nodes = [
+        n("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        n("Relu", ["a"], ["b"]),
+        n("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        n("Reshape", ["c", "rows"], ["d"]),
+        n("MatMul", ["d", "w2"], ["e"]),
+        n("Reshape", ["e", "flat"], ["f"]),
+        n("Gemm", ["f", "w3", "bias"], ["y"]),
+    ]
+    constants = {
+        "w1": weights(8, 3, 3, 3),
+        "rows": np.array([-1, 8]),
+        "w2": weights(8, 5),
+        "flat": np.array([-1, 80]),
+        "w3": weights(80, 10),
+        "bias": weights(10),
+    }
+    return model(nodes, {"x": ("batch", 3, 8, 8)}, ["y"], constants)
+
+
+def refused(content: bytes, target: str = "c", **options: Any) -> DlcError:
+    with pytest.raises(DlcError) as caught:
+        dlc.build(content, target, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("cpu", ["generic", "native"])
+def test_any_batch_without_a_flag(cpu: str, tmp_path: Path) -> None:
+    content = images()
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
+    loaded = onnx.load_model_from_string(content)
+    for batch in SIZES:
+        given = feeds(content, {"batch": batch})
+        (wanted,) = runtime(loaded, ["y"], given)
+        np.testing.assert_allclose(program(**given)["y"], wanted, rtol=1e-4, atol=1e-5, err_msg=f"batch {batch}")
+    memory = program._library.manifest["memory"]
+    needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
+    assert needs == [eval(memory["arena_formula"], {"max": max, "batch": batch}) for batch in SIZES]
+    assert program._own.arena.size == max(needs)
+
+
+def test_bounds_do_not_change_what_a_call_computes(tmp_path: Path) -> None:
+    content = images()
+    free: Any = dlc.build(content, cache_dir=tmp_path)
+    limited: Any = dlc.build(content, dims={"batch": "1..600"}, cache_dir=tmp_path)
+    for batch in SIZES:
+        given = feeds(content, {"batch": batch})
+        np.testing.assert_allclose(free(**given)["y"], limited(**given)["y"], rtol=1e-5, atol=1e-6)
+
+
+MAIN = r"""
+#include <stdlib.h>
+#include "images.h"
+#ifdef IMAGES_ARENA_BYTES
+#error "there is no largest call"
+#endif
+int main(void) {
+    for (int64_t batch = 1; batch <= 40; batch += 13) {
+        const size_t bytes = images_arena_bytes(batch);
+        float *x = calloc((size_t)batch * 192, sizeof(float)), *y = malloc((size_t)batch * 10 * sizeof(float));
+        const void *inputs[] = {x, &batch};
+        void *outputs[] = {y}, *arena = aligned_alloc(IMAGES_ARENA_ALIGN, (bytes + 63) / 64 * 64);
+        if (!bytes || images_run(inputs, outputs, arena) != IMAGES_OK) return 1;
+        free(arena); free(x); free(y);
+    }
+    return images_arena_bytes(0) != 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
+def test_c_works_in_the_memory_that_it_asks_for(cc: str, tmp_path: Path) -> None:
+    out = tmp_path / "m"
+    target = "c{cpu=generic lib=none weights=text prefix=images}"
+    install(Compiler.open(tmp_path / "cache").artifact(Source(data=images(), label="m.onnx"), target), out)
+    (out / "main.c").write_text(MAIN)
+    cpu = [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
+    flags = [*cpu, "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
+    files = ["main.c", "images.c", "images_weights.c", "-o", "main", "-lm"]
+    subprocess.run([cc.partition("'")[0], *flags, *files], cwd=out, check=True)
+    subprocess.run(["./main"], cwd=out, check=True)
+
+
+def test_a_dimension_without_a_name_is_called_after_its_input(tmp_path: Path) -> None:
+    content = model([n("Relu", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
+    free: Any = dlc.build(content, cache_dir=tmp_path)
+    assert [p.name for p in free.signature.inputs] == ["a", "a_0"]
+    assert free(a=np.ones((7, 3), np.float32))["y"].shape == (7, 3)
+    fixed: Any = dlc.build(content, dims={"a_0": 2}, cache_dir=tmp_path)
+    assert [p.type.shape for p in fixed.signature.inputs] == [(2, 3)]
+
+
+def test_what_has_no_single_outermost_dimension_needs_sizes(tmp_path: Path) -> None:
+    inner = model([n("Relu", ["a"], ["y"])], {"a": [3, "seq"]}, ["y"], {})
+    both = model([n("MatMul", ["a", "b"], ["y"])], {"a": ["k", 3], "b": [3, "k"]}, ["y"], {})
+    unnamed = model([n("Add", ["a", "b"], ["y"])], {"a": ["", 3], "b": ["", 3]}, ["y"], {})
+    for content in (inner, both, unnamed):
+        caught = refused(content, cache_dir=tmp_path)
+        assert (caught.diagnostics[0].code, caught.exit_code) == ("unbound-dimension", ExitCode.USAGE)
+
+
+def test_a_value_that_has_the_dimension_inside_needs_a_limit(tmp_path: Path) -> None:
+    content = model(
+        [n("Transpose", ["a"], ["t"]), n("MatMul", ["w", "t"], ["y"])], {"a": ["batch", 6]}, ["y"], {"w": weights(4, 6)}
+    )
+    (found,) = refused(content, cache_dir=tmp_path).diagnostics
+    assert found.code == "unbound-dimension" and "batch: a value f32[" in found.message
+    assert found.help == "give sizes, or ranges such as 1..8, for example --dim batch=1"
+    program: Any = dlc.build(content, dims={"batch": "1..8"}, cache_dir=tmp_path)
+    assert program(a=np.ones((5, 6), np.float32))["y"].shape == (4, 5)
+
+
+def test_what_needs_numbers_says_so(tmp_path: Path) -> None:
+    found = refused(images(), "c{arena=static}", cache_dir=tmp_path).diagnostics[0]
+    assert found.code == "unbound-dimension" and "arena=static" in found.message
+    found = refused(images(), "s2train", cache_dir=tmp_path).diagnostics[0]
+    assert (found.code, found.help) == ("symbolic-dimension", "give one size: --dim batch=1")
+    assert found.notes == ('batch is 1 or more: of input "x"',)
+
+
+def test_a_model_that_cannot_be_read_for_any_size_is_refused_as_before(tmp_path: Path) -> None:
+    """The size decides something: that it is missing is the error, not what it would decide."""
+    nodes = [n("Reshape", ["a", "to"], ["b"]), n("MatMul", ["b", "w"], ["y"])]
+    content = model(nodes, {"a": ["batch", 6]}, ["y"], {"to": np.array([1, -1]), "w": weights(12, 2)})
+    (found,) = refused(content, cache_dir=tmp_path).diagnostics[:1]
+    assert found.code == "unbound-dimension" and "1 dimension of the inputs has no size" in found.message
+    program: Any = dlc.build(content, dims={"batch": 2}, cache_dir=tmp_path)
+    assert program(a=np.ones((2, 6), np.float32))["y"].shape == (1, 2)
+
+
+def test_the_program_says_which_size_is_wrong(tmp_path: Path) -> None:
+    program: Any = dlc.build(images(), cache_dir=tmp_path)
+    with pytest.raises(DlcError, match='dimension 0 of input "x" is 0: batch is 1 or more'):
+        program(x=np.ones((0, 3, 8, 8), np.float32))
