@@ -11,7 +11,9 @@ from dlc.base.types import Type, f32
 from dlc.kernel.expr import Axis, Const, Expr, axes_in
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.start import Box, needs_fill, tile
+from dlc.kernel.text import parse_kernel
 
 
 @st.composite
@@ -85,3 +87,39 @@ FOUR, THREE, EIGHT = Axis("i", 4), Axis("j", 3), Axis("k", 8)
 )
 def test_elements_written_in_steps(shape: tuple[int, ...], indices: list[tuple[Expr, ...]], fill: bool) -> None:
     assert needs_fill(writers(shape, *indices), "t") == fill
+
+
+N, M = "min(max(p0[], 1), 9)", "min(max(p1[], 0), 6)"
+FIRST, SECOND = f"i<9: t0[i] = 1.0 if i < {N}", f"i<6: t0[i+{N}] = 2.0 if i < {M}"
+
+
+@pytest.mark.parametrize(
+    ("dim", "nests", "fill"),
+    [
+        ("n(1,9)", ["i<9: t0[i] = 1.0"], False),
+        ("n(1,9)", [FIRST], False),
+        ("n(1,9)", [f"i<9: t0[i] = 1.0 if i < {N}+{M}"], False),  # where the dimension ends is sooner
+        ("n(1,9)", [f"i<9: t0[i] = 1.0 if i < {N}-1"], True),  # the dimension goes on behind the guard
+        ("n(1,9)", [f"i<9: t0[i] = 1.0 if i < {N} and i < {M}"], True),
+        ("n(1,9)+1", [FIRST, f"t0[{N}] = 2.0"], False),
+        ("n(1,9)+1", [FIRST, f"t0[{N}-1] = 2.0"], True),
+        ("n(1,9)+1", ["t0[0] = 2.0", f"i<9: t0[i+1] = 1.0 if i < {N}"], False),
+        ("m(0,6)+n(1,9)", [FIRST, SECOND], False),
+        ("m(0,6)+n(1,9)", [SECOND, FIRST], False),
+        ("m(0,6)+n(1,9)", [FIRST], True),
+        ("m(0,6)+n(1,9)", [FIRST, FIRST], True),
+        ("m(0,6)+n(1,9)", [FIRST, f"i<6: t0[i+{M}] = 2.0 if i < {M}"], True),  # as many elements, not the same ones
+        ("m(0,6)+n(1,9)", [FIRST, f"i<6: t0[i+{N}] = 2.0 if i < {M}-1"], True),
+        ("m(0,6)+n(1,9)", [FIRST, f"i<5: t0[i+{N}+1] = 2.0 if i < {M}-1"], True),
+        ("m(0,6)+n(1,9)", [FIRST, f"i<6: t0[i+{N}] = 2.0 if i < {M} and i % 2 == 0"], True),
+        ("m(0,6)+n(1,9)", [FIRST, f"i<6: t0[i+min(max(p2[], 0), 9)] = 2.0 if i < {M}"], True),
+        ("2*n(1,9)", [f"i<9: t0[2*i] = 1.0 if i < {N}", f"i<9: t0[2*i+1] = 1.0 if i < {N}"], False),
+        ("2*n(1,9)", [f"i<9: t0[i] = 1.0 if i < {N}", f"i<9: t0[i+{N}] = 1.0 if i < {N}"], False),
+        ("2*n(1,9)", [f"i<9: t0[i] = 1.0 if i < {N}", f"i<9: t0[i+9] = 1.0 if i < {N}"], True),
+    ],
+)
+def test_parts_that_meet_at_sizes(dim: str, nests: list[str], fill: bool) -> None:
+    head = f"kernel(i64[=n(1,9)], i64[=m(0,6)], i64[]) -> (f32[{dim}]) local (f32[{dim}])"
+    kernel = parse_kernel("\n".join([f"{head} {{", *nests, "r0[i] = t0[i]", "}"]))
+    small, _ = limited(kernel)
+    assert needs_fill(small, "t0") == fill
