@@ -42,6 +42,15 @@ def test_few_rows_more_than_a_tile_are_shared_by_two() -> None:
     assert found.parts(found.rest(8)) == (4, 4)
 
 
+def test_as_many_rows_as_one_tile_holds_are_one_tile() -> None:
+    """Every tile reads all of the other factor again, as long as the cache of a decoder is."""
+    found = heights(OpenRows(1, 16, 1, 16), 14, 2, False)
+    assert found is not None
+    for rows in range(1, 15):
+        left = found.rest(rows)
+        assert (rows - left + found.step - 1) // found.tall + len(found.parts(left)) == 1
+
+
 def test_rows_that_no_height_divides() -> None:
     assert heights(OpenRows(1, 7, 1, 2), 6, 2, False) is not None  # single rows always do
     found = heights(OpenRows(1, 7, 1, 3), 6, 2, False)
