@@ -3,6 +3,7 @@
     b = f(a);  c = g(b)            →   c = (g∘f)(a)           f elementwise: inlined where each value is read once
     t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)   bias and relu are the epilogue of the contraction
     c = concat(f(a), g(b))         →   c = call(a, b)         f and g write their part of the result in place
+    d = transpose(concat(a, b))    →   d = call(a, b)         parts that are only moved are written to where they end up
 
 A kernel with one consumer is merged into it. A kernel that only moves elements may be merged into several consumers.
 A constant expression of constants with less than 8 bits per element becomes a part of the matrix product that reads it:
@@ -23,6 +24,8 @@ from dlc.graph.graph import MAX_ORIGINS, Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.expr import loads
+from dlc.kernel.fusion.ends import ended_refusal, is_ended_copy
+from dlc.kernel.fusion.forward import may_forward
 from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.fusion.merge import (
     Joined,
@@ -167,7 +170,8 @@ class _Fuser:
         single = kernel.nests[0] if len(kernel.nests) == 1 else None
         result = kernel.results[0]
         mapped = single is not None and is_pointwise_map(single, result.shape)
-        movement = mapped and single is not None and is_movement(single.body)
+        ends = single is not None and is_ended_copy(single, kernel)
+        movement = ends or (mapped and single is not None and is_movement(single.body))
         if self._readers[producer.digest] > 1 and not movement:
             return f"it has {self._readers[producer.digest]} consumers"
         if consumer.kernel.reduces and is_view(producer):
@@ -179,14 +183,20 @@ class _Fuser:
         if arguments > self._options.max_arguments:
             return f"the joined kernel would have {arguments} arguments, more than {self._options.max_arguments}"
         names = consumer.names[producer.digest]
-        for k in sorted({k for name in names for k in consumer.kernel.readers.get(name, ())}):
-            nest = consumer.kernel.nests[k]
+        readers = sorted({k for name in names for k in consumer.kernel.readers.get(name, ())})
+        for nest in (reading := [consumer.kernel.nests[k] for k in readers]):
             for name in sorted(names & nest.reads()):
                 if movement and any(x.param == name and reads_panels(nest, x) for x in loads(nest.body)):
                     return "it stores a factor in panels"
+                if single is not None and ends:
+                    if why := ended_refusal(single, kernel, nest, consumer.kernel, name):
+                        return why
+                    continue
                 value = Param(name, result.type)
                 inlined = refusal(single, value, nest) if mapped and single is not None else "it is not elementwise"
                 if not inlined:
+                    continue
+                if not mapped and len(names) == 1 and may_forward(kernel, value, reading):
                     continue
                 why = inlined if movement else self._epilogue_refusal(nest, value, consumer.kernel)
                 if why:

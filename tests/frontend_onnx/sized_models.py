@@ -108,6 +108,63 @@ def cached() -> bytes:
     return model(nodes, {"x": ["batch", "new", 8], "past": ["batch", "past len", 8]}, ["present", "y"], constants)
 
 
+def decoder(layers: int = 2, width: int = 16, heads: int = 2) -> bytes:
+    """New tokens after the keys and values of those before: a cache of all layers, which every layer adds rows to."""
+    nodes = [
+        n("Shape", ["x"], ["sx"]),
+        n("Gather", ["sx", "one"], ["new"]),
+        n("Shape", ["past"], ["sp"]),
+        n("Gather", ["sp", "four"], ["before"]),
+        n("Add", ["before", "new"], ["behind"]),
+        n("Range", ["before", "behind", "one"], ["rows"]),
+        n("Range", ["zero", "behind", "one"], ["columns"]),
+        n("Unsqueeze", ["rows", "last"], ["rows1"]),
+        n("LessOrEqual", ["columns", "rows1"], ["causal"]),
+        n("Where", ["causal", "seen", "hidden"], ["mask"]),
+    ]
+    constants: dict[str, Any] = {
+        **{name: np.int64(k) for k, name in enumerate(("zero", "one", "two", "three", "four"))},
+        "last": np.array([1]),
+        "front": np.array([0]),
+        "seen": np.float32(0),
+        "hidden": np.float32(-1e9),
+        "apart": np.array([0, 0, heads, width // heads]),
+        "together": np.array([0, 0, width]),
+    }
+    for k in range(layers):
+        at = str(k)
+        constants |= {f"w{k}": weights(width, 3 * width), f"o{k}": weights(width, width), f"layer{k}": np.int64(k)}
+        x = f"x{k}" if k else "x"
+        nodes += [
+            n("MatMul", [x, f"w{k}"], [f"qkv{k}"]),
+            n("Split", [f"qkv{k}"], [f"{t}{k}" for t in "qkv"], axis=2),
+            n("Gather", ["past", f"layer{k}"], [f"past{k}"], axis=0),
+        ]
+        for t in "qkv":
+            nodes += [n("Reshape", [t + at, "apart"], [t + at + "r"])]
+            nodes += [n("Transpose", [t + at + "r"], [t + at + "t"], perm=[0, 2, 1, 3])]
+        for t, which in (("k", "zero"), ("v", "one")):
+            nodes += [n("Gather", [f"past{k}", which], [t + at + "p"], axis=0)]
+            nodes += [n("Concat", [t + at + "p", t + at + "t"], [t + at + "a"], axis=2)]
+            nodes += [n("Unsqueeze", [t + at + "a", "front"], [t + at + "u"])]
+        nodes += [
+            n("Concat", [f"k{k}u", f"v{k}u"], [f"kv{k}"], axis=0),
+            n("Unsqueeze", [f"kv{k}", "front"], [f"present{k}"]),
+            n("Transpose", [f"k{k}a"], [f"turned{k}"], perm=[0, 1, 3, 2]),
+            n("MatMul", [f"q{k}t", f"turned{k}"], [f"scores{k}"]),
+            n("Add", [f"scores{k}", "mask"], [f"masked{k}"]),
+            n("Softmax", [f"masked{k}"], [f"p{k}"], axis=-1),
+            n("MatMul", [f"p{k}", f"v{k}a"], [f"c{k}"]),
+            n("Transpose", [f"c{k}"], [f"ct{k}"], perm=[0, 2, 1, 3]),
+            n("Reshape", [f"ct{k}", "together"], [f"cr{k}"]),
+            n("MatMul", [f"cr{k}", f"o{k}"], [f"y{k}"]),
+            n("Add", [x, f"y{k}"], [f"x{k + 1}" if k + 1 < layers else "y"]),
+        ]
+    nodes += [n("Concat", [f"present{k}" for k in range(layers)], ["present"], axis=0)]
+    shapes = {"x": ["batch", "new", width], "past": [layers, 2, "batch", heads, "past len", width // heads]}
+    return model(nodes, shapes, ["y", "present"], constants)
+
+
 def pyramid() -> bytes:
     """Windows that halve an image and double it again, beside what it was."""
     nodes = [

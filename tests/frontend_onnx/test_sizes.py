@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
-from sized_models import attention, cached, feeds, model, n, pyramid, shapes
+from sized_models import attention, cached, decoder, feeds, model, n, pyramid, shapes
 
 import dlc
 from dlc import DlcError, Source
@@ -25,6 +25,11 @@ Array = Any
 CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence[int]]]] = {
     "attention": (attention, {"batch": "1..3", "seq": "1..40"}, [(1, 1), (2, 17), (3, 40), (1, 39)]),
     "cached": (cached, {"batch": "1..2", "new": "1..4", "past len": "0..20"}, [(2, 4, 0), (1, 1, 20), (2, 3, 7)]),
+    "decoder": (
+        decoder,
+        {"batch": "1..2", "new": "1..5", "past len": "0..20"},
+        [(2, 5, 0), (1, 1, 20), (2, 3, 7), (1, 5, 1), (2, 5, 20)],
+    ),
     "pyramid": (pyramid, {"h": "4..24/2", "w": "4..40/4"}, [(4, 4), (24, 40), (14, 20)]),
     "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
 }

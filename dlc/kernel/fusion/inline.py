@@ -2,18 +2,20 @@
 
     t[i] = f(i);  out[…] (r)= g(t[e])     →     out[…] (r)= g(f(e))
 
-Legal when the producer is one nest without a reduction that writes every element of `t` exactly once at plain axes.
+Legal when the producer is one nest without a reduction that writes every element of `t` exactly once at plain axes. One
+that stops at the sizes of a call gives its guard to the consumer, see `ends`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from dlc.base.types import DType, i64
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply, substitute
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
-from dlc.kernel.simplify import is_index, simplify_nest
+from dlc.kernel.simplify import conjuncts, is_index, simplify_nest
 
 
 def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
@@ -26,12 +28,28 @@ def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
     return unit and full and len(set(plain)) == len(plain) and set(plain) == set(nest.axes)
 
 
+def reads_each_once(nest: Nest, load: Load, shape: tuple[int, ...]) -> bool:
+    """Whether a load reads each element of a tensor of this shape once while the axes of its nest run."""
+    plain = [i for i in load.index if isinstance(i, Axis)]
+    whole = all(
+        (isinstance(i, Axis) and i.extent == d) or (i == Const(0) and d == 1)
+        for i, d in zip(load.index, shape, strict=True)
+    )
+    return whole and len(set(plain)) == len(plain) == len(nest.axes)
+
+
 def value_at(producer: Nest, index: tuple[Expr, ...]) -> Expr:
     """The producer's body at the given subscripts."""
     if index == producer.index:
         return producer.body
     mapping: dict[Expr, Expr] = {a: e for a, e in zip(producer.index, index, strict=True) if isinstance(a, Axis)}
     return substitute(producer.body, mapping)
+
+
+def guard_at(producer: Nest, index: tuple[Expr, ...]) -> Sequence[Expr]:
+    """The parts of the producer's guard at the given subscripts."""
+    mapping: dict[Expr, Expr] = {a: e for a, e in zip(producer.index, index, strict=True) if isinstance(a, Axis)}
+    return [substitute(part, mapping) for part in conjuncts(producer.where)]
 
 
 def inline(consumer: Nest, name: str, producer: Nest, dtype_of: Callable[[Expr], DType | None] | None = None) -> Nest:
@@ -47,7 +65,11 @@ def inline(consumer: Nest, name: str, producer: Nest, dtype_of: Callable[[Expr],
     def change(load: Load) -> Expr:
         return value_at(producer, tuple(map(widened, load.index))) if load.param == name else load
 
-    return simplify_nest(consumer.map_loads(change))
+    changed = consumer.map_loads(change)
+    if producer.where is not None:
+        for part in (p for load in consumer.loads[name] for p in guard_at(producer, load.index)):
+            changed = replace(changed, where=both(changed.where, part))
+    return simplify_nest(changed)
 
 
 def loads_of(kernel: Kernel, name: str) -> Mapping[int, int]:

@@ -1,6 +1,8 @@
 """Join kernels: concatenate the nests of a producer and a consumer, and inline locals that need no storage.
 
 k1: t = f(a);   k2: r = g(t, b)     →     k: t local; t = f(a); r = g(t, b)     →     k: r = g(f(a), b)
+
+`inline`, `ends` and `forward` tell which locals need none.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
-from dlc.kernel.fusion.inline import inline, is_pointwise_map
+from dlc.kernel.fusion.ends import ended_refusal, is_ended_copy
+from dlc.kernel.fusion.forward import forwarded
+from dlc.kernel.fusion.inline import inline, is_pointwise_map, reads_each_once
 from dlc.kernel.kernel import Kernel, readers_of, writers_of
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param
 from dlc.kernel.roles import product
@@ -125,10 +129,11 @@ def _inline_local(
 ) -> frozenset[str]:
     """Make `nests` do without a local. Gives the tensors that the changed nests name; none when it stays."""
     writers, readers = all_writers.get(local.name, ()), all_readers.get(local.name, ())
-    if len(writers) != 1 or not is_pointwise_map(nests[writers[0]], local.shape):
-        return frozenset()
+    producer = nests[writers[0]] if len(writers) == 1 else None
+    ends = producer is not None and is_ended_copy(producer, kernel)
+    if producer is None or not (ends or is_pointwise_map(producer, local.shape)):
+        return _forward(kernel, local, nests, writers, readers)
     (writer,) = writers
-    producer = nests[writer]
     if any(k <= writer for k in readers):  # what is read before it is written is the start value
         return frozenset()
     if not producer.loads:
@@ -136,12 +141,27 @@ def _inline_local(
     overwritten = any(k > writer for name in producer.loads for k in all_writers.get(name, ()))
     if overwritten or (len(readers) > 1 and not is_movement(producer.body)):
         return frozenset()
-    if any(refusal(producer, local, nests[k]) for k in readers):
+    if any(
+        ended_refusal(producer, kernel, nests[k], kernel, local.name) if ends else refusal(producer, local, nests[k])
+        for k in readers
+    ):
         return frozenset()
     for k in readers:
         nests[k] = inline(nests[k], local.name, producer, kernel.dtype_of)
     touched = {local.name, *producer.loads}.union(*({nests[k].out, *nests[k].loads} for k in readers))
     del nests[writer]
+    return frozenset(touched)
+
+
+def _forward(
+    kernel: Kernel, local: Param, nests: list[Nest], writers: Sequence[int], readers: Sequence[int]
+) -> frozenset[str]:
+    """Make `nests` write the parts of a local to where they are moved. Gives the same as `_inline_local`."""
+    found = forwarded(kernel, local, nests, writers, readers)
+    if found is None:
+        return frozenset()
+    touched = {local.name}.union(*({n.out, *n.loads} for n in found if n not in nests))
+    nests[:] = found
     return frozenset(touched)
 
 
@@ -203,13 +223,7 @@ def is_epilogue(nest: Nest, value: Param) -> bool:
     found = set(nest.loads.get(value.name, ()))
     if nest.reduce is not None or nest.where is not None or len(found) != 1 or nest.points != value.type.capacity:
         return False
-    (load,) = found
-    plain = [i for i in load.index if isinstance(i, Axis)]
-    whole = all(
-        (isinstance(i, Axis) and i.extent == d) or (i == Const(0) and d == 1)
-        for i, d in zip(load.index, value.shape, strict=True)
-    )
-    return whole and len(set(plain)) == len(plain) == len(nest.axes)
+    return reads_each_once(nest, next(iter(found)), value.shape)
 
 
 def align_epilogue(nest: Nest, value: Param) -> Nest:
