@@ -136,7 +136,7 @@ def work(task: Task, pipe: Connection) -> None:
     operators = Counter(n.op for case in cases for n in case.model.nodes)
     verdicts = judged(cases, task.tools, oracle=task.oracle)
     used = os.times()
-    pipe.send((verdicts, operators, Counter(c.kind for c in cases), sum(used[:4])))
+    pipe.send((verdicts, operators, Counter(trait for c in cases for trait in c.traits), sum(used[:4])))
     pipe.close()
 
 

@@ -9,20 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from dlc_backend_c.target import target_for
 from dlc_backend_c.toolchain import find_toolchain
 
+from dlc.api.program import Signature
+from dlc.runtime.sizes import at_sizes, results, with_sizes
 from tests.backend_c.harness import STRICT
-from tests.fuzz.build import Program, text_of
+from tests.fuzz.build import Call, Program, text_of
 from tests.fuzz.case import Tools
 from tests.fuzz.model import Array
 
 DRIVER: Final = Path(__file__).with_name("driver.c")
 SECONDS: Final = 60
-"""That one program may take."""
+"""That one process may take."""
 STATUS: Final = {100: "a second run gives something else", 101: "an input was written to"}
 WARNINGS: Final = tuple(f for f in STRICT if f != "-pedantic")
 """Vector extensions are not the language, so `-pedantic` goes with generic C only."""
@@ -30,23 +32,24 @@ WARNINGS: Final = tuple(f for f in STRICT if f != "-pedantic")
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of one program."""
+    """What became of one call of a program."""
 
     outputs: Mapping[str, Array] | None
     problem: str = ""
     """Of the compiler or the run; "" where there are outputs."""
 
 
-def run_all(programs: Sequence[Program], tools: Tools, folder: Path) -> list[Ran]:
-    """Every program, compiled and run with tools that all of them share."""
+def run_all(programs: Sequence[Program], tools: Tools, folder: Path) -> list[list[Ran]]:
+    """What became of every call of each program, compiled and run with tools that all of them share."""
     failed = _compiled(programs, tools, folder)
-    alive = [k for k in range(len(programs)) if k not in failed]
-    found = {k: Ran(None, problem) for k, problem in failed.items()}
+    every = [(k, call) for k, p in enumerate(programs) for call in range(len(p.calls))]
+    found: dict[tuple[int, int], Ran] = {(k, call): Ran(None, failed[k]) for k, call in every if k in failed}
+    alive: list[tuple[int, int]] = [one for one in every if one not in found]
+    places = {k: place for place, k in enumerate(k for k in range(len(programs)) if k not in failed)}
     while alive:
-        ran = _run([programs[k] for k in alive], folder, [*alive])
-        found.update(ran)
-        alive = [k for k in alive if k not in ran]
-    return [found[k] for k in range(len(programs))]
+        found.update(_run(programs, alive, places, folder))
+        alive = [one for one in alive if one not in found]
+    return [[found[k, call] for call in range(len(p.calls))] for k, p in enumerate(programs)]
 
 
 def _compiled(programs: Sequence[Program], tools: Tools, folder: Path) -> dict[int, str]:
@@ -73,51 +76,67 @@ def _compiled(programs: Sequence[Program], tools: Tools, folder: Path) -> dict[i
     sanitize = [f for f in tools.flags if f.startswith("-fsanitize")]
     link = [*find_toolchain(tools.cc).command, "-std=c99", *sanitize, "driver.c", *objects, "-lm", "-o", "fuzz"]
     subprocess.run(link, cwd=folder, check=True)
-    (folder / "index").write_text(" ".join(str(k) for k in range(len(programs)) if k not in failed))
     return failed
 
 
-def _run(programs: Sequence[Program], folder: Path, numbers: Sequence[int]) -> dict[int, Ran]:
-    """The programs in turn, up to the first that ends the process."""
-    places = [int(k) for k in (folder / "index").read_text().split()]
-    data = b"".join(_request(p, places.index(n)) for p, n in zip(programs, numbers, strict=True))
+def _run(
+    programs: Sequence[Program], calls: Sequence[tuple[int, int]], places: Mapping[int, int], folder: Path
+) -> dict[tuple[int, int], Ran]:
+    """The calls in turn, up to the first that ends the process.
+
+    Args:
+        programs: All of them.
+        calls: Numbers of programs and of their calls.
+        places: Number of a program → its place in the table of those that were compiled.
+        folder: Where the executable is.
+    """
+    data = b"".join(_request(programs[k], programs[k].calls[call], places[k]) for k, call in calls)
     try:
         done = subprocess.run([folder / "fuzz"], input=data, capture_output=True, check=False, timeout=SECONDS)
         out, said, code = done.stdout, done.stderr.decode(errors="replace"), done.returncode
     except subprocess.TimeoutExpired as slow:
         out, said, code = slow.stdout or b"", f"no end within {SECONDS} s", -1
-    found: dict[int, Ran] = {}
+    found: dict[tuple[int, int], Ran] = {}
     at = 0
-    for program, number in zip(programs, numbers, strict=True):
+    for k, call in calls:
+        program = programs[k]
         if at + 16 > len(out):
             lines = [x for x in said.splitlines() if "ERROR" in x or "runtime error" in x or "no end" in x]
             where = [x.strip() for x in said.splitlines() if program.prefix in x][:2]
-            found[number] = Ran(
+            found[k, call] = Ran(
                 None, f"ends with {code}: {' '.join((lines[:1] or said.splitlines()[:1]) + where)[:500]}"
             )
             break
         _, status = struct.unpack_from("<QQ", out, at)
-        outputs, at = _outputs(program, out, at + 16)
+        outputs, at = _outputs(program, program.calls[call], out, at + 16)
         problem = "" if not status else STATUS.get(status, f"status {status}")
-        found[number] = Ran(None if status else outputs, problem)
+        found[k, call] = Ran(None if status else outputs, problem)
     return found
 
 
-def _outputs(program: Program, out: bytes, at: int) -> tuple[dict[str, Array], int]:
-    found: dict[str, Array] = {}
-    for port in program.artifact.signature.outputs:
+def _called(program: Program, call: Call) -> tuple[Signature, Mapping[str, Array]]:
+    """The program's signature in numbers, and all that it is given: sizes are told by the arrays."""
+    signature = program.artifact.signature
+    feeds = cast("Mapping[str, Array]", with_sizes(signature.inputs, call.feeds))
+    return at_sizes(signature, feeds), feeds
+
+
+def _outputs(program: Program, call: Call, out: bytes, at: int) -> tuple[dict[str, Array], int]:
+    signature, feeds = _called(program, call)
+    written: list[Array] = []
+    for port in signature.outputs:
         raw = np.frombuffer(out, np.uint8, port.type.nbytes, at).copy()
-        found[port.name] = raw.view(port.type.dtype.numpy).reshape(port.type.shape)
+        written.append(raw.view(port.type.dtype.numpy).reshape(port.type.shape))
         at += port.type.nbytes
-    return found, at
+    return results(program.artifact.signature, feeds, written), at
 
 
-def _request(program: Program, index: int) -> bytes:
-    """What the driver reads for one program."""
-    signature, random = program.artifact.signature, Random(program.case.seed)
+def _request(program: Program, call: Call, index: int) -> bytes:
+    """What the driver reads for one call of a program."""
+    (signature, feeds), random = _called(program, call), Random(program.case.seed)
     parts = [struct.pack("<QQ", index, len(signature.inputs))]
     for port in signature.inputs:
-        raw = np.ascontiguousarray(program.feeds[port.name], port.type.dtype.numpy).tobytes()
+        raw = np.ascontiguousarray(feeds[port.name], port.type.dtype.numpy).tobytes()
         parts += [struct.pack("<QQ", len(raw), _skew(random, port.type.dtype.itemsize)), raw]
     shared = {i: j + 1 for i, j in signature.aliases}
     parts.append(struct.pack("<Q", len(signature.outputs)))

@@ -31,8 +31,22 @@ from dlc.driver.state_text import op_classes
 from dlc.graph import Graph
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Registry
+from tests.frontend_onnx.building import parse
 from tests.fuzz.case import Case, Tools
-from tests.fuzz.model import Array
+from tests.fuzz.found import frozen
+from tests.fuzz.model import Array, Model
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a program is given, and what it has to compute of it."""
+
+    model: Model
+    """The case's, with numbers in place of the names of dimensions."""
+    graph: Graph
+    """What the pipeline was given to compile: the model, its gradients or a step of training. Of a model with open
+    dimensions: the graph of `model`, which the importer reads without them."""
+    feeds: Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -41,9 +55,8 @@ class Program:
 
     case: Case
     artifact: Artifact
-    graph: Graph
-    """What the pipeline was given to compile: the model, its gradients or a step of training."""
-    feeds: Mapping[str, Array]
+    calls: tuple[Call, ...]
+    """One, unless there are dimensions that are known when the program runs."""
 
     @property
     def prefix(self) -> str:
@@ -88,10 +101,14 @@ def program_of(case: Case, prefix: str) -> Program:
     registry, _ = installed()
     session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry), Path()), jobs=1)
     source = Source(data=case.model.bytes, label="fuzz.onnx")
-    done = compile_source(source, Onnx(unroll=case.unroll), "dlc_frontend_onnx", pipeline, session, stop_after="emit")
+    frontend = Onnx(unroll=case.unroll, dims=tuple(f"{name}:{sizes}" for name, sizes in case.model.ranges.items()))
+    done = compile_source(source, frontend, "dlc_frontend_onnx", pipeline, session, stop_after="emit")
+    if case.model.calls:
+        models = [frozen(case.model.at(sizes)) for sizes in case.model.calls]
+        return Program(case, done.last.value, tuple(Call(m, parse(m.onnx), m.inputs) for m in models))
     before = max((k + 1 for k, s in enumerate(pipeline.steps) if s.stage.computes_other), default=0)
     graph: Graph = done.steps[before].handle.value
-    return Program(case, done.last.value, graph, feeds_of(case, graph))
+    return Program(case, done.last.value, (Call(case.model, graph, feeds_of(case, graph)),))
 
 
 def feeds_of(case: Case, graph: Graph) -> dict[str, Array]:

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any, Final, Literal
 
-from tests.fuzz import kinds_elementwise, kinds_index, kinds_movement, kinds_rare, kinds_sums
+from tests.fuzz import kinds_elementwise, kinds_found, kinds_index, kinds_movement, kinds_rare, kinds_sums
 from tests.fuzz.drawing import Maker, draw
+from tests.fuzz.found import FINDING
 from tests.fuzz.model import Model, from_json, to_json
 
 Kind = Literal["forward", "gradient", "train"]
@@ -18,8 +19,13 @@ KINDS: Final[tuple[tuple[int, Callable[[Maker], object]], ...]] = (
     *kinds_sums.KINDS,
     *kinds_index.KINDS,
     *kinds_rare.KINDS,
+    *kinds_found.KINDS,
 )
 MOST_NODES: Final = 40
+OPEN: Final = 0.4
+"""Part of the forward models that have dimensions without a number."""
+OPEN_NODES: Final = 16
+"""In these: what one node is refused for, all are."""
 LEFT_OUT: Final = ("fold-constants", "simplify", "layout", "fuse")
 """Passes that a pipeline need not have."""
 SETTINGS: Final = (
@@ -76,6 +82,17 @@ class Case:
         """Nodes of loops that are unrolled: of every other model none."""
         return 0 if self.seed % 2 else 512
 
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """What a summary counts."""
+        ops, model = {n.op for n in self.model.nodes}, self.model
+        return (
+            self.kind,
+            *(["with named dimensions"] if model.ranges else []),
+            *(["with sizes that a call finds"] if model.calls and ops & {*FINDING} else []),
+            *(f"with {op}" for op in ("If", "Loop", "Scan") if op in ops),
+        )
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The inverse of `to_json`; other keys are ignored."""
@@ -91,7 +108,9 @@ def drawn(seed: int, tools: Tools) -> Case:
     """The case of a seed."""
     random = Random(f"case {seed}")
     kind: Kind = random.choices(("forward", "gradient", "train"), (80, 13, 7))[0]
-    model = draw(seed, KINDS, MOST_NODES if kind == "forward" else 12, learns=kind == "train")
+    sizes = kind == "forward" and random.random() < OPEN  # gradients and training need a number for every dimension
+    most = OPEN_NODES if sizes else MOST_NODES if kind == "forward" else 12
+    model = draw(seed, KINDS, most, learns=kind == "train", sizes=sizes)
     without = tuple(name for name in LEFT_OUT if random.random() < 0.12)
     settings = {text.partition("=")[0]: text for text in random.choices(SETTINGS, k=random.choice((0, 0, 0, 1, 2, 3)))}
     kept = tuple(text for text in settings.values() if text.partition(".")[0] not in without)

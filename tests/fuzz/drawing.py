@@ -1,7 +1,8 @@
 """Random valid ONNX models: operands are drawn from what was made before, types come from ONNX's own inference.
 
 What a node gives is what `onnx.shape_inference` says, not what dlc says, so that dlc may be wrong about it. A node that
-ONNX refuses is not part of the model; its kind is drawn again with other operands.
+ONNX refuses is not part of the model; its kind is drawn again with other operands. Of a model with named dimensions,
+ONNX is asked for each of the calls that are compared, in numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from onnx import helper, numpy_helper, shape_inference
 
 from tests.frontend_onnx.building import IR_VERSIONS
 from tests.fuzz.model import Array, Model, Node
+from tests.fuzz.sizes import Dimension, Refused, Size, at, drawn_calls, joined, largest, size_of
 
 LARGEST: Final = 1500
 """Elements of the largest value."""
@@ -33,8 +35,18 @@ KINDS: Final = {"f": FLOATS, "i": INTEGERS, "s": SIGNED, "b": ("bool",), "n": (*
 """Letter → element types: floats, integers, signed integers, booleans, numbers."""
 
 
-class Refused(Exception):
-    """ONNX does not take the node, or it does not suit the test: another is drawn."""
+MOVEMENTS: Final = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Expand", "Concat")
+"""Operators that only move elements."""
+EXACT: Final = frozenset(
+    (
+        *MOVEMENTS,
+        *("Gather", "GatherElements", "GatherND", "Split", "Pad", "Tile", "Trilu", "Where", "Shape", "Size", "TopK"),
+        *("Relu", "Neg", "Abs", "Max", "Min", "Clip", "Sign", "Floor", "Ceil", "ArgMax", "ArgMin", "ReduceMax"),
+        *("ReduceMin", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN", "IsInf", "Hardmax"),
+        *("Compress", "NonZero", "Unique", "NonMaxSuppression", "OneHot", "MaxPool", "GlobalMaxPool"),
+    )
+)
+"""Operators that round nothing: they choose, move and compare."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,15 @@ class Value:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def room(self) -> int:
+        """Elements of the largest call."""
+        return math.prod(largest(self.shape))
+
+    def at(self, call: int) -> tuple[int, ...]:
+        """Its shape in one call."""
+        return at(self.shape, call)
 
     def of(self, letters: str) -> bool:
         """Whether the element type is one of `KINDS`."""
@@ -73,13 +94,25 @@ class Maker:
     """Element types that inputs have, the commonest first."""
     extents: tuple[int, ...]
     """Dimensions that inputs have; a few, so that shapes fit."""
+    ranges: dict[str, Dimension] = field(default_factory=dict[str, Dimension])
+    """Dimensions that have a name."""
+    calls: Sequence[tuple[int, ...]] = ((),)
+    """Their sizes in every call."""
+    found: bool = False
+    """Whether results may have sizes that a call finds."""
     nodes: list[Node] = field(default_factory=list[Node])
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     inputs: dict[str, Array] = field(default_factory=dict[str, Array])
     constants: dict[str, Array] = field(default_factory=dict[str, Array])
+    dims: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    """Of inputs that have named ones."""
+    data: dict[str, tuple[Array, ...]] = field(default_factory=dict[str, "tuple[Array, ...]"])
+    """Values that shapes are computed from, in every call."""
+    rounded: set[str] = field(default_factory=set[str])
+    """Values that rounding may move."""
 
     @classmethod
-    def of(cls, seed: int) -> Maker:
+    def of(cls, seed: int, *, sizes: bool = False) -> Maker:
         """The maker of a seed: the character of its model is drawn here."""
         random = Random(seed)
         rng = np.random.default_rng(seed)
@@ -88,7 +121,25 @@ class Maker:
         types = (first, random.choice(("float32", *INTEGERS, "bool")), random.choice((*FLOATS, *INTEGERS)))
         extents = tuple(random.choice(EXTENTS) for _ in range(4))
         empty = random.random() < 0.05
-        return cls(random, rng, random.choice(OPSETS), random.random() < 0.12, empty, types, extents)
+        made = cls(random, rng, random.choice(OPSETS), random.random() < 0.12, empty, types, extents)
+        if sizes:
+            made.open()
+        return made
+
+    def open(self) -> None:
+        """Give dimensions names, or have sizes found by calls, or both."""
+        kind = self.random.random()
+        self.found = kind < 0.3
+        if kind > 0.15:
+            count = self.one(1, 1, 1, 2, 2, 3)
+            self.ranges = {f"n{k}": Dimension.drawn(self.random, self.empty) for k in range(count)}
+            self.calls = drawn_calls([*self.ranges.values()], self.random)
+            self.extents = (*self.names.values(), *self.extents[count if self.chance(0.5) else 0 :])
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The sizes of named dimensions."""
+        return {name: size_of([call[k] for call in self.calls]) for k, name in enumerate(self.ranges)}
 
     def chance(self, p: float) -> bool:
         return self.random.random() < p
@@ -100,13 +151,15 @@ class Maker:
         """Dimensions of an input."""
         rank = int(self.one(1, 2, 2, 3, 3, 4, 4)) if rank is None else rank
         found = [0 if self.empty and self.chance(0.1) else self.one(*self.extents, 1) for _ in range(rank)]
-        while math.prod(found) > LARGEST // 3:
+        if self.ranges and rank and not any(isinstance(e, Size) for e in found) and self.chance(0.8):
+            found[self.random.randrange(rank)] = self.one(*self.names.values())
+        while math.prod(largest(found)) > LARGEST // 3:
             found[self.random.randrange(rank)] = self.one(1, 2, 3)
         return tuple(found)
 
     def numbers(self, dtype: str, shape: Sequence[int], *, plain: bool = False) -> Array:
-        """Values of an input or constant; `plain` ones neither NaN, infinite nor far from 1."""
-        shape = tuple(shape)
+        """Values of an input or constant of the largest call; `plain` ones neither NaN, infinite nor far from 1."""
+        shape = largest(shape)
         if dtype == "bool":
             return self.rng.random(shape) < 0.5
         if dtype in INTEGERS:
@@ -125,13 +178,23 @@ class Maker:
         return found
 
     def input(self, dtype: str | None = None, shape: Sequence[int] | None = None, array: Array | None = None) -> Value:
-        """A new input; of these values, if given."""
+        """A new input; of these values, if given: those of the largest call."""
+        shape = tuple(shape) if shape is not None else self.shape() if array is None else tuple(array.shape)
         if array is None:
-            shape = self.shape() if shape is None else shape
             array = self.numbers(dtype or self.one(self.types[0], self.types[0], *self.types), shape)
         name, array = f"x{len(self.inputs)}", np.asarray(array)
+        if any(isinstance(e, Size) for e in shape):
+            self.dims[name] = tuple(self._name(e) if isinstance(e, Size) else "" for e in shape)
         self.inputs[name] = array
-        return self._known(name, array)
+        found = self.values[name] = Value(name, str(array.dtype), shape)
+        return found
+
+    def _name(self, size: Size) -> str:
+        """A dimension's name; raises Refused: it has none."""
+        for name, known in self.names.items():
+            if known == size:
+                return name
+        raise Refused("a computed size")
 
     def constant(self, array: Any, dtype: str | None = None) -> Value:
         """A constant of the model."""
@@ -142,16 +205,46 @@ class Maker:
 
     def weight(self, dtype: str, *shape: int) -> Value:
         """A constant of random values, at times an input or one value everywhere."""
-        if math.prod(shape) > 2 * LARGEST:
+        if math.prod(largest(shape)) > 2 * LARGEST:
             raise Refused("too large")
+        if any(isinstance(e, Size) for e in shape):
+            return self._open_weight(dtype, shape)
         if self.chance(0.1):
             return self.constant(np.full(shape, self.one(0, 1, 2), dtype))
         array = self.numbers(dtype, shape, plain=True)
         return self.input(array=array) if self.chance(0.15) else self.constant(array)
 
+    def _open_weight(self, dtype: str, shape: tuple[int, ...]) -> Value:
+        """An input where the dimensions have names; else one value, expanded."""
+        try:
+            return self.input(dtype, shape, self.numbers(dtype, shape, plain=True))
+        except Refused:
+            return self.node("Expand", self.constant(self.numbers(dtype, (), plain=True)), self.ints(*shape))
+
     def ints(self, *values: int) -> Value:
-        """A constant vector of i64."""
-        return self.constant(np.array(values, np.int64))
+        """A vector of i64: a constant, or computed where it depends on sizes."""
+        if not any(isinstance(v, Size) for v in values):
+            return self.constant(np.array(values, np.int64))
+        parts = [self.scalar(v, 1) for v in values]
+        return self.node("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def scalar(self, value: int, rank: int = 0) -> Value:
+        """A number as a tensor of i64: a constant, or computed from the dimension of a value; of one or no dimension.
+
+        Raises:
+            Refused: no value has such a dimension.
+        """
+        if not isinstance(value, Size):
+            return self.constant(np.array([value] if rank else value, np.int64))
+        places = [(v, k) for v in self.values.values() for k, e in enumerate(v.shape) if e == value]
+        if places:
+            x, k = self.random.choice(places)
+            k = self.constant(np.array([k] if rank else k, np.int64))
+            return self.node("Gather", self.node("Shape", x), k, axis=0)
+        if not value.made:
+            raise Refused("a size of no value")
+        op, a, b = value.made
+        return self.node(op, self.scalar(a, rank), self.scalar(b, rank))
 
     def any(
         self, letters: str = "n", low: int = 0, high: int = MOST_RANK, where: Callable[[Value], bool] | None = None
@@ -170,11 +263,15 @@ class Maker:
 
     def like(self, x: Value) -> Value:
         """Something of x's element type that broadcasts with it."""
-        found = [v for v in self.values.values() if v.dtype == x.dtype and _broadcast(v.shape, x.shape) <= LARGEST]
+        found = [v for v in self.values.values() if v.dtype == x.dtype and self._broadcast(v, x) <= LARGEST]
         if found and self.chance(0.6):
             return self.random.choice(found)
         kept = x.shape[self.random.randint(0, x.rank) :]
         return self.weight(x.dtype, *(e if self.chance(0.7) else 1 for e in kept))
+
+    def _broadcast(self, a: Value, b: Value) -> float:
+        """Elements of what two values give together."""
+        return max(_broadcast(a.at(k), b.at(k)) for k in range(len(self.calls)))
 
     def axis(self, x: Value) -> int:
         """A dimension, counted from the end at times."""
@@ -188,9 +285,9 @@ class Maker:
 
     def nodes_of(self, op: str, results: int, *inputs: Value | None, **attributes: Any) -> list[Value]:
         """The results of a new node; raises Refused."""
-        node = self._new(op, results, inputs, attributes)
+        node = self.new(op, results, inputs, attributes)
         found = self._inferred(node, [v for v in inputs if v is not None])
-        return self._kept(node, found)
+        return self.kept(node, found)
 
     def known(
         self, op: str, like: Sequence[Value], *inputs: Value | None, reads: Sequence[Value] = (), **attributes: Any
@@ -199,27 +296,61 @@ class Maker:
 
         `reads` are what graphs inside it name.
         """
-        node = replace(self._new(op, len(like), inputs, attributes), reads=tuple(v.name for v in reads))
+        node = replace(self.new(op, len(like), inputs, attributes), reads=tuple(v.name for v in reads))
         found = [Value(name, v.dtype, v.shape) for name, v in zip(node.outputs, like, strict=True)]
-        return self._kept(node, found)
+        return self.kept(node, found)
 
-    def _new(self, op: str, results: int, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> Node:
+    def new(self, op: str, results: int, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> Node:
         names = tuple("" if v is None else v.name for v in inputs)
         start = sum(len(n.outputs) for n in self.nodes)
         return Node(op, names, tuple(f"v{start + k}" for k in range(results)), attributes)
 
-    def _kept(self, node: Node, found: list[Value]) -> list[Value]:
-        if any(v.size > LARGEST or v.rank > MOST_RANK or (0 in v.shape and not self.empty) for v in found):
+    def kept(self, node: Node, found: list[Value]) -> list[Value]:
+        empty = any(0 in v.at(k) for v in found for k in range(len(self.calls)))
+        if any(v.room > LARGEST or v.rank > MOST_RANK for v in found) or (empty and not self.empty):
             raise Refused("too large, or empty")
         self.nodes.append(node)
         self.values.update((v.name, v) for v in found)
+        floats = any(self.values[n].of("f") for n in node.operands if n in self.values)
+        if not self.rounded.isdisjoint(node.operands) or (node.op not in EXACT and (floats or found[0].of("f"))):
+            self.rounded.update(node.outputs)
+        if self.ranges:
+            self._follow(node, found[0])
         return found
 
+    def _follow(self, node: Node, result: Value) -> None:
+        """Keep what a node gives that shapes may be computed from: ONNX's inference of single nodes has to be told."""
+        if result.dtype != "int64" or result.room > 64:
+            return
+        if node.op == "Shape":
+            shape = self.values[node.inputs[0]]
+            self.data[result.name] = tuple(np.array(shape.at(k), np.int64) for k in range(len(self.calls)))
+            return
+        known = [self._data(n) for n in node.inputs]
+        if node.op in _FOLLOWED and all(d is not None for d in known):
+            try:
+                several = [_FOLLOWED[node.op](node, [d[k] for d in known if d]) for k in range(len(self.calls))]
+            except (IndexError, ValueError, ZeroDivisionError):
+                return
+            self.data[result.name] = tuple(np.asarray(d, np.int64) for d in several)
+
+    def _data(self, name: str) -> tuple[Array, ...] | None:
+        constant = self.constants.get(name)
+        return self.data.get(name) if constant is None else (constant,) * len(self.calls)
+
     def _inferred(self, node: Node, inputs: Sequence[Value]) -> list[Value]:
+        several = [self._inferred_at(node, inputs, k) for k in range(len(self.calls))]
+        first, *others = several
+        if any(a.dtype != b.dtype or a.rank != b.rank for other in others for a, b in zip(first, other, strict=True)):
+            raise Refused("another rank at another size")
+        return [Value(v.name, v.dtype, joined([f[k].shape for f in several])) for k, v in enumerate(first)]
+
+    def _inferred_at(self, node: Node, inputs: Sequence[Value], call: int) -> list[Value]:
         schema = _schema(node.op, self.opset)
-        types = {v.name: helper.make_tensor_type_proto(_code(v.dtype), v.shape) for v in inputs}
+        types = {v.name: helper.make_tensor_type_proto(_code(v.dtype), v.at(call)) for v in inputs}
         small = (v.name for v in inputs if v.name in self.constants and v.size < 64)
         data = {name: numpy_helper.from_array(self.constants[name]) for name in small}
+        data |= {v.name: numpy_helper.from_array(self.data[v.name][call]) for v in inputs if v.name in self.data}
         try:
             found = shape_inference.infer_node_outputs(
                 schema,
@@ -233,13 +364,32 @@ class Maker:
             raise Refused(str(problem)) from None
         return [_value(name, found.get(name)) for name in node.outputs]
 
-    def _known(self, name: str, array: Array) -> Value:
-        found = self.values[name] = Value(name, str(array.dtype), array.shape)
-        return found
+    def sizes(self) -> tuple[dict[str, int], ...]:
+        """Sizes of the named dimensions in every call."""
+        return tuple(dict(zip(self.ranges, call, strict=True)) for call in self.calls)
+
+    def whole(self) -> Model:
+        """All that was made so far, without outputs."""
+        return Model(tuple(self.nodes), self.inputs, self.constants, (), self.opset)
 
     def model(self, outputs: Sequence[str]) -> Model:
         """What was made, as far as the outputs need it."""
-        return Model(tuple(self.nodes), self.inputs, self.constants, tuple(outputs), self.opset).live()
+        calls = self.sizes()
+        ranges = {name: str(d) for name, d in self.ranges.items()}
+        made = Model(tuple(self.nodes), self.inputs, self.constants, tuple(outputs), self.opset, self.dims, ranges)
+        return replace(made, calls=calls if self.ranges or self.found else ()).live()
+
+
+_FOLLOWED: Final[dict[str, Callable[[Node, list[Array]], Any]]] = {
+    "Gather": lambda _, d: d[0][d[1]],
+    "Concat": lambda _, d: np.concatenate(d),
+    "Add": lambda _, d: d[0] + d[1],
+    "Sub": lambda _, d: d[0] - d[1],
+    "Mul": lambda _, d: d[0] * d[1],
+    "Div": lambda _, d: d[0] // d[1],
+    "Identity": lambda _, d: d[0],
+}
+"""Operators of shapes that are computed."""
 
 
 def _limits(dtype: str) -> tuple[int, int]:
@@ -290,13 +440,19 @@ def _learning(m: Maker) -> str:
 
 
 def draw(
-    seed: int, kinds: Sequence[tuple[int, Callable[[Maker], object]]], most: int, *, learns: bool = False
+    seed: int,
+    kinds: Sequence[tuple[int, Callable[[Maker], object]]],
+    most: int,
+    *,
+    learns: bool = False,
+    sizes: bool = False,
 ) -> Model:
     """The model of a seed: up to `most` nodes, several outputs, views among them.
 
-    A model that `learns` has one output, of floats, that depends on a parameter.
+    A model that `learns` has one output, of floats, that depends on a parameter. One of `sizes` has dimensions that are
+    known when it is called.
     """
-    maker = Maker.of(seed)
+    maker = Maker.of(seed, sizes=sizes)
     random = maker.random
     for _ in range(random.randint(1, 3)):
         maker.input()

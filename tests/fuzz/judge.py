@@ -18,17 +18,19 @@ from dlc.verify.differences import Differences
 from dlc.verify.gradient_check import of_outputs
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran, run_all
-from tests.fuzz.build import Program, machine_of, program_of
+from tests.fuzz.build import Call, Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.command import commanded
-from tests.fuzz.model import Array
+from tests.fuzz.model import Array, Model
 from tests.fuzz.oracle import Opinion, opinion
-from tests.fuzz.rounding import Spread, differing, leaves_range, wrong
+from tests.fuzz.rounding import Spread, differing, leaves_range, of_another_type, wrong
 from tests.fuzz.rules import PRODUCTS
 
 FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
 """Exit codes that no valid model may end in."""
 PADDING: Final = "0 of a padding times NaN or infinity, which docs/c-interface.md tells of"
+UNCLEAR: Final = re.compile(r"unsupported operand type|object (is not|has no|cannot)|(positional|keyword) argument")
+"""What Python says of a mistake in a program: no message of dlc has that for a user."""
 GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
 """Files whose functions say nothing about who made a mistake."""
 COMMANDED: Final = 50
@@ -78,7 +80,7 @@ def _built(case: Case, prefix: str) -> Program | Verdict:
         return program_of(case, prefix)
     except DlcError as refusal:
         found = refusal.diagnostics[0]
-        if refusal.exit_code in FAULTS:
+        if refusal.exit_code in FAULTS or UNCLEAR.search(found.message):
             return Verdict(
                 case.seed, "fault", f"exit {int(refusal.exit_code)}: {_general(found.message)}", str(found.message)
             )
@@ -103,39 +105,58 @@ def _general(message: str) -> str:
     return re.sub(r"\b[a-z]+\d+\[[^\]]*\]|\[[^\]]*\]|\b[vxcy]\d+\b|\d+|'[^']*'", "#", text)[:120]
 
 
-def compared(program: Program, ran: Ran, *, oracle: bool = True) -> Verdict:
-    """What a program gave, against the reference, differences and onnxruntime."""
+def compared(program: Program, several: Sequence[Ran], *, oracle: bool = True) -> Verdict:
+    """What a program gave in its calls, against the reference, differences and onnxruntime."""
     case = program.case
-    if ran.outputs is None:
-        return Verdict(
-            case.seed, "fault", f"C: {_general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}", ran.problem
-        )
-    bad, found = differing(program.graph, program.feeds, ran.outputs)
-    decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
-    whole = sum(s.value.size for s in found.values())
-    explained = ""
-    if bad and _through_padding(program, ran, found, bad):
-        bad, explained = [], PADDING
-    if bad and _through_products(program):
-        bad, explained = [], PRODUCTS
-    if bad:
-        detail = "; ".join(_described(name, ran, found[name]) for name in bad[:3])
-        return Verdict(case.seed, "fault", f"C differs from the reference ({case.kind})", detail)
-    if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program, found)):
+    found = [_called(program, call, ran) for call, ran in zip(program.calls, several, strict=True)]
+    fault = next((v for v in found if v.what == "fault"), None)
+    if fault is not None:
+        return fault
+    explained = next((v.kind for v in found if v.kind), "")
+    if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program)):
         return Verdict(case.seed, "fault", f"by the command: {_general(problem)[:60]}", problem)
     if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
         return Verdict(case.seed, "fault", "gradient differs from differences", problem)
-    said = None
-    if case.kind == "forward":
-        said = opinion(case.model, parse(case.model.onnx)) if oracle else Opinion(False, "ends the process")
-    if said is not None and not said.explained:
-        return Verdict(case.seed, "fault", f"reference differs from onnxruntime: {said.reason}", said.detail, said)
-    return Verdict(case.seed, "same", explained, oracle=said, compared=decided, undecided=whole - decided)
+    said: Opinion | None = None
+    for call in program.calls if case.kind == "forward" else ():
+        said = opinion(call.model, parse(call.model.onnx)) if oracle else Opinion(False, "ends the process")
+        if not said.explained:
+            kind = f"reference differs from onnxruntime: {said.reason}"
+            return Verdict(case.seed, "fault", kind, said.detail + _at(call.model, case.model), said)
+    counts = sum(v.compared for v in found), sum(v.undecided for v in found)
+    return Verdict(case.seed, "same", explained, oracle=said, compared=counts[0], undecided=counts[1])
 
 
-def _through_products(program: Program) -> bool:
+def _called(program: Program, call: Call, ran: Ran) -> Verdict:
+    """One call against the reference."""
+    case = program.case
+    if ran.outputs is None:
+        kind = f"C: {_general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}"
+        return Verdict(case.seed, "fault", kind, ran.problem + _at(call.model, case.model))
+    bad, found = differing(call.graph, call.feeds, ran.outputs)
+    decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
+    whole = sum(s.value.size for s in found.values())
+    explained = ""
+    if bad and _through_padding(program, call, ran, found, bad):
+        bad, explained = [], PADDING
+    if bad and _through_products(program, call):
+        bad, explained = [], PRODUCTS
+    if bad:
+        detail = "; ".join(_described(name, ran, found[name]) for name in bad[:3])
+        kind = f"C differs from the reference ({case.kind}{', sizes' if case.model.calls else ''})"
+        return Verdict(case.seed, "fault", kind, detail + _at(call.model, case.model))
+    return Verdict(case.seed, "same", explained, compared=decided, undecided=whole - decided)
+
+
+def _at(model: Model, whole: Model) -> str:
+    """The sizes of a call."""
+    shapes = [f"{name}: {list(model.inputs[name].shape)}" for name in whole.dims]
+    return f"; called with {', '.join(shapes)}" if shapes else ""
+
+
+def _through_products(program: Program, call: Call) -> bool:
     """Whether a product may leave the range of its type on the way, where its order is free (see `PRODUCTS`)."""
-    model = program.case.model
+    model = call.model
     products = [n for n in model.nodes if n.op == "ReduceProd"]
     if not products or program.case.tools.strict:
         return False
@@ -143,11 +164,11 @@ def _through_products(program: Program) -> bool:
     return any(leaves_range(values[n.inputs[0]]) for n in products)
 
 
-def _through_padding(program: Program, ran: Ran, found: Mapping[str, Spread], bad: Sequence[str]) -> bool:
+def _through_padding(program: Program, call: Call, ran: Ran, found: Mapping[str, Spread], bad: Sequence[str]) -> bool:
     """Whether all that differs is NaN, in a program of convolutions of values that are not finite (see `PADDING`)."""
     assert ran.outputs is not None
-    convolves = any("Conv" in n.op for n in program.case.model.nodes) and not program.case.tools.strict
-    given = (*program.feeds.values(), *program.case.model.constants.values(), *(s.value for s in found.values()))
+    convolves = any("Conv" in n.op for n in call.model.nodes) and not program.case.tools.strict
+    given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
     special = any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)
     nan = all(np.isnan(ran.outputs[name][wrong(ran.outputs[name], found[name])]).all() for name in bad)
     return convolves and special and nan
@@ -156,6 +177,8 @@ def _through_padding(program: Program, ran: Ran, found: Mapping[str, Spread], ba
 def _described(name: str, ran: Ran, want: Spread) -> str:
     assert ran.outputs is not None
     got = ran.outputs[name]
+    if of_another_type(got, want.value):
+        return f"{name} is {got.dtype}{list(got.shape)}, not {want.value.dtype}{list(want.value.shape)}"
     bad = wrong(got, want)
     at = tuple(int(k) for k in np.argwhere(bad)[0])
     spread = f"{want.most[at]:.3g}"

@@ -7,6 +7,7 @@ import numpy as np
 from tests.fuzz.drawing import Maker, Refused, Value
 from tests.fuzz.kinds_elementwise import cast_to, clipped
 from tests.fuzz.kinds_movement import with_axes
+from tests.fuzz.sizes import largest, least
 
 
 def chosen(m: Maker, x: Value, axis: int, keep: int) -> Value:
@@ -29,26 +30,28 @@ def arg(m: Maker) -> None:
 def top(m: Maker) -> list[Value]:
     x = m.any("f" if m.chance(0.85) else "n", 1)
     axis = m.axis(x)
-    k = m.random.randint(1, max(1, x.shape[axis]))
+    k = x.shape[axis] if m.chance(0.1) else m.random.randint(1, max(1, least(x.shape[axis])))
     return m.nodes_of("TopK", 2, x, m.ints(k), axis=axis, largest=m.one(1, 1, 0))
 
 
 def subscripts(m: Maker, extent: int, shape: tuple[int, ...]) -> Value:
     """Integers below an extent, of a shape: an input, a constant, or computed from floats."""
-    if not extent:
+    below = least(extent)
+    if not below:
         raise Refused("empty")
     match m.random.randrange(4):
         case 0:
-            return m.constant(m.rng.integers(-extent, extent, shape))
+            return m.constant(m.rng.integers(-below, below, largest(shape)))
         case 1:
-            return m.input(array=m.rng.integers(0, extent, shape).astype(m.one("int64", "int32")))
+            kind = m.one("int64", "int32")
+            return m.input(shape=shape, array=m.rng.integers(0, below, largest(shape)).astype(kind))
         case 2:
             x = m.input("float32", shape, m.numbers("float32", shape, plain=True))
-            return cast_to(m, clipped(m, m.node("Abs", x), 0.0, extent - 1.0), "int64")
+            return cast_to(m, clipped(m, m.node("Abs", x), 0.0, below - 1.0), "int64")
         case _:
             found = [v for v in m.values.values() if v.dtype == "int64" and v.shape == shape]
             x = m.random.choice(found) if found else m.input("int64", shape)
-            return m.node("Mod", x, m.constant(np.array(extent)))
+            return m.node("Mod", x, m.scalar(extent))
 
 
 def gather(m: Maker) -> None:
@@ -65,7 +68,7 @@ def gather_elements(m: Maker) -> None:
         places = (
             chosen(m, x, axis, 1)
             if m.chance(0.5)
-            else m.nodes_of("TopK", 2, x, m.ints(m.random.randint(1, max(1, x.shape[axis]))), axis=axis)[1]
+            else m.nodes_of("TopK", 2, x, m.ints(m.random.randint(1, max(1, least(x.shape[axis])))), axis=axis)[1]
         )
     else:
         shape = list(x.shape)
@@ -77,9 +80,9 @@ def gather_elements(m: Maker) -> None:
 def gather_nd(m: Maker) -> None:
     x = m.any("nb", 1, 4)
     depth = m.random.randint(1, x.rank)
-    if 0 in x.shape[:depth]:
+    if 0 in map(least, x.shape[:depth]):
         raise Refused("empty")
-    places = [m.rng.integers(0, e, (3,)) for e in x.shape[:depth]]
+    places = [m.rng.integers(0, least(e), (3,)) for e in x.shape[:depth]]
     at = np.stack(places, -1)
     m.node("GatherND", x, m.input(array=at) if m.chance(0.5) else m.constant(at))
 
@@ -96,7 +99,7 @@ def scatter_elements(m: Maker) -> None:
     elif m.chance(0.5):
         places = chosen(m, x, axis, 1)
     else:
-        places = m.nodes_of("TopK", 2, x, m.ints(m.random.randint(1, max(1, x.shape[axis]))), axis=axis)[1]
+        places = m.nodes_of("TopK", 2, x, m.ints(m.random.randint(1, max(1, least(x.shape[axis])))), axis=axis)[1]
     fits = [v for v in m.values.values() if v.dtype == x.dtype and v.shape == places.shape]
     updates = m.random.choice(fits) if fits and m.chance(0.6) else m.weight(x.dtype, *places.shape)
     m.node("ScatterElements", x, places, updates, axis=axis, **reduce)
@@ -104,7 +107,7 @@ def scatter_elements(m: Maker) -> None:
 
 def scatter_nd(m: Maker) -> None:
     x = m.any("f" if m.chance(0.8) else "n", 1, 4)
-    extent = x.shape[0]
+    extent = least(x.shape[0])
     if not extent:
         raise Refused("empty")
     reduce = {"reduction": m.one("add", "mul", "max", "min")} if m.opset >= 18 and m.chance(0.5) else {}
@@ -134,9 +137,9 @@ def detector(m: Maker) -> None:
     peak = m.node("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
     same = m.node("Cast", m.node("Equal", peak, x), to=_CODES[x.dtype])
     flat = m.node("Reshape", m.node("Mul", x, same), m.ints(x.shape[0], -1))
-    scores, places = m.nodes_of("TopK", 2, flat, m.ints(min(3, flat.shape[1])), axis=-1)
+    scores, places = m.nodes_of("TopK", 2, flat, m.ints(min(3, least(flat.shape[1]))), axis=-1)
     m.node("GatherElements", flat, places, axis=1)
-    m.node("Mod", places, m.constant(np.array(x.shape[3])))
+    m.node("Mod", places, m.scalar(x.shape[3]))
     m.node("Add", scores, with_axes(m, "ReduceMax", scores, (-1,), keepdims=1))
 
 

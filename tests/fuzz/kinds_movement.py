@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.drawing import Maker, Refused, Value, has_attribute
+from tests.fuzz.sizes import Size, least
 
 
 def with_axes(m: Maker, op: str, x: Value, axes: tuple[int, ...], **attributes: Any) -> Value:
@@ -171,7 +172,7 @@ def triangle(m: Maker) -> None:
 
 def backward(m: Maker) -> None:
     x = m.any("n", 2, 4)
-    lengths = m.ints(*(m.random.randint(1, max(1, x.shape[0])) for _ in range(x.shape[1])))
+    lengths = m.ints(*(m.random.randint(1, max(1, least(x.shape[0]))) for _ in range(x.shape[1])))
     m.node("ReverseSequence", x, lengths, batch_axis=1, time_axis=0)
 
 
@@ -185,6 +186,10 @@ def resize(m: Maker) -> None:
         attributes |= {"nearest_mode": m.one("round_prefer_floor", "floor", "ceil", "round_prefer_ceil")}
     if any(int(e * s) < 1 for e, s in zip(x.shape, scales, strict=True)):
         raise Refused("nothing left")
+    if m.chance(0.3):  # sizes in place of scales
+        sizes = m.ints(*(e * int(2 * s) // 2 for e, s in zip(x.shape, scales, strict=True)))
+        m.node("Resize", x, None, None, sizes, **attributes)
+        return
     m.node("Resize", x, None, m.constant(np.array(scales, np.float32)), **attributes)
 
 
@@ -202,7 +207,10 @@ def made(m: Maker) -> None:
             m.node("Add", x, m.node("EyeLike", x, k=m.one(-1, 0, 1)))
         case _:
             n = x.shape[-1]
-            steps = m.node("Range", *(m.constant(np.array(k, np.float32)) for k in (0, n, 1)))
+            if isinstance(n, Size):
+                steps = m.node("Range", m.scalar(0), m.scalar(n), m.scalar(1))
+            else:
+                steps = m.node("Range", *(m.constant(np.array(k, np.float32)) for k in (0, n, 1)))
             m.node("Add", m.node("Cast", steps, to=_code(x)), x)
 
 
@@ -215,10 +223,11 @@ def _code(x: Value) -> int:
 def compress(m: Maker) -> None:
     x = m.any("nb", 1)
     axis = m.random.randrange(x.rank)
-    if not x.shape[axis]:
+    if not least(x.shape[axis]):
         raise Refused("empty")
-    chosen = m.random.sample(range(x.shape[axis]), m.random.randint(1, x.shape[axis]))
-    m.node("Gather", x, m.constant(np.array(chosen) - (x.shape[axis] if m.chance(0.3) else 0)), axis=axis)
+    extent = least(x.shape[axis])
+    chosen = m.random.sample(range(extent), m.random.randint(1, extent))
+    m.node("Gather", x, m.constant(np.array(chosen) - (extent if m.chance(0.3) else 0)), axis=axis)
 
 
 def around_reduction(m: Maker) -> None:

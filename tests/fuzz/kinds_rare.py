@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import helper
 
 from tests.fuzz.drawing import Maker, Refused, Value
 from tests.fuzz.kinds_elementwise import scalar
+from tests.fuzz.sizes import Size
 
 
 def quantized_product(m: Maker) -> None:
@@ -50,11 +52,13 @@ def grouped_norm(m: Maker) -> None:
 
 
 def _graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[str, Value]]) -> Any:
-    infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(v.dtype)), v.shape)
-        for n, v in outputs
-    ]
-    return helper.make_graph(nodes, name, inputs, infos)
+    return helper.make_graph(nodes, name, inputs, [_info(n, v.dtype, v.shape) for n, v in outputs])
+
+
+def _info(name: str, dtype: str, shape: Sequence[int]) -> Any:
+    """A value of a graph inside a node; sizes that a call tells stay open."""
+    known = [None if isinstance(e, Size) else e for e in shape]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), known)
 
 
 def branch(m: Maker) -> None:
@@ -72,12 +76,7 @@ def loop(m: Maker) -> None:
     """A state that is carried; of a fixed number of turns what each leaves, or a number that is an input."""
     x = m.any("f", 1, 3)
     turns, fixed = m.one(1, 2, 3), m.chance(0.5)
-    code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
-    inputs = [
-        helper.make_tensor_value_info("k", onnx.TensorProto.INT64, []),
-        helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
-        helper.make_tensor_value_info("s", code, x.shape),
-    ]
+    inputs = [_info("k", "int64", ()), _info("go", "bool", ()), _info("s", x.dtype, x.shape)]
     nodes = [
         helper.make_node("Identity", ["go"], ["on"]),
         helper.make_node(m.one("Tanh", "Sigmoid"), ["s"], ["f"]),
@@ -95,9 +94,8 @@ def scan(m: Maker) -> None:
     """A sum of the rows of a tensor, which is carried, and what is made of each of them."""
     x = m.any("f", 2, 4, lambda v: v.shape[0] > 0)
     row = Value("", x.dtype, x.shape[1:])
-    code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
     start = m.weight(x.dtype, *row.shape)
-    inputs = [helper.make_tensor_value_info(n, code, row.shape) for n in ("s", "r")]
+    inputs = [_info(n, x.dtype, row.shape) for n in ("s", "r")]
     nodes = [
         helper.make_node(m.one("Tanh", "Sigmoid", "Relu"), ["r"], ["f"]),
         helper.make_node("Add", ["s", "f"], ["next"]),
@@ -115,8 +113,8 @@ def rest(m: Maker) -> None:
             m.node("CastLike", x if x.of("i") else m.any("i"), m.any("f")) if m.opset >= 15 else None
         case 1:
             x = m.any("n", 1)
-            if not x.shape[0]:
-                raise Refused("empty")
+            if not x.shape[0] or isinstance(x.shape[0], Size):
+                raise Refused("empty, or of no fixed length")
             chosen = m.rng.random(x.shape[0]) < 0.6
             chosen[0] = True
             m.known("Compress", [Value("", x.dtype, (int(chosen.sum()), *x.shape[1:]))], x, m.constant(chosen), axis=0)

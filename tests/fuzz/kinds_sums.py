@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.fuzz.drawing import Maker, Refused, Value
 from tests.fuzz.kinds_movement import reshaped, transposed, with_axes
+from tests.fuzz.sizes import largest, least
 
 FLOAT_REDUCTIONS = ("ReduceMean", "ReduceL2", "ReduceLogSumExp", "ReduceL1", "ReduceSumSquare")
 ANY_REDUCTIONS = ("ReduceSum", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
@@ -130,7 +131,7 @@ def image(m: Maker) -> Value:
 
 def convolved(m: Maker, x: Value) -> Value:
     spatial, channels = x.shape[2:], x.shape[1]
-    if 0 in x.shape[1:]:
+    if 0 in map(least, x.shape[1:]):
         raise Refused("empty")
     group = channels if m.chance(0.25) else 2 if channels % 2 == 0 and m.chance(0.2) else 1
     out = group * m.one(1, 2, 3, 5, 16)
@@ -208,7 +209,7 @@ def recurrent(m: Maker) -> None:
     w, r = m.weight(x.dtype, d, gates * hidden, x.shape[2]), m.weight(x.dtype, d, gates * hidden, hidden)
     bias = [m.weight(x.dtype, d, 2 * gates * hidden)] if m.chance(0.5) else []
     more = {"linear_before_reset": m.one(0, 1)} if op == "GRU" else {}
-    if x.shape[0] > 9:
+    if largest(x.shape)[0] > 9:
         raise Refused("long")
     m.nodes_of(op, 2, x, w, r, *bias, hidden_size=hidden, direction=ways, **more)
 
@@ -229,8 +230,9 @@ def quantized(m: Maker) -> None:
 def loss(m: Maker) -> None:
     x = m.any("f", 2, 4)
     classes = x.shape[1]
-    labels = m.rng.integers(0, max(classes, 1), (x.shape[0], *x.shape[2:]))
-    y = m.input(array=labels) if m.chance(0.7) else m.constant(labels)
+    shape = (x.shape[0], *x.shape[2:])
+    labels = m.rng.integers(0, max(least(classes), 1), largest(shape))
+    y = m.input(shape=shape, array=labels) if m.chance(0.7) else m.constant(labels)
     if m.chance(0.5):
         m.nodes_of("SoftmaxCrossEntropyLoss", m.one(1, 2), x, y, reduction=m.one("mean", "sum", "none"))
     else:

@@ -51,16 +51,38 @@ class Model:
 
     nodes: tuple[Node, ...]
     inputs: Mapping[str, Array]
+    """Of the largest sizes; a call has as much of each as its sizes say."""
     constants: Mapping[str, Array]
     outputs: tuple[str, ...]
     opset: int
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    """Input → names of its dimensions, "" for one that is a number; of inputs that have named ones."""
+    ranges: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name of a dimension → the sizes that the program is built for, as `--dim` takes them."""
+    calls: tuple[Mapping[str, int], ...] = ()
+    """Sizes of the dimensions in every call; () where all types are known when the program is built."""
 
     @cached_property
     def onnx(self) -> onnx.ModelProto:
         """The model itself."""
         domains = sorted({n.domain for n in self.nodes} - {""})
         nodes = [n.onnx for n in self.nodes]
-        return model_of(nodes, self.inputs, self.outputs, self.constants, self.opset, domains)
+        found = model_of(nodes, self.inputs, self.outputs, self.constants, self.opset, domains)
+        for proto in found.graph.input:
+            for dim, name in zip(proto.type.tensor_type.shape.dim, self.dims.get(proto.name, ()), strict=False):
+                if name:
+                    dim.dim_param = name
+        return found
+
+    def at(self, call: Mapping[str, int]) -> Model:
+        """The model for one call: with numbers in place of the names of dimensions."""
+
+        def cut(name: str, array: Array) -> Array:
+            names = self.dims.get(name)
+            return array if names is None else array[tuple(slice(call.get(n)) for n in names)].copy()
+
+        given = {k: cut(k, v) for k, v in self.inputs.items()}
+        return replace(self, inputs=given, dims={}, ranges={}, calls=())
 
     @cached_property
     def bytes(self) -> bytes:
@@ -80,7 +102,13 @@ class Model:
                 needed |= set(node.operands)
                 kept.append(node)
         inputs, constants = ({k: v for k, v in d.items() if k in needed} for d in (self.inputs, self.constants))
-        return replace(self, nodes=tuple(reversed(kept)), inputs=inputs, constants=constants)
+        dims = {k: v for k, v in self.dims.items() if k in inputs}
+        used = {name for names in dims.values() for name in names}
+        ranges = {k: v for k, v in self.ranges.items() if k in used}
+        calls = tuple({k: v for k, v in call.items() if k in used} for call in self.calls)
+        calls = tuple(call for k, call in enumerate(calls) if call not in calls[:k])
+        new = replace(self, nodes=tuple(reversed(kept)), inputs=inputs, constants=constants)
+        return replace(new, dims=dims, ranges=ranges, calls=calls)
 
     def renamed(self, names: Mapping[str, str]) -> Model:
         """With other names in the operands and outputs: what reads one value reads another."""
@@ -107,6 +135,9 @@ def to_json(model: Model) -> dict[str, Any]:
         "constants": {k: _array_to_json(v) for k, v in model.constants.items()},
         "nodes": [_node_to_json(n) for n in model.nodes],
         "outputs": list(model.outputs),
+        **({"dims": {k: list(v) for k, v in model.dims.items()}} if model.dims else {}),
+        **({"ranges": dict(model.ranges)} if model.ranges else {}),
+        **({"calls": [dict(call) for call in model.calls]} if model.calls else {}),
     }
 
 
@@ -118,6 +149,9 @@ def from_json(data: Mapping[str, Any]) -> Model:
         {k: _array_from_json(v) for k, v in data["constants"].items()},
         tuple(data["outputs"]),
         int(data["opset"]),
+        {k: tuple(v) for k, v in data.get("dims", {}).items()},
+        dict(data.get("ranges", {})),
+        tuple(dict(call) for call in data.get("calls", ())),
     )
 
 

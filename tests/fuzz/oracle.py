@@ -11,12 +11,11 @@ import numpy as np
 
 from dlc.graph import Graph, evaluate
 from tests.frontend_onnx.building import parse, runtime
+from tests.fuzz.drawing import MOVEMENTS
 from tests.fuzz.model import Array, Model
 from tests.fuzz.rounding import differing, of_another_type
 from tests.fuzz.rules import RULES, Values, not_finite
 
-MOVEMENTS: Final = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Expand", "Concat")
-"""Operators whose results differ only where an operand does."""
 UNSTABLE: Final = "onnxruntime gives another value in another run: it reads memory that it did not write"
 REPEATS: Final = 8
 OVERFLOWS: Final = "float16 that overflows between nodes: onnxruntime runs nodes that it has no float16 for in f32"

@@ -105,8 +105,11 @@ def _empty(node: Node, values: Values, wanted: Values) -> bool:
 
 def _fraction(node: Node, values: Values, wanted: Values) -> bool:
     """Whether coordinates depend on a length that is no whole number, or is 1."""
-    del wanted
-    lengths = [e * float(s) for e, s in zip(values[node.inputs[0]].shape, values[node.inputs[2]], strict=True)]
+    if len(node.inputs) > 3:  # sizes in place of scales
+        lengths = [float(e) for e in wanted[node.outputs[0]].shape]
+    else:
+        operands = list(node.inputs)
+        lengths = [e * float(s) for e, s in zip(values[operands[0]].shape, values[operands[2]], strict=True)]
     way = node.attributes.get("coordinate_transformation_mode", "")
     return way in ("align_corners", "pytorch_half_pixel") and any(n != int(n) or n == 1 for n in lengths)
 

@@ -7,7 +7,7 @@ own rules) needs no care: the proposal then ends otherwise, and is dropped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ import numpy as np
 from dlc.graph import evaluate
 from tests.frontend_onnx.building import parse
 from tests.fuzz.case import Case, Tools
+from tests.fuzz.found import frozen
 from tests.fuzz.judge import judged
 from tests.fuzz.model import Array, Model
 
@@ -86,31 +87,72 @@ def _earlier_outputs(case: Case) -> Iterator[Case]:
                 yield replace(case, model=replace(model, outputs=new).live())
 
 
-def _values(model: Model) -> dict[str, Array]:
-    whole = replace(model, outputs=tuple(dict.fromkeys((*model.values, *model.outputs))))
-    return evaluate(parse(whole.onnx), whole.inputs)
+def _values(model: Model) -> list[dict[str, Array]]:
+    """What is computed in every call."""
+    found: list[dict[str, Array]] = []
+    for call in model.calls or ({},):
+        fixed = frozen(model.at(call)) if model.calls else model
+        found.append({**fixed.inputs, **evaluate(parse(fixed.whole.onnx), fixed.inputs)})
+    return found
 
 
 def _cut_in_front(case: Case) -> Iterator[Case]:
     """A value that was computed becomes an input; what only it needed goes. From the back, so that most goes first."""
     model = case.model
     try:
-        values = _values(model)
+        several = _values(model)
     except Exception:  # noqa: BLE001 - the reference itself may be what fails
         return
     for node in reversed(model.nodes):
         if any(o in model.outputs for o in node.outputs):
             continue
+        made = {o: _as_input(model, [np.asarray(values[o]) for values in several]) for o in node.outputs if o}
+        if any(found is None for found in made.values()):
+            continue
         nodes = tuple(n for n in model.nodes if n is not node)
-        given = {**model.inputs, **{o: np.asarray(values[o]) for o in node.outputs if o}}
-        yield replace(case, model=replace(model, nodes=nodes, inputs=given).live())
+        given = {**model.inputs, **{o: found[0] for o, found in made.items() if found}}
+        dims = {**model.dims, **{o: found[1] for o, found in made.items() if found and any(found[1])}}
+        yield replace(case, model=replace(model, nodes=nodes, inputs=given, dims=dims).live())
+
+
+def _as_input(model: Model, several: Sequence[Array]) -> tuple[Array, tuple[str, ...]] | None:
+    """The largest of what a value is in every call, and names of its dimensions; None if one is a computed size."""
+    most = max(several, key=lambda a: a.size)
+    names: list[str] = []
+    for k in range(most.ndim):
+        sizes = [a.shape[k] for a in several]
+        named = [n for n in model.ranges if [call[n] for call in model.calls] == sizes]
+        if max(sizes) != most.shape[k] or (len(set(sizes)) > 1 and not named):
+            return None
+        names.append(named[0] if len(set(sizes)) > 1 else "")
+    return most, tuple(names)
+
+
+def _fewer_calls(case: Case) -> Iterator[Case]:
+    """One call only, and numbers in place of the names of dimensions."""
+    model = case.model
+    if len(model.calls) > 1:
+        for call in model.calls:
+            yield replace(case, model=replace(model, calls=(call,)))
+    for name in model.ranges:
+        size = max(call[name] for call in model.calls)
+        dims = {k: tuple("" if n == name else n for n in names) for k, names in model.dims.items()}
+        inputs = {k: _up_to(v, model.dims.get(k, ()), name, size) for k, v in model.inputs.items()}
+        calls = tuple({n: e for n, e in call.items() if n != name} for call in model.calls)
+        ranges = {n: r for n, r in model.ranges.items() if n != name}
+        kept = {k: names for k, names in dims.items() if any(names)}
+        yield replace(case, model=replace(model, dims=kept, inputs=inputs, calls=calls, ranges=ranges))
+
+
+def _up_to(array: Array, names: Sequence[str], name: str, size: int) -> Array:
+    return array[tuple(slice(size if n == name else None) for n in names)].copy() if names else array
 
 
 def _bypass(case: Case) -> Iterator[Case]:
     """An operand in place of a result of the same type."""
     model = case.model
     try:
-        values = {**model.inputs, **model.constants, **_values(model)}
+        values = {**model.constants, **_values(model)[0]}
     except Exception:  # noqa: BLE001
         return
     for node in reversed(model.nodes):
@@ -140,6 +182,8 @@ def _plainer(case: Case) -> Iterator[Case]:
 def _smaller_extents(case: Case) -> Iterator[Case]:
     """One extent smaller wherever it occurs: in inputs, constants, and constants that hold shapes."""
     model = case.model
+    if model.dims:
+        return
     arrays = (*model.inputs.values(), *model.constants.values())
     for extent in sorted({e for a in arrays for e in a.shape if e > 1}, reverse=True):
         for new in dict.fromkeys((1, 2, extent // 2, extent - 1)):
@@ -173,5 +217,6 @@ def _plain_values(case: Case) -> Iterator[Case]:
 
 
 STEPS: Final[tuple[Step, ...]] = (
-    *(_fewer_outputs, _earlier_outputs, _cut_in_front, _bypass, _plainer, _smaller_extents, _plain_values),
+    *(_fewer_outputs, _fewer_calls, _earlier_outputs, _cut_in_front, _bypass, _plainer),
+    *(_smaller_extents, _plain_values),
 )

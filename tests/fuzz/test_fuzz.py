@@ -97,7 +97,7 @@ def test_what_is_wrong_is_reported() -> None:
     case = Case(Model((Node("Relu", ("x",), ("y",)),), {"x": np.ones(3, np.float32)}, {}, ("y",), 17), tools=TOOLS[0])
     program = program_of(case, "g0")
     good = Ran({"y": np.ones(3, np.float32)})
-    assert compared(program, good).what == "same"
-    bad = compared(program, Ran({"y": np.array([1, 1, 1.0000001], np.float32)}))
+    assert compared(program, [good]).what == "same"
+    bad = compared(program, [Ran({"y": np.array([1, 1, 1.0000001], np.float32)})])
     assert (bad.what, bad.kind) == ("fault", "C differs from the reference (forward)")
-    assert compared(program, Ran(None, "ends with -11")).kind == "C: ends with -#"
+    assert compared(program, [Ran(None, "ends with -11")]).kind == "C: ends with -#"
