@@ -75,6 +75,8 @@ def _ranking(nest: Nest, kernel: Kernel) -> Ranking | None:
     if SCALARS[cast].rule != "cast" or len(places) != 1 or places[0].extent != other.extent or other.extent <= SMALL:
         return None
     (place,) = places
+    if place.limit != other.limit:
+        return None
     swap: dict[Expr, Expr] = {place: other, other: place}
     if substitute(before, swap) != after or not _is_greater(before, swap, kernel):
         return None
@@ -104,10 +106,11 @@ def _selection(ranking: Ranking, k: int, kernel: Kernel) -> tuple[int, Ranking]:
     ((at, reader),) = readers
     first = _first(ranking, reader)
     changed = {n.out for n in kernel.nests[k + 1 : at]} & ranking.nest.reads()
-    if first is None or at < k or changed:
-        return k, ranking
     pairs = zip(reader.loads[name][0].index, ranking.nest.index, strict=True)
     axes = {a: b for a, b in pairs if isinstance(a, Axis)}
+    ends = all(isinstance(b, Axis) and a.limit == b.limit for a, b in axes.items())
+    if first is None or at < k or changed or not ends:
+        return k, ranking
     reader = reader.substitute(axes, tuple(a for a in ranking.nest.axes if a != ranking.other))
     return at, replace(ranking, reader=reader, first=min(first, ranking.first))
 
@@ -132,34 +135,42 @@ def _first(ranking: Ranking, reader: Nest) -> int | None:
 
 
 def heap_loops(ranking: Ranking, kernel: Kernel, heap: str) -> tuple[Stmt, ...]:
-    """A ranking as loops over a buffer of `ranking.first` places."""
-    size, n = ranking.first, ranking.place.extent
-    if size <= 0:
+    """A ranking as loops over a buffer of `ranking.first` places, of which a call uses no more than it has elements."""
+    if ranking.first <= 0:
         return ()
+    stop = ranking.other.stop  # a dimension may end there when the program runs: what lies after it is not ranked
+    size = simplify(apply("min", ranking.first, stop))
     nest = flat_nest(ranking.nest, kernel.tensors)
     assert isinstance(nest.body, Apply)
     (order,) = nest.body.args
     rows = tuple(a for a in nest.axes if a not in (ranking.place, ranking.other))
     work = _Heap(heap, lambda a, b: substitute(order, {ranking.other: a, ranking.place: b}))
-    start, half, new, out = Axis("h0", size), Axis("h1", size // 2), Axis("h2", n), Axis("h3", size)
-    last = size - 1 - out
+    start, half, out = (
+        Axis(name, most, None if isinstance(end, Const) else end)
+        for name, most, end in (
+            ("h0", ranking.first, size),
+            ("h1", ranking.first // 2, simplify(size // 2)),
+            ("h3", ranking.first, size),
+        )
+    )
+    new, last, middle = Axis("h2", ranking.place.extent), simplify(size - 1 - out), simplify(size // 2 - 1 - half)
     item, leaving = Local("hitem", i64), Local("hout", i64)
     enter = (
         Let(item, apply("i64", new)),
-        If(work.before(item, work[0]), (work.set(0, item), *work.sink(Const(0), Const(size), size, item))),
+        If(work.before(item, work[0]), (work.set(0, item), *work.sink(Const(0), size, ranking.first, item))),
     )
-    settle = (Let(item, work[size // 2 - 1 - half]), *work.sink(size // 2 - 1 - half, Const(size), size, item))
+    settle = (Let(item, work[middle]), *work.sink(middle, size, ranking.first, item))
     leave = (
         Let(leaving, work[0]),
         Let(item, work[last]),
         work.set(0, item),
-        *work.sink(Const(0), last, size, item),
+        *work.sink(Const(0), last, ranking.first, item),
         _write(ranking, kernel, leaving, last),
     )
     body: tuple[Stmt, ...] = (
         loop(start, work.set(start, apply("i64", start))),
         loop(half, *settle),
-        For(new, Const(size), Const(n), enter),
+        For(new, size, stop, enter),
         loop(out, *leave),
     )
     return wrap(rows, body)
