@@ -8,22 +8,29 @@ When an order is chosen, each needs a step that writes it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from dlc.base.extents import symbols
+from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Item, Splat
-from dlc.kernel.define import comp, grid, kernel_of
-from dlc.kernel.expr import Const
+from dlc.kernel.define import comp, grid, kernel_of, size_param
+from dlc.kernel.expr import Axis, Const, lift
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import simplify_nest
 
 
 def copy_kernel(type: Type) -> Kernel:
-    """r[i] = p[i]."""
+    """r[i] = p[i]; of a dense value with open dimensions, as much as the call has, by its sizes."""
     p = Param("x", type)
+    if type.dense:
+        i = Axis("i0", type.capacity)
+        nest = Nest("out", (i,), (i,), p[(i,)], None, i < lift(type.size))
+        return Kernel.canonical((p, *map(size_param, symbols(*type.shape))), (Param("out", type),), (nest,))
     i = grid(type.shape)
     return kernel_of((p,), [comp(i, p[i])], type.dtype)
 
@@ -38,11 +45,12 @@ def separate_outputs(graph: Graph) -> Graph:
     seen: set[str] = set()
     outputs: list[Op] = []
     origins = dict(graph.origins)
+    sizes = {x.type.symbol: x for x in (*graph.inputs, *graph.outputs) if x.type.symbol is not None}
     for op in graph.outputs:
         base = op.of if isinstance(op, Item) else op
         new = op
         while not (isinstance(base, Call) or base.body_names) or new.digest in seen:
-            new = _copy_of(new)
+            new = _copy_of(new, sizes)
             base = new
         origins.setdefault(new.digest, graph.origin(op))
         seen.add(new.digest)
@@ -50,7 +58,9 @@ def separate_outputs(graph: Graph) -> Graph:
     return with_live_origins(replace(graph, outputs=tuple(outputs), origins=origins))
 
 
-def _copy_of(op: Op) -> Call:
+def _copy_of(op: Op, sizes: Mapping[Symbol, Op]) -> Call:
+    if op.type.dense:
+        return Call(copy_kernel(op.type), (op, *(sizes[s] for s in symbols(*op.shape))))
     if isinstance(op, Splat):
         out = Param("out", op.type)
         nest = Nest("out", grid(op.shape), grid(op.shape), Const(op.value))
