@@ -133,6 +133,9 @@ def test_nothing_takes_a_size_for_a_number() -> None:
     for use in (range, int, float, list[Any](range(9)).__getitem__, bytes):
         with pytest.raises((Undecided, TypeError)):
             use(A)  # type: ignore[operator]
+    for calculate in (lambda: 1.5 * A, lambda: A * 1.5, lambda: 1 / A, lambda: A / 2, lambda: A / B, lambda: A + 0.5):
+        with pytest.raises(Undecided, match="a number is needed here"):
+            calculate()
     with pytest.raises(Undecided, match="whether b"):
         bool(B)
     assert bool(A)

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import numpy as np
 
 from dlc.base.diagnostics import ExitCode, Location, error, quote
+from dlc.base.extents import capacity
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Array, Type
 
@@ -299,10 +300,10 @@ class Demand:
 
     @classmethod
     def rows(cls, *extents: int) -> Demand:
-        """Subscripts of so many rows, counted from either end."""
-        return cls(tuple(map(subscripts, extents)))
+        """Subscripts of so many rows, counted from either end; of the largest size that a dimension may have."""
+        return cls(tuple(subscripts(capacity(e)) for e in extents))
 
     @classmethod
     def labels(cls, count: int, ignore: int | None = None) -> Demand:
-        """Numbers of classes."""
-        return cls((classes(count, ignore),), "label")
+        """Numbers of classes, of the largest size that their dimension may have."""
+        return cls((classes(capacity(count), ignore),), "label")

@@ -114,16 +114,16 @@ class Dim(_Number):
         raise Undecided(f"{shown(self)} is not known before the program runs, and a number is needed here")
 
     def __add__(self, other: Any) -> Any:
-        return _sum(self, other, 1) if is_extent(other) else NotImplemented
+        return _sum(self, other, 1) if is_extent(other) else self._with(other)
 
     def __radd__(self, other: Any) -> Any:
-        return _sum(other, self, 1) if is_extent(other) else NotImplemented
+        return _sum(other, self, 1) if is_extent(other) else self._with(other)
 
     def __sub__(self, other: Any) -> Any:
-        return _sum(self, other, -1) if is_extent(other) else NotImplemented
+        return _sum(self, other, -1) if is_extent(other) else self._with(other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _sum(other, self, -1) if is_extent(other) else NotImplemented
+        return _sum(other, self, -1) if is_extent(other) else self._with(other)
 
     def __neg__(self) -> Any:
         return _sum(0, self, -1)
@@ -132,10 +132,19 @@ class Dim(_Number):
         return self
 
     def __mul__(self, other: Any) -> Any:
-        return _product(self, other) if is_extent(other) else NotImplemented
+        return _product(self, other) if is_extent(other) else self._with(other)
 
     def __rmul__(self, other: Any) -> Any:
-        return _product(other, self) if is_extent(other) else NotImplemented
+        return _product(other, self) if is_extent(other) else self._with(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return float(self) if is_extent(other) else self._with(other)
+
+    __rtruediv__ = __truediv__
+
+    def _with(self, other: Any) -> Any:
+        """What calculating with another object gives; raises Undecided for a float, of which this would become one."""
+        return float(self) if isinstance(other, float) else NotImplemented
 
     def __floordiv__(self, other: Any) -> Any:
         return _quotient(self, other) if is_extent(other) else NotImplemented

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.base.extents import Dim, capacity
+from dlc.base.extents import Dim, bounds, capacity
 from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type, i64
-from dlc.kernel.expr import SIZE, Axis, Expr, Number, both, lift, substitute
+from dlc.kernel.expr import SIZE, Axis, Expr, Number, apply, both, lift, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param, Reduce, dtype_of
 from dlc.kernel.rounding import rounded_once
@@ -61,6 +61,13 @@ def same(a: int, b: int, what: str) -> int:
     if a != b:
         raise ShapeError(f"{what} differ: {a} and {b}")
     return a
+
+
+def nearest(place: Expr, extent: int) -> Expr:
+    """The subscript of an element that is nearest to a place; 0 where a dimension may have, and has, no elements."""
+    if isinstance(extent, Dim) and bounds(extent)[0] < 1:
+        return apply("max", apply("min", place, extent - 1), 0)
+    return apply("min", apply("max", place, 0), extent - 1)
 
 
 def inside(*conditions: tuple[Expr, int]) -> Expr | None:

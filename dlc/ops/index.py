@@ -16,7 +16,7 @@ from dlc.base.extents import Dim
 from dlc.base.types import DType, i64
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
-from dlc.kernel.define import Comp, ShapeError, comp, grid, inside, same
+from dlc.kernel.define import Comp, ShapeError, comp, grid, inside, nearest, same
 from dlc.kernel.expr import TRUE, Axis, Expr, apply, lift, select
 from dlc.ops.pointwise import literal
 
@@ -25,7 +25,7 @@ def valid_place(index: Expr, extent: int, of: DType) -> Expr:
     """A subscript from data of a type, made valid."""
     index = apply("i64", index) if isinstance(extent, Dim) and of is not i64 else _wide(index, of)
     wrapped = select(index < 0, index + extent, index)
-    return apply("min", apply("max", wrapped, 0), extent - 1)
+    return nearest(wrapped, extent)
 
 
 def _wide(index: Expr, of: DType) -> Expr:

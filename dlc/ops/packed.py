@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlc.base.allowed import Demand
-from dlc.base.extents import capacity, is_open, symbols
+from dlc.base.extents import is_open, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type, bool_, i64
 from dlc.graph.op import Op
@@ -42,7 +42,7 @@ class Packed(Op):
         return comp((to, *i[1:]), x[i], into=(self.size, *x.shape[1:]), over=i, where=mask[i[0]])
 
     def demands(self) -> Mapping[str, Demand]:
-        return {"place": Demand.rows(capacity(self.size))}
+        return {"place": Demand.rows(self.size)}
 
     def defines(self) -> Mapping[Symbol, Op]:
         return dict.fromkeys(symbols(self.size), self.count)

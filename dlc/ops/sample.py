@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from dlc.base.allowed import Demand
 from dlc.graph.op import Op
-from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, inside, same
+from dlc.kernel.define import Comp, ShapeError, axes, comp, grid, inside, nearest, same
 from dlc.kernel.expr import Axis, Expr, apply, both, select
 from dlc.ops.index import valid_place
 
@@ -93,7 +93,7 @@ def _clipped(place: Expr, extent: int) -> Expr:
 def _within(number: Expr, extent: int, padding: Padding) -> Expr:
     """The element that stands for one that may be outside."""
     if extent == 1 or padding in ("border", "near"):
-        return apply("min", apply("max", number, 0), extent - 1)
+        return nearest(number, extent)
     period = 2 * extent if padding == "reflection" else 2 * (extent - 1)
     turned = number % period
     folded = apply("min", turned, period - turned - (1 if padding == "reflection" else 0))

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlc.base.extents import Undecided, capacity, divided, is_open
+from dlc.base.extents import Dim, Undecided, bounds, capacity, divided, is_open
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
-from dlc.kernel.define import Comp, ShapeError, comp, grid, same
-from dlc.kernel.expr import Axis, Const, Expr, apply, select
+from dlc.kernel.define import Comp, ShapeError, comp, grid, nearest, same
+from dlc.kernel.expr import Axis, Const, Expr, apply, lift, select
 from dlc.kernel.nest import Param
 from dlc.ops.pointwise import at, broadcast, literal
 
@@ -220,8 +220,10 @@ def _folded(place: Expr, extent: int, mode: str) -> Expr:
     if mode == "wrap":
         return place % extent
     if mode == "edge" or extent == 1:
-        return apply("min", apply("max", place, 0), extent - 1)
-    period = 2 * (extent - 1)
+        return nearest(place, extent)
+    period = lift(2 * (extent - 1))
+    if isinstance(extent, Dim) and bounds(extent)[0] < 2:
+        period = apply("max", period, 1)  # all stand for the only element there is
     turned = place % period
     return apply("min", turned, period - turned)
 

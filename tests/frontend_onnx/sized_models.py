@@ -224,6 +224,33 @@ def shapes() -> bytes:
     return model(nodes, {"ids": ["batch", "seq"]}, ["zeros", "y", "rest", "count"], constants, ["ids"])
 
 
+def chosen() -> bytes:
+    """Elements at places that data says along open dimensions, the largest of many, and what is reflected at an end."""
+    nodes = [
+        n("GatherElements", ["x", "places"], ["picked"], axis=0),
+        n("Flatten", ["x"], ["line"], axis=0),
+        n("TopK", ["line", "count"], ["most", "where"], axis=1),
+        n("Pad", ["x", "pads"], ["reflected"], mode="reflect"),
+    ]
+    constants = {"count": np.array([3]), "pads": np.array([0, 1, 0, 1])}
+    inputs = {"x": ["rows", "columns"], "places": [1, "columns"]}
+    return model(nodes, inputs, ["picked", "most", "where", "reflected"], constants, ["places"])
+
+
+def copies() -> bytes:
+    """One value as several outputs, in rows, as a vector, as it is given; of sizes that a call has, or finds."""
+    nodes = [
+        n("Neg", ["x"], ["y"]),
+        n("Identity", ["y"], ["again"]),
+        n("Flatten", ["y"], ["line"], axis=0),
+        n("Identity", ["x"], ["given"]),
+        n("NonZero", ["x"], ["found"]),
+        n("Identity", ["found"], ["found again"]),
+    ]
+    outputs = ["y", "again", "line", "given", "found", "found again"]
+    return model(nodes, {"x": ["rows", "columns"]}, outputs, {})
+
+
 def feeds(content: bytes, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Random inputs at these sizes; integers from 0 to 19."""
     out: dict[str, Array] = {}

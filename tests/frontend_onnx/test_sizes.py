@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
-from sized_models import attention, cached, decoder, feeds, model, n, pyramid, shapes
+from sized_models import attention, cached, chosen, copies, decoder, feeds, model, n, pyramid, shapes
 
 import dlc
 from dlc import DlcError, Source
@@ -31,6 +31,8 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
         [(2, 5, 0), (1, 1, 20), (2, 3, 7), (1, 5, 1), (2, 5, 20)],
     ),
     "pyramid": (pyramid, {"h": "4..24/2", "w": "4..40/4"}, [(4, 4), (24, 40), (14, 20)]),
+    "chosen": (chosen, {"rows": "20..40", "columns": "2..9"}, [(20, 2), (40, 9), (33, 4)]),
+    "copies": (copies, {"rows": "1..7", "columns": "2..10/2"}, [(1, 2), (7, 10), (3, 4)]),
     "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
 }
 

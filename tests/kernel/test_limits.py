@@ -19,8 +19,10 @@ from dlc.graph import Input, Op, evaluate_ops
 from dlc.ops.elementwise import Relu
 from dlc.ops.linear import Conv, ConvTranspose, Gemm, MatMul
 from dlc.ops.normalize import LayerNorm
+from dlc.ops.order import FirstOf, Rank
 from dlc.ops.pool import MaxPool
 from dlc.ops.reduce import ReduceMax, ReduceSum
+from dlc.ops.shape import Pad
 from dlc.passes.lower import Kernels, lower_op
 from tests.backend_c.harness import STRICT, Compiled
 from tests.machines import MACHINES, target_of
@@ -70,12 +72,23 @@ OPS: Mapping[str, Callable[[int], Op]] = {
     "convolution in eights": lambda n: Conv(x("a", 1, 3, n, n), x("w", 8, 3, 3, 3), x("b", 8), pads=(1, 1, 1, 1)),
     "columns in eights": lambda n: MatMul(x("a", 13, 40), x("b", 40, n)),
 }
+SELECTIONS: Mapping[str, Callable[[int], Op]] = {
+    "places": lambda n: Rank(x("a", 3, n), axis=1),
+    "places of columns": lambda n: Rank(x("a", n, 3), axis=0, largest=False),
+    "first": lambda n: FirstOf(x("a", 3, n), axis=1, count=1),
+    "first of many": lambda n: FirstOf(x("a", 3, n + 2), axis=1, count=3),
+    "sorted": lambda n: FirstOf(x("a", 3, n), axis=1, count=n),
+    "reflected": lambda n: Pad(x("a", 3, n), pads=(0, 1, 0, 1), mode="reflect"),
+    "repeated": lambda n: Pad(x("a", 3, n), pads=(0, 2, 0, 1), mode="edge"),
+}
+"""What takes elements from places that depend on data, or on the size: how far that goes, loops do not say."""
+ALL = {**OPS, **SELECTIONS}
 UNITS: Mapping[str, int] = {"rows in fours": 4, "convolution in eights": 8, "columns in eights": 8}
 
 
 def opened_by(name: str) -> Op:
     unit = UNITS.get(name, 1)
-    return OPS[name](symbol("n", 1, LARGEST // unit, unit))
+    return ALL[name](symbol("n", 1, LARGEST // unit, unit))
 
 
 def inputs(op: Op) -> list[Input]:
@@ -95,15 +108,15 @@ def in_room(array: Array, of: Type) -> Array:
 
 @pytest.fixture(scope="module", params=TARGETS)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    kernels = [lower_op(opened_by(name), Kernels()).body for name in OPS]
+    kernels = [lower_op(opened_by(name), Kernels()).body for name in ALL]
     return Compiled(kernels, TARGETS[request.param], tmp_path_factory.mktemp("c"), flags=(*STRICT, "-O1"))
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", ALL)
 def test_every_size(name: str, compiled: Compiled) -> None:
-    make = OPS[name]
+    make = ALL[name]
     opened = opened_by(name)
-    call = partial(compiled, list(OPS).index(name))
+    call = partial(compiled, list(ALL).index(name))
     unit = UNITS.get(name, 1)
     for size in SIZES if unit == 1 else range(unit, LARGEST + 1, unit):
         op = make(size)

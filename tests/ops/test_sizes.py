@@ -47,12 +47,12 @@ def cases() -> list[Case]:
     return [case for op in samples() for case in opened(op)]
 
 
-def opened(op: Op) -> Iterator[Case]:
-    """The op with each of the sizes of its operands as a symbol, where the op is defined then."""
+def opened(op: Op, low: int = 1) -> Iterator[Case]:
+    """The op with each of the sizes of its operands as a symbol from `low` on, where the op is defined then."""
     if any(not isinstance(x, Input) for x in op.operands):
         return
     for size in sorted({d for x in op.operands for d in x.shape if d > 1}):
-        of = symbol("n", 1, size + ROOM)
+        of = symbol("n", low, size + ROOM)
         for also in (False, True):
             try:
                 yield Case(op, _replaced(op, size, of, also), size)
@@ -129,6 +129,13 @@ def test_most_ops_take_symbolic_dimensions() -> None:
     without = sorted({c.text_name for c in every} - {c.op.text_name for c in CASES})
     assert len(without) < len(every) // 4, without
     assert any(isinstance(d, Dim) for c in CASES for d in c.opened.shape)
+
+
+def test_no_subscript_leaves_a_dimension_that_may_be_empty() -> None:
+    """One of data or of a place outside is brought inside, where there may be nothing."""
+    several = [case for op in samples() for case in opened(op, 0)]
+    assert {"gather", "gather_elements", "scatter_nd"} <= {case.op.text_name for case in several}
+    assert {str(case): found for case in several if (found := kernel_problems(lower_op(case.opened).body))} == {}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
