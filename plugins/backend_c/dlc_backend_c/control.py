@@ -153,8 +153,11 @@ class RegionCall:
         return lines
 
     def _second(self, k: int) -> str:
+        """The other place of a carried value; none where it has no elements, as there may be no memory."""
         if k >= len(self.memory.seconds):
             return self.written[k]
+        if not self.step.types[k].nbytes:
+            return "(void *)0"
         return f"(void *)({self.work} + {self.memory.seconds[k]})"
 
 
