@@ -11,7 +11,7 @@ from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlc.base.types import DTYPES, DType, Type, bool_
+from dlc.base.types import DTYPES, DType, Type, bool_, f32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Axis, apply
 from dlc.kernel.kernel import Kernel
@@ -112,3 +112,21 @@ def test_every_scalar_function(target: CTarget, cc: str, tmp_path: Path) -> None
             bad = np.flatnonzero(~((got == want) | ((got != got) & (want != want))))[:4]
             wrong.append(f"{name}: {[a[bad] for a in args]} gives {got[bad]}, not {want[bad]}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_no_compiler_warns_of_what_is_always_so(cc: str, tmp_path: Path) -> None:
+    """Comparisons with what a truth value, or an unsigned number, cannot be."""
+    x, i = Param("p0", Type(f32, (9,))), Axis("i", 9)
+    kernels: list[Kernel] = []
+    for dtype in (d for d in DTYPES.values() if d.is_integer or d is f32):
+        for fn in ("lt", "le", "gt", "ge", "eq", "ne"):
+            y = Param("p1", Type(dtype, (9,)))
+            for value in (0, 1, 2, 3) if dtype.bits > 2 else (0, 1):
+                number = float(value) if dtype.is_float else value
+                body = apply(fn, apply(dtype.name, x[i] > 0.5), number)
+                other = apply(fn, y[i], number)
+                nests = (Nest("r0", (i,), (i,), body), Nest("r1", (i,), (i,), other))
+                results = tuple(Param(r, Type(bool_, (9,))) for r in ("r0", "r1"))
+                kernels.append(Kernel((x, y), results, (), nests))
+    agree(kernels, GENERIC, tmp_path, cc)
