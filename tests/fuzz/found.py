@@ -72,8 +72,10 @@ def found(node: Node, operands: Mapping[str, Array], opset: int) -> dict[str, Ar
     """Results of one node by name; of Compress the places that it takes.
 
     Raises:
-        Refused: onnxruntime does not have the operator for these element types.
+        Refused: onnxruntime does not have the operator for these element types, or ends the process.
     """
+    if node.op == "Unique" and not all(a.size for a in operands.values()):
+        raise Refused("onnxruntime aborts in Unique of nothing along an axis")
     if node.op == "Compress":
         chosen = operands[node.inputs[1]]
         return {node.outputs[0]: np.flatnonzero(chosen)}

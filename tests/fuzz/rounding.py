@@ -104,7 +104,7 @@ def differing(
     """
     bad: list[str] = []
     found: dict[str, Spread] = {}
-    for samples, ulps in ((3, 2.0), (24, 8.0)):
+    for samples, ulps in ((3, 2.0), (24, 8.0), (120, 8.0)):
         found = spreads(graph, feeds, samples, ulps)
         bad = [
             name
