@@ -98,6 +98,8 @@ def with_sizes(graph: Graph, computed: Mapping[Symbol, Op], required: Mapping[Sy
         known: dict[Op, Op] = {size_input(s): op for s, op in told.items()}
         changed = _settled(replace(changed, outputs=outputs, names=names), known)
     given = {op.name: op for op in changed.ops if isinstance(op, Input)}
+    # Those of inputs that nothing reads say how large a caller's arrays are, too.
+    given |= {op.name: op for op in map(size_input, symbols(*(d for i in graph.inputs for d in i.type.shape)))}
     sizes = sorted((i for i in given.values() if i.type.symbol is not None), key=lambda i: i.name)
     if not sizes and not told and not asked and all(a is b for a, b in zip(packed, graph.outputs, strict=True)):
         return graph
