@@ -142,12 +142,17 @@ class Slice(Op):
             if step == 0:
                 raise ShapeError(f"a step of 0 in dimension {d} of {x.type}")
             if is_open((start, size, x.shape[d])):
-                if step < 0 or start < 0 or last >= x.shape[d]:
+                low, high = (last, start) if step < 0 else (start, last)
+                if low < 0 or high >= x.shape[d]:
                     raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
             elif size < 0 or (size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d])):
                 raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
         i = grid(self.sizes)
-        return comp(i, x[tuple(a * step + start for a, step, start in zip(i, steps, self.starts, strict=True))])
+        place = [a * step + start for a, step, start in zip(i, steps, self.starts, strict=True)]
+        for d, (start, size, step) in enumerate(zip(self.starts, self.sizes, steps, strict=True)):
+            if step < 0 and is_open((start, size)):  # bounds of subscripts know no relation of a start and an end
+                place[d] = apply("max", place[d], 0)
+        return comp(i, x[tuple(place)])
 
     def evaluate(self, *args: Array) -> Any:
         steps = self.steps or (1,) * args[0].ndim

@@ -251,6 +251,20 @@ def copies() -> bytes:
     return model(nodes, {"x": ["rows", "columns"]}, outputs, {})
 
 
+def backward() -> bytes:
+    """Rows from the last to the first, by slices and by subscripts, of an open dimension."""
+    bounds = {"all": (-1, -(1 << 63), -1), "some": (-1, -3, -1), "early": (2, -1 << 62, -1), "few": (2, 0, -2)}
+    nodes = [n("Slice", ["x", *(f"{k} {part}" for part in ("start", "end")), "axis", f"{k} step"], [k]) for k in bounds]
+    nodes += [n("Gather", ["x", "places"], ["picked"]), n("Add", ["all", "x"], ["sum"])]
+    constants = {
+        f"{k} {part}": np.array([v])
+        for k, values in bounds.items()
+        for part, v in zip(("start", "end", "step"), values, strict=True)
+    }
+    constants |= {"axis": np.array([0]), "places": np.array([-1, -2, -3])}
+    return model(nodes, {"x": ["rows", 3]}, [*bounds, "picked", "sum"], constants)
+
+
 def feeds(content: bytes, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Random inputs at these sizes; integers from 0 to 19."""
     out: dict[str, Array] = {}

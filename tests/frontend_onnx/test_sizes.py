@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
-from sized_models import attention, cached, chosen, copies, decoder, feeds, model, n, pyramid, shapes
+from sized_models import attention, backward, cached, chosen, copies, decoder, feeds, model, n, pyramid, shapes
 
 import dlc
 from dlc import DlcError, Source
@@ -33,6 +33,7 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
     "pyramid": (pyramid, {"h": "4..24/2", "w": "4..40/4"}, [(4, 4), (24, 40), (14, 20)]),
     "chosen": (chosen, {"rows": "20..40", "columns": "2..9"}, [(20, 2), (40, 9), (33, 4)]),
     "copies": (copies, {"rows": "1..7", "columns": "2..10/2"}, [(1, 2), (7, 10), (3, 4)]),
+    "backward": (backward, {"rows": "3..9"}, [(3,), (9,), (4,)]),
     "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
 }
 
@@ -58,6 +59,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
     content = model([n("Mul", ["a", "b"], ["y"])], {"a": ["k", "m"], "b": [1, "m"]}, ["y"], {})
     dims = {"k": "1..4", "m": "2..8/2"}
     return dlc.build(content, dims=dims, cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def test_inputs_that_nothing_reads_have_any_size(tmp_path: Path) -> None:
+    content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3], "b": ["m", "k"], "c": ["m"]}, ["y"], {})
+    program = dlc.build(content, dims={"k": "1..4", "m": "2..5"}, cache_dir=tmp_path)
+    for k, m in ((1, 2), (4, 5)):
+        assert program(a=ones(k, 3), b=ones(m, k), c=ones(m))["y"].shape == (k, 3)
+    assert 'dimension 0 of input "b" is 6: m is 2..5' in refused(program, a=ones(1, 3), b=ones(6, 1), c=ones(6))
+    assert "found float32[3]" in refused(program, a=ones(1, 3), b=ones(2, 1), c=ones(3))
 
 
 def ones(*shape: int) -> Array:

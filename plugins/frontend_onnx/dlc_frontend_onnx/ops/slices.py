@@ -132,17 +132,20 @@ def _sliced(
 
 def _open_range(start: int, end: int, step: int, extent: int) -> tuple[int, int, int]:
     """(start, size, step) of a slice where bounds or the dimension are symbolic."""
-    if is_open((step,)) or step < 1:
+    if is_open((step,)):
         raise Unsupported(f"a slice of a symbolic dimension in steps of {shown(step)}", FIXED)
 
-    def inside(place: int) -> int:
-        if not is_open((place,)) and place >= LONGEST:
-            return extent
+    def inside(place: int, low: int, high: int) -> int:
+        if not is_open((place,)) and abs(place) >= LONGEST:
+            return high if place > 0 else low
         place = place + extent if smaller(place, 0) == place and place != 0 else place
-        return larger(smaller(place, extent), 0)
+        return larger(smaller(place, high), low)
 
-    first, behind = inside(start), inside(end)
-    return first, (larger(behind - first, 0) + step - 1) // step, step
+    if step < 0:
+        first, after = inside(start, 0, extent - 1), inside(end, -1, extent - 1)
+        return first, (larger(first - after, 0) - step - 1) // -step, step
+    first, after = inside(start, 0, extent), inside(end, 0, extent)
+    return first, (larger(after - first, 0) + step - 1) // step, step
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> slice:
