@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Splat
@@ -48,6 +49,9 @@ class RewriteContext:
     users: dict[str, tuple[Op, ...]] = field(default_factory=dict[str, tuple[Op, ...]])
     """Digest → the ops that read it and are still to come; () for outputs of the graph."""
     _constant: dict[str, bool] = field(default_factory=dict[str, bool])
+    _sizes: dict[str, tuple[frozenset[Symbol], frozenset[Symbol]]] = field(
+        default_factory=dict[str, "tuple[frozenset[Symbol], frozenset[Symbol]]"]
+    )
 
     def single(self, op: Op) -> bool:
         """Whether nothing but the op at hand reads `op`: only then it disappears when it is merged into its reader."""
@@ -71,6 +75,24 @@ class RewriteContext:
             )
             self._constant[op.digest] = known
         return known
+
+    def sizes(self, op: Op) -> tuple[frozenset[Symbol], frozenset[Symbol]]:
+        """The symbols that an op or what it depends on reads, and those of them that are defined there."""
+        known = self._sizes.get(op.digest)
+        if known is None:
+            below = [self.sizes(x) for x in op.operands]  # these were met before, so this does not go deep
+            read = frozenset(op.symbols).union(*(r for r, _ in below))
+            own = frozenset((*op.defines(), *op.requires()))
+            known = self._sizes[op.digest] = read, own.union(*(d for _, d in below))
+        return known
+
+    def loses_size(self, op: Op, new: Op) -> bool:
+        """Whether `new`, in the place of `op`, reads a size that data decides, and what finds it is gone."""
+        found = self.sizes(op)[1]
+        if not found:
+            return False
+        read, defined = self.sizes(new)
+        return not found & read <= defined
 
 
 def rule(

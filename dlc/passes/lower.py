@@ -83,7 +83,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        sized = with_sizes(graph, computed, required)
+        sized = with_sizes(graph, {**required, **computed}, required)
         check_limited(sized)
         return sized
 

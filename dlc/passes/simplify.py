@@ -106,14 +106,19 @@ class _Round:
     report: Report
     order: Iterator[Op] = field(init=False)
     outputs: frozenset[Op] = field(init=False)
+    finds: bool = field(init=False)
+    """Whether sizes of results depend on data."""
 
     def __post_init__(self) -> None:
         self.order = iter(self.graph.ops)
         self.outputs = frozenset(self.graph.outputs)
+        self.finds = any(op.defines() or op.requires() for op in self.graph.ops)
 
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
         result = self._normal(op)
+        if self.finds:
+            self.context.sizes(result)
         readers, users = self.context.readers, self.context.users
         seen = readers.get(result.digest, 0)
         readers[result.digest] = seen + self.graph.readers(original)
@@ -140,7 +145,7 @@ class _Round:
                 new = rule.apply(op, self.context)
             except Undecided:  # the rule holds for some sizes only
                 continue
-            if new is not None and new.digest != op.digest:
+            if new is not None and new.digest != op.digest and not (self.finds and self.context.loses_size(op, new)):
                 assert new.type == op.type, f"{rule.name}: {op.type} became {new.type}"
                 self.report.count(rule.name)
                 return new

@@ -9,7 +9,7 @@ import math
 
 from dlc.base.types import Type
 from dlc.graph.op import Op
-from dlc.graph.structure import Splat
+from dlc.graph.structure import Constant, Splat
 from dlc.kernel.expr import Apply, Const, Expr, Load
 from dlc.kernel.schedules.start import needs_fill
 from dlc.ops.pointwise import Pointwise, literal
@@ -20,6 +20,8 @@ def fold_splats(op: Op) -> Splat | None:
     """The splat that an op with splats as operands is, or None where its elements differ or are not known exactly."""
     if len(op.types) != 1 or op.runs or not any(isinstance(x, Splat) for x in op.operands):
         return None
+    if op.requires() or (op.symbols and not all(isinstance(x, (Constant, Splat)) for x in op.operands)):
+        return None  # a size may be found by what the other operands depend on
     if isinstance(op, Pointwise):
         return _pointwise(op)
     # A composition is not opened for this: its parts are asked, where a pass opens it.

@@ -107,6 +107,38 @@ def test_what_onnxruntime_finds(name: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(got[output], wanted, rtol=1e-4, atol=1e-5, err_msg=output)
 
 
+FOUND = [n("NonZero", ["x"], ["at"])]
+SHAPE = [*FOUND, n("Shape", ["at"], ["shape"])]
+COUNT = [*SHAPE, n("Gather", ["shape", "one"], ["count"])]
+ROWS = [n("Cast", ["x"], ["m2"], to=9), n("Squeeze", ["m2"], ["m"]), n("Compress", ["x", "m"], ["kept"], axis=1)]
+ONLY_SIZES: Mapping[str, list[onnx.NodeProto]] = {
+    "shape": [*FOUND, n("Shape", ["at"], ["y"])],
+    "number": [*FOUND, n("Size", ["at"], ["y"])],
+    "zeros": [*SHAPE, n("ConstantOfShape", ["shape"], ["y"])],
+    "expanded": [*COUNT, n("Expand", ["half", "count"], ["y"])],
+    "range": [*COUNT, n("Squeeze", ["count"], ["n"]), n("Range", ["zero", "n", "step"], ["y"])],
+    "difference": [*FOUND, n("Sub", ["at", "at"], ["y"])],
+    "equal": [*FOUND, n("Equal", ["at", "at"], ["y"])],
+    "of ones": [*FOUND, n("Transpose", ["at"], ["places"]), n("GatherND", ["ones", "places"], ["y"])],
+    "product": [*ROWS, n("Mul", ["kept", "nothing"], ["y"])],
+    "of found": [*ROWS, n("NonZero", ["kept"], ["inner"]), n("Shape", ["inner"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("name", ONLY_SIZES)
+def test_sizes_are_found_where_nothing_else_is_read(name: str, tmp_path: Path) -> None:
+    constants = {"one": np.array([1]), "half": np.array([0.5], np.float32), "nothing": np.float32(0)}
+    constants |= {"zero": np.int64(0), "step": np.int64(1), "ones": np.ones((1, 9), np.float32)}
+    content = model(ONLY_SIZES[name], {"x": [1, 9]}, ["y"], constants)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    loaded = onnx.load_model_from_string(content)
+    for x in (chosen(1, 9), np.zeros((1, 9), np.float32), np.ones((1, 9), np.float32)):
+        (wanted,) = runtime(loaded, ["y"], {"x": x})
+        got = program(x=x)["y"]
+        assert got.shape == np.shape(wanted)
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_sizes_that_are_found_are_outputs_of_c(tmp_path: Path) -> None:
     dlc.build(rows(), dims={"batch": "1..9"}, cache_dir=tmp_path, output=tmp_path / "p")
     header = next((tmp_path / "p").glob("*.h")).read_text()

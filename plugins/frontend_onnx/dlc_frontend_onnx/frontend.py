@@ -22,6 +22,7 @@ from dlc_frontend_onnx.budget import Budget
 from dlc_frontend_onnx.calls import calls, check_calls, functions_of, versions_of
 from dlc_frontend_onnx.declared import declared, float_types
 from dlc_frontend_onnx.domains import MICROSOFT, STANDARD
+from dlc_frontend_onnx.found_sizes import with_found_sizes
 from dlc_frontend_onnx.frame import Frame, Scope
 from dlc_frontend_onnx.importer import Importer
 from dlc_frontend_onnx.inputs import Binding
@@ -206,7 +207,8 @@ class Onnx(Frontend):
             report.count("nodes without effect", len(model.graph.node) - len(nodes))
         given = tuple(i for i in inputs.values() if i is not None)
         labels = {name: found for name, op in zip(wanted, outputs, strict=True) if (found := texts.labels(op))}
-        graph = Graph(given, tuple(outputs), tuple(wanted), (), importer.origins, labels=labels)
+        results = with_found_sizes(outputs, importer.counts)
+        graph = Graph(given, results, tuple(wanted), (), importer.origins, labels=labels)
         if restricted := importer.assumed.restricted():
             graph = replace(graph.substitute(restricted), inputs=tuple(restricted.get(i, i) for i in given))
         return with_live_origins(graph)

@@ -12,8 +12,10 @@ import onnx
 
 from dlc.base.diagnostics import DlcError, Location
 from dlc.base.extents import Undecided, symbol
+from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
 from dlc.graph import Constant, Input, Op, Splat
+from dlc.graph.walk import toposort
 from dlc.kernel.define import ShapeError
 from dlc.ops.shape_values import ShapeValues
 from dlc_frontend_onnx.assumed import Assumed
@@ -92,6 +94,10 @@ class Importer:
     bodies: int = 0
     """Bodies of loops that were read so far."""
     frames: list[Frame] = field(default_factory=list["Frame"])
+    counts: dict[Symbol, Op] = field(default_factory=dict[Symbol, Op])
+    """What is computed for sizes that depend on data."""
+    sizes: int = 0
+    """Names of such sizes that were given so far."""
 
     def __post_init__(self) -> None:
         self.shapes = ShapeValues(self.constants.value)
@@ -111,6 +117,7 @@ class Importer:
 
     def size_name(self, name: str) -> str:
         """See `Values.size_name`."""
+        self.sizes += 1
         plain = re.sub(r"\W", "_", f"{name}_size", flags=re.ASCII)
         plain = f"n{plain}" if plain[0].isdigit() else plain
         while plain in self.taken:
@@ -222,7 +229,11 @@ class Importer:
         scope, outermost = frame.scope, not frame.prefix and not frame.origin
         inputs = tuple(scope.get(i) if i else None for i in proto.input)
         guessed = any(x is not None and x.digest in self.guesses for x in inputs)
+        sizes = self.sizes
         results = self._results(proto, name, frame, inputs, guessed)
+        if self.sizes > sizes:
+            made = toposort(tuple(op for op in results if op is not None))
+            self.counts |= {s: count for op in made for s, count in op.defines().items()}
         for k, output in enumerate(proto.output):
             if output:
                 found = results[k] if k < len(results) else None
