@@ -16,6 +16,7 @@ from dlc_backend_c.target import target_for
 from dlc_backend_c.toolchain import find_toolchain
 
 from dlc.api.program import Signature
+from dlc.base.diagnostics import DlcError
 from dlc.runtime.sizes import at_sizes, results, with_sizes
 from tests.backend_c.harness import STRICT
 from tests.fuzz.build import Call, Program, text_of
@@ -44,6 +45,11 @@ def run_all(programs: Sequence[Program], tools: Tools, folder: Path) -> list[lis
     failed = _compiled(programs, tools, folder)
     every = [(k, call) for k, p in enumerate(programs) for call in range(len(p.calls))]
     found: dict[tuple[int, int], Ran] = {(k, call): Ran(None, failed[k]) for k, call in every if k in failed}
+    for k, call in every:
+        try:
+            _called(programs[k], programs[k].calls[call])
+        except DlcError as refusal:
+            found[k, call] = Ran(None, f"the call is refused: {refusal.diagnostics[0].message}")
     alive: list[tuple[int, int]] = [one for one in every if one not in found]
     places = {k: place for place, k in enumerate(k for k in range(len(programs)) if k not in failed)}
     while alive:

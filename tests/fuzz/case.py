@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any, Final, Literal
 
-from tests.fuzz import kinds_elementwise, kinds_found, kinds_index, kinds_movement, kinds_rare, kinds_sums
+from tests.fuzz import kinds_elementwise, kinds_found, kinds_index, kinds_movement, kinds_narrow, kinds_rare, kinds_sums
 from tests.fuzz.drawing import Maker, draw
 from tests.fuzz.found import FINDING
 from tests.fuzz.model import Model, from_json, to_json
+from tests.fuzz.narrow import narrow_types
 
 Kind = Literal["forward", "gradient", "train"]
 KINDS: Final[tuple[tuple[int, Callable[[Maker], object]], ...]] = (
@@ -20,12 +21,15 @@ KINDS: Final[tuple[tuple[int, Callable[[Maker], object]], ...]] = (
     *kinds_index.KINDS,
     *kinds_rare.KINDS,
     *kinds_found.KINDS,
+    *kinds_narrow.KINDS,
 )
 MOST_NODES: Final = 40
 OPEN: Final = 0.4
 """Part of the forward models that have dimensions without a number."""
 OPEN_NODES: Final = 16
 """In these: what one node is refused for, all are."""
+NARROW: Final = 0.25
+"""Part of the forward models that have values of types that numpy does not have."""
 LEFT_OUT: Final = ("fold-constants", "simplify", "layout", "fuse")
 """Passes that a pipeline need not have."""
 SETTINGS: Final = (
@@ -91,6 +95,7 @@ class Case:
             *(["with named dimensions"] if model.ranges else []),
             *(["with sizes that a call finds"] if model.calls and ops & {*FINDING} else []),
             *(f"with {op}" for op in ("If", "Loop", "Scan") if op in ops),
+            *(f"with {name}" for name in sorted(narrow_types(model))),
         )
 
     @classmethod
@@ -110,7 +115,8 @@ def drawn(seed: int, tools: Tools) -> Case:
     kind: Kind = random.choices(("forward", "gradient", "train"), (80, 13, 7))[0]
     sizes = kind == "forward" and random.random() < OPEN  # gradients and training need a number for every dimension
     most = OPEN_NODES if sizes else MOST_NODES if kind == "forward" else 12
-    model = draw(seed, KINDS, most, learns=kind == "train", sizes=sizes)
+    narrow = kind == "forward" and random.random() < NARROW  # a derivative of rounding is none
+    model = draw(seed, KINDS, most, learns=kind == "train", sizes=sizes, narrow=narrow)
     without = tuple(name for name in LEFT_OUT if random.random() < 0.12)
     settings = {text.partition("=")[0]: text for text in random.choices(SETTINGS, k=random.choice((0, 0, 0, 1, 2, 3)))}
     kept = tuple(text for text in settings.values() if text.partition(".")[0] not in without)

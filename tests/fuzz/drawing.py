@@ -26,6 +26,7 @@ LARGEST: Final = 1500
 """Elements of the largest value."""
 MOST_RANK: Final = 6
 OPSETS: Final = (11, 13, 13, 15, 17, 17, 18, 19, 20, 21)
+NARROW_OPSETS: Final = (19, 20, 21, 21, 21)
 EXTENTS: Final = (1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 23, 32, 37)
 FLOATS: Final = ("float32", "float64", "float16")
 SIGNED: Final = ("int64", "int32", "int8", "int16")
@@ -100,6 +101,8 @@ class Maker:
     """Their sizes in every call."""
     found: bool = False
     """Whether results may have sizes that a call finds."""
+    narrow: bool = False
+    """Whether there are values of types that numpy does not have."""
     nodes: list[Node] = field(default_factory=list[Node])
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     inputs: dict[str, Array] = field(default_factory=dict[str, Array])
@@ -112,7 +115,7 @@ class Maker:
     """Values that rounding may move."""
 
     @classmethod
-    def of(cls, seed: int, *, sizes: bool = False) -> Maker:
+    def of(cls, seed: int, *, sizes: bool = False, narrow: bool = False) -> Maker:
         """The maker of a seed: the character of its model is drawn here."""
         random = Random(seed)
         rng = np.random.default_rng(seed)
@@ -124,6 +127,8 @@ class Maker:
         made = cls(random, rng, random.choice(OPSETS), random.random() < 0.12, empty, types, extents)
         if sizes:
             made.open()
+        if narrow:
+            made.narrow, made.opset = True, random.choice(NARROW_OPSETS)
         return made
 
     def open(self) -> None:
@@ -446,13 +451,14 @@ def draw(
     *,
     learns: bool = False,
     sizes: bool = False,
+    narrow: bool = False,
 ) -> Model:
     """The model of a seed: up to `most` nodes, several outputs, views among them.
 
     A model that `learns` has one output, of floats, that depends on a parameter. One of `sizes` has dimensions that are
-    known when it is called.
+    known when it is called; one that is `narrow` has values of bfloat16, float8 and integers of four bits.
     """
-    maker = Maker.of(seed, sizes=sizes)
+    maker = Maker.of(seed, sizes=sizes, narrow=narrow)
     random = maker.random
     for _ in range(random.randint(1, 3)):
         maker.input()

@@ -13,6 +13,7 @@ from dlc.graph import Graph, evaluate
 from tests.frontend_onnx.building import parse, runtime
 from tests.fuzz.drawing import MOVEMENTS
 from tests.fuzz.model import Array, Model
+from tests.fuzz.narrow import narrow_types, readable, wide
 from tests.fuzz.rounding import differing, of_another_type
 from tests.fuzz.rules import RULES, Values, not_finite
 
@@ -38,7 +39,7 @@ def opinion(model: Model, graph: Graph) -> Opinion:
         named = _ran(model, graph)
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         return Opinion(False, _reason(str(problem)))
-    bad, _ = differing(graph, model.inputs, named)
+    bad, _ = differing(graph, model.inputs, named, widely=True)
     if not bad:
         return Opinion(True)
     if any(not _same(named[name], other[name]) for other in _repeated(model, graph) for name in bad):
@@ -48,7 +49,12 @@ def opinion(model: Model, graph: Graph) -> Opinion:
 
 def _ran(model: Model, graph: Graph) -> dict[str, Array]:
     """What onnxruntime gives, by names of outputs."""
-    return dict(zip(graph.names, runtime(model.onnx, graph.names, model.inputs), strict=True))
+    names, given = graph.names, model
+    if narrow_types(model):
+        whole = parse(model.whole.onnx)
+        given = readable(model, {name: o.dtype.numpy for name, o in zip(whole.names, whole.outputs, strict=True)})
+        names = given.outputs
+    return dict(zip(graph.names, runtime(given.onnx, names, given.inputs), strict=True))
 
 
 def _repeated(model: Model, graph: Graph) -> Iterator[Values]:
@@ -77,11 +83,11 @@ def _parting(model: Model, outputs: Values) -> Opinion:
         if _overflows(model):
             return Opinion(True, OVERFLOWS)
         return Opinion(True, f"somewhere; {_reason(str(problem))}", False)
-    bad = {*differing(graph, model.inputs, got)[0], *outputs}
+    bad = {*differing(graph, model.inputs, got, widely=True)[0], *outputs}
     got |= outputs
     # Of operands that a movement joins, one may differ by no more than rounding: each in turn is taken for the cause.
     most = max((len(n.inputs) for n in model.nodes if n.op in MOVEMENTS), default=1)
-    wanted = evaluate(graph, model.inputs)
+    wanted = {name: wide(v) for name, v in evaluate(graph, model.inputs).items()}
     found = [_first(model, got, wanted, _moved(model, bad, got, wanted, k)) for k in range(most)]
     return next((opinion for opinion in found if opinion.explained), found[0])
 
@@ -99,7 +105,7 @@ def _moved(model: Model, bad: Set[str], got: Values, wanted: Values, choice: int
 
 def _first(model: Model, got: Values, wanted: Values, bad: Set[str]) -> Opinion:
     """Of the first node whose results are bad although its operands are not."""
-    values = {**model.inputs, **model.constants, **got}
+    values = {name: wide(v) for name, v in {**model.inputs, **model.constants, **got}.items()}
     for node in model.nodes:
         if bad & set(node.outputs) and not bad & set(node.inputs):
             rule = next((r for r in RULES if node.op in r.ops and r.applies(node, values, wanted)), None)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from tests.fuzz.model import Array, Node
+from tests.fuzz.narrow import INTEGERS, code
 from tests.fuzz.rounding import leaves_range
 
 Values = Mapping[str, Array]
@@ -58,6 +59,15 @@ def _no_integer(node: Node, values: Values, wanted: Values) -> bool:
     """Whether a conversion to an integer has operands outside of its range."""
     x, to = values[node.inputs[0]].astype(np.float64), wanted[node.outputs[0]].dtype
     return to.kind in "iu" and not bool(np.all((x > float(np.iinfo(to).min) - 1) & (x < float(np.iinfo(to).max) + 1)))
+
+
+def _four_bits(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a conversion to four bits is to the nearest integer, in place of the next one towards 0."""
+    x, name = values[node.inputs[0]], node.outputs[0]
+    if node.attributes.get("to") not in [code(name) for name in INTEGERS] or x.dtype.kind != "f":
+        return False
+    near = np.rint(x.astype(np.float64))
+    return bool(np.all((values[name] == wanted[name]) | (values[name] == near)))
 
 
 def _single(node: Node, values: Values, wanted: Values) -> bool:
@@ -206,6 +216,7 @@ RULES: Final = (
         not_finite,
     ),
     Rule("the range of values that are not finite", ("DynamicQuantizeLinear",), not_finite),
+    Rule("onnxruntime rounds floats to integers of four bits, which ONNX truncates", ("Cast",), _four_bits),
     Rule("a float without an integer: what the processor gives, in onnxruntime", ("Cast",), _no_integer),
     Rule("onnxruntime's recurrent layers use short polynomials", ("LSTM", "GRU", "RNN"), _nearly(2e-5, 1e-4)),
     Rule("onnxruntime's recurrent layers cut NaN off with what is large", ("LSTM", "GRU", "RNN"), not_finite),
