@@ -36,7 +36,7 @@ class Opinion:
 def opinion(model: Model, graph: Graph) -> Opinion:
     """Whether onnxruntime computes what the reference does, and if not, at which node the two part."""
     try:
-        named = _ran(model, graph)
+        named = ran(model, graph)
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         return Opinion(False, _reason(str(problem)))
     bad, _ = differing(graph, model.inputs, named, widely=True)
@@ -47,7 +47,7 @@ def opinion(model: Model, graph: Graph) -> Opinion:
     return _parting(model, {name: named[name] for name in bad})
 
 
-def _ran(model: Model, graph: Graph) -> dict[str, Array]:
+def ran(model: Model, graph: Graph) -> dict[str, Array]:
     """What onnxruntime gives, by names of outputs."""
     names, given = graph.names, model
     if narrow_types(model):
@@ -60,7 +60,7 @@ def _ran(model: Model, graph: Graph) -> dict[str, Array]:
 def _repeated(model: Model, graph: Graph) -> Iterator[Values]:
     """What onnxruntime gives when it is asked again."""
     for _ in range(REPEATS):
-        yield _ran(model, graph)
+        yield ran(model, graph)
 
 
 def _same(a: Array, b: Array) -> bool:
@@ -78,7 +78,7 @@ def _parting(model: Model, outputs: Values) -> Opinion:
     whole = model.whole
     try:
         graph = parse(whole.onnx)
-        got = _ran(whole, graph)
+        got = ran(whole, graph)
     except Exception as problem:  # noqa: BLE001 - an output of each value may ask for what the model itself does not
         if _overflows(model):
             return Opinion(True, OVERFLOWS)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,9 @@ from tests.fuzz.build import program_of
 from tests.fuzz.case import Case, Tools, drawn
 from tests.fuzz.judge import Verdict, compared, judged
 from tests.fuzz.model import Model, Node, dumps
-from tests.fuzz.rounding import Spread, wrong
+from tests.fuzz.narrow import narrow_types
+from tests.fuzz.oracle import opinion, ran
+from tests.fuzz.rounding import Spread, differing, wrong
 from tests.fuzz.shrink import PLAIN, shrunk
 from tests.fuzz.tools import TOOLS
 
@@ -101,3 +105,32 @@ def test_what_is_wrong_is_reported() -> None:
     bad = compared(program, [Ran({"y": np.array([1, 1, 1.0000001], np.float32)})])
     assert (bad.what, bad.kind) == ("fault", "C differs from the reference (forward)")
     assert compared(program, [Ran(None, "ends with -11")]).kind == "C: ends with -#"
+
+
+def test_narrow_types_are_judged_by_onnxruntime() -> None:
+    """It has neither products nor sums of bfloat16, and takes no arrays of it."""
+    given = {name: np.array([[1.0, 2.5, -3.0]], np.dtype("bfloat16")) for name in ("a", "b")}
+    weights = {"w": np.array([[3], [-2], [7]], np.dtype("int4")), "s": np.array(0.5, np.float32)}
+    nodes = (
+        Node("Mul", ("a", "b"), ("c",)),
+        Node("Cast", ("c",), ("f",), {"to": 1}),
+        Node("DequantizeLinear", ("w", "s"), ("v",)),
+        Node("MatMul", ("f", "v"), ("y",)),
+    )
+    model = Model(nodes, given, weights, ("y", "c"), 21)
+    assert narrow_types(model) == {"bfloat16", "int4"}
+    same = opinion(model, parse(model.onnx))
+    assert same.ran and not same.reason
+    other = replace(model, nodes=(Node("Add", ("a", "b"), ("c",)), *nodes[1:]))
+    results = ran(model, parse(model.onnx))
+    assert differing(parse(other.onnx), given, results, widely=True)[0] == ["y", "c"]
+
+
+def test_every_feature_is_drawn() -> None:
+    """By the thousand, a run has hundreds of each."""
+    cases = [drawn(seed, Tools()) for seed in range(2_000_000, 2_000_400)]
+    counts = Counter(trait for case in cases for trait in case.traits)
+    narrow = sum(bool(narrow_types(case.model)) for case in cases)
+    assert counts["with named dimensions"] > 60 and counts["with sizes that a call finds"] > 8 and narrow > 25
+    assert all(counts[f"with {name}"] > 3 for name in ("If", "Loop", "Scan", "bfloat16", "uint4"))
+    assert counts["gradient"] > 20 and counts["train"] > 10
