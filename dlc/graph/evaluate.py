@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dlc.base.diagnostics import ExitCode, error
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Input
@@ -16,9 +17,22 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
     Raises:
         KeyError: an input is missing.
+        DlcError: (USAGE, `symbolic-dimension`) a result has a size that depends on data.
     """
+    _check_sizes(graph)
     known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in graph.inputs}
     return dict(zip(graph.names, evaluate_ops(graph.outputs, known), strict=True))
+
+
+def _check_sizes(graph: Graph) -> None:
+    found = {s for op in graph.ops for s in (*op.defines(), *op.requires())}
+    if names := sorted({s.name for op in graph.ops for s in op.symbols if s in found} if found else ()):
+        raise error(
+            "symbolic-dimension",
+            f"the reference needs sizes that do not depend on data: {', '.join(names[:8])}",
+            help="compare with onnxruntime: --reference onnxruntime",
+            exit_code=ExitCode.USAGE,
+        )
 
 
 def is_constant(op: Op, memo: dict[str, bool] | None = None) -> bool:

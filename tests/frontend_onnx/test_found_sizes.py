@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import parse, runtime
 from sized_models import model, n, weights
 
 import dlc
+from dlc import DlcError
+from dlc.graph import evaluate
 
 Array = Any
 RNG = np.random.default_rng(3)
@@ -137,6 +139,14 @@ def test_sizes_are_found_where_nothing_else_is_read(name: str, tmp_path: Path) -
         got = program(x=x)["y"]
         assert got.shape == np.shape(wanted)
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_reference_says_that_it_needs_sizes() -> None:
+    count = model([n("NonZero", ["x"], ["y"]), n("Size", ["y"], ["z"])], {"x": [7, 100]}, ["z"], {})
+    for content in (large(), count):
+        graph = parse(onnx.load_model_from_string(content))
+        with pytest.raises(DlcError, match="do not depend on data: y_size"):
+            evaluate(graph, {"x": np.ones((7, 100), np.float32)})
 
 
 def test_sizes_that_are_found_are_outputs_of_c(tmp_path: Path) -> None:
