@@ -10,17 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from random import Random
 from typing import Any, Final
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper, shape_inference
 
-from tests.frontend_onnx.building import IR_VERSIONS
+from tests.fuzz.inference import FOLLOWED, inferred
 from tests.fuzz.model import Array, Model, Node
-from tests.fuzz.sizes import Dimension, Refused, Size, at, drawn_calls, joined, largest, size_of
+from tests.fuzz.sizes import Dimension, Refused, Size, drawn_calls, joined, largest, size_of
+from tests.fuzz.values import EXACT, FLOATS, INTEGERS, KINDS, UNSIGNED, Value
 
 LARGEST: Final = 1500
 """Elements of the largest value."""
@@ -28,56 +26,6 @@ MOST_RANK: Final = 6
 OPSETS: Final = (11, 13, 13, 15, 17, 17, 18, 19, 20, 21)
 NARROW_OPSETS: Final = (19, 20, 21, 21, 21)
 EXTENTS: Final = (1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 23, 32, 37)
-FLOATS: Final = ("float32", "float64", "float16")
-SIGNED: Final = ("int64", "int32", "int8", "int16")
-UNSIGNED: Final = ("uint8", "uint16", "uint32", "uint64")
-INTEGERS: Final = (*SIGNED, *UNSIGNED)
-KINDS: Final = {"f": FLOATS, "i": INTEGERS, "s": SIGNED, "b": ("bool",), "n": (*FLOATS, *INTEGERS)}
-"""Letter → element types: floats, integers, signed integers, booleans, numbers."""
-
-
-MOVEMENTS: Final = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Expand", "Concat")
-"""Operators that only move elements."""
-EXACT: Final = frozenset(
-    (
-        *MOVEMENTS,
-        *("Gather", "GatherElements", "GatherND", "Split", "Pad", "Tile", "Trilu", "Where", "Shape", "Size", "TopK"),
-        *("Relu", "Neg", "Abs", "Max", "Min", "Clip", "Sign", "Floor", "Ceil", "ArgMax", "ArgMin", "ReduceMax"),
-        *("ReduceMin", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "IsNaN", "IsInf", "Hardmax"),
-        *("Compress", "NonZero", "Unique", "NonMaxSuppression", "OneHot", "MaxPool", "GlobalMaxPool"),
-    )
-)
-"""Operators that round nothing: they choose, move and compare."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor of the model."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def room(self) -> int:
-        """Elements of the largest call."""
-        return math.prod(largest(self.shape))
-
-    def at(self, call: int) -> tuple[int, ...]:
-        """Its shape in one call."""
-        return at(self.shape, call)
-
-    def of(self, letters: str) -> bool:
-        """Whether the element type is one of `KINDS`."""
-        return any(self.dtype in KINDS[c] for c in letters)
 
 
 @dataclass
@@ -332,9 +280,9 @@ class Maker:
             self.data[result.name] = tuple(np.array(shape.at(k), np.int64) for k in range(len(self.calls)))
             return
         known = [self._data(n) for n in node.inputs]
-        if node.op in _FOLLOWED and all(d is not None for d in known):
+        if node.op in FOLLOWED and all(d is not None for d in known):
             try:
-                several = [_FOLLOWED[node.op](node, [d[k] for d in known if d]) for k in range(len(self.calls))]
+                several = [FOLLOWED[node.op](node, [d[k] for d in known if d]) for k in range(len(self.calls))]
             except (IndexError, ValueError, ZeroDivisionError):
                 return
             self.data[result.name] = tuple(np.asarray(d, np.int64) for d in several)
@@ -351,23 +299,10 @@ class Maker:
         return [Value(v.name, v.dtype, joined([f[k].shape for f in several])) for k, v in enumerate(first)]
 
     def _inferred_at(self, node: Node, inputs: Sequence[Value], call: int) -> list[Value]:
-        schema = _schema(node.op, self.opset)
-        types = {v.name: helper.make_tensor_type_proto(_code(v.dtype), v.at(call)) for v in inputs}
-        small = (v.name for v in inputs if v.name in self.constants and v.size < 64)
-        data = {name: numpy_helper.from_array(self.constants[name]) for name in small}
-        data |= {v.name: numpy_helper.from_array(self.data[v.name][call]) for v in inputs if v.name in self.data}
-        try:
-            found = shape_inference.infer_node_outputs(
-                schema,
-                node.onnx,
-                types,
-                data,
-                opset_imports=[helper.make_opsetid("", self.opset)],
-                ir_version=IR_VERSIONS.get(self.opset, 10),
-            )
-        except Exception as problem:  # noqa: BLE001 - inference raises classes of its own, RuntimeError among them
-            raise Refused(str(problem)) from None
-        return [_value(name, found.get(name)) for name in node.outputs]
+        types = {v.name: (v.dtype, v.at(call)) for v in inputs}
+        data = {v.name: self.constants[v.name] for v in inputs if v.name in self.constants and v.size < 64}
+        data |= {v.name: self.data[v.name][call] for v in inputs if v.name in self.data}
+        return inferred(node, self.opset, types, data)
 
     def sizes(self) -> tuple[dict[str, int], ...]:
         """Sizes of the named dimensions in every call."""
@@ -385,18 +320,6 @@ class Maker:
         return replace(made, calls=calls if self.ranges or self.found else ()).live()
 
 
-_FOLLOWED: Final[dict[str, Callable[[Node, list[Array]], Any]]] = {
-    "Gather": lambda _, d: d[0][d[1]],
-    "Concat": lambda _, d: np.concatenate(d),
-    "Add": lambda _, d: d[0] + d[1],
-    "Sub": lambda _, d: d[0] - d[1],
-    "Mul": lambda _, d: d[0] * d[1],
-    "Div": lambda _, d: d[0] // d[1],
-    "Identity": lambda _, d: d[0],
-}
-"""Operators of shapes that are computed."""
-
-
 def _limits(dtype: str) -> tuple[int, int]:
     found = np.iinfo(dtype)
     return int(found.min), int(found.max)
@@ -407,34 +330,6 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> float:
         return math.prod(np.broadcast_shapes(a, b))
     except ValueError:
         return math.inf
-
-
-@cache
-def _schema(op: str, opset: int) -> Any:
-    try:
-        return onnx.defs.get_schema(op, opset, "")
-    except Exception:  # noqa: BLE001 - a class that onnx does not export
-        raise Refused(f"{op} is not in version {opset}") from None
-
-
-@cache
-def has_attribute(op: str, opset: int, name: str) -> bool:
-    """Whether an operator has an attribute in a version."""
-    return name in _schema(op, opset).attributes
-
-
-def _code(dtype: str) -> int:
-    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-
-
-def _value(name: str, proto: Any) -> Value:
-    tensor = proto.tensor_type if proto is not None else None
-    if tensor is None or not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
-        raise Refused("a shape that depends on data")
-    shape = tuple(int(d.dim_value) for d in tensor.shape.dim)
-    if any(d < 0 for d in shape):
-        raise Refused(f"{shape} is no shape")
-    return Value(name, str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
 
 
 def _learning(m: Maker) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.drawing import FLOATS, INTEGERS, UNSIGNED, Maker, Refused, Value
+from tests.fuzz.drawing import Maker
+from tests.fuzz.narrow import code
+from tests.fuzz.sizes import Refused
+from tests.fuzz.values import FLOATS, INTEGERS, UNSIGNED, Value
 
 SMOOTH = ("Tanh", "Sigmoid", "Erf", "Sin", "Cos", "Softplus", "Softsign", "Atan", "Asinh", "Neg", "Abs", "Relu")
 ACTIVATIONS = ("Elu", "Selu", "LeakyRelu", "HardSigmoid", "HardSwish", "Celu", "ThresholdedRelu", "Mish", "Gelu")
@@ -154,13 +157,7 @@ def cast_to(m: Maker, x: Value, to: str) -> Value:
         if m.special:
             x = m.node("Where", m.node("IsNaN", x), scalar(m, x, 1), x)
         x = clipped(m, x, 0.0 if to in UNSIGNED else -100.0, 100.0)
-    return m.node("Cast", x, to=_code(to))
-
-
-def _code(dtype: str) -> int:
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    return m.node("Cast", x, to=code(to))
 
 
 def clip(m: Maker) -> None:
@@ -199,7 +196,7 @@ def same(m: Maker) -> None:
         case 1:
             m.node("Dropout", m.any("f"))
         case 2:
-            m.node("Cast", x, to=_code(x.dtype))
+            m.node("Cast", x, to=code(x.dtype))
         case 3 if x.dtype != "bool":
             m.node(m.one("Mul", "Div"), x, scalar(m, x, 1))
         case _ if x.dtype != "bool":

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from dlc.base.diagnostics import DlcError, ExitCode
-from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.drawing import Maker
 from tests.fuzz.found import found, frozen, values_of
 from tests.fuzz.kinds_elementwise import scalar
 from tests.fuzz.model import Array
-from tests.fuzz.sizes import Size, joined, largest
+from tests.fuzz.sizes import Refused, Size, joined, largest
+from tests.fuzz.values import Value
 
 
 def exact(m: Maker, letters: str, low: int = 0, high: int = 6, where: Callable[[Value], bool] | None = None) -> Value:

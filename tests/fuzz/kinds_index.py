@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.drawing import Maker
 from tests.fuzz.kinds_elementwise import cast_to, clipped
 from tests.fuzz.kinds_movement import with_axes
-from tests.fuzz.sizes import largest, least
+from tests.fuzz.sizes import Refused, largest, least
+from tests.fuzz.values import Value
 
 
 def chosen(m: Maker, x: Value, axis: int, keep: int) -> Value:

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.drawing import Maker, Refused, Value, has_attribute
-from tests.fuzz.sizes import Size, least
+from tests.fuzz.drawing import Maker
+from tests.fuzz.inference import has_attribute
+from tests.fuzz.narrow import code
+from tests.fuzz.sizes import Refused, Size, least
+from tests.fuzz.values import Value
 
 
 def with_axes(m: Maker, op: str, x: Value, axes: tuple[int, ...], **attributes: Any) -> Value:
@@ -198,7 +201,7 @@ def made(m: Maker) -> None:
     x = m.any("n", 1)
     match m.random.randrange(4):
         case 0:
-            m.node("Mul", x, m.node("Cast", m.node("Size", x), to=_code(x)))
+            m.node("Mul", x, m.node("Cast", m.node("Size", x), to=code(x.dtype)))
         case 1:
             shape = m.node("Shape", x)
             m.node("Reshape", m.any("n", where=lambda v: v.size == x.size), shape)
@@ -211,13 +214,7 @@ def made(m: Maker) -> None:
                 steps = m.node("Range", m.scalar(0), m.scalar(n), m.scalar(1))
             else:
                 steps = m.node("Range", *(m.constant(np.array(k, np.float32)) for k in (0, n, 1)))
-            m.node("Add", m.node("Cast", steps, to=_code(x)), x)
-
-
-def _code(x: Value) -> int:
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)))
+            m.node("Add", m.node("Cast", steps, to=code(x.dtype)), x)
 
 
 def compress(m: Maker) -> None:

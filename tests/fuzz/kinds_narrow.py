@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.drawing import Maker
 from tests.fuzz.kinds_elementwise import clipped, scalar
 from tests.fuzz.narrow import FLOATS, INTEGERS, code
-from tests.fuzz.sizes import Size
+from tests.fuzz.sizes import Refused, Size
+from tests.fuzz.values import Value
 
 FLOAT8 = FLOATS[1:]
 LIMITS = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255), "int16": (-999, 999)}

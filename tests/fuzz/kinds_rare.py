@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.drawing import Maker
 from tests.fuzz.kinds_elementwise import scalar
-from tests.fuzz.sizes import Size
+from tests.fuzz.narrow import code
+from tests.fuzz.sizes import Refused, Size
+from tests.fuzz.values import Value
 
 
 def quantized_product(m: Maker) -> None:
@@ -58,7 +60,7 @@ def _graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[s
 def _info(name: str, dtype: str, shape: Sequence[int]) -> Any:
     """A value of a graph inside a node; sizes that a call tells stay open."""
     known = [None if isinstance(e, Size) else e for e in shape]
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), known)
+    return helper.make_tensor_value_info(name, code(dtype), known)
 
 
 def branch(m: Maker) -> None:
@@ -125,7 +127,7 @@ def rest(m: Maker) -> None:
             m.node("GlobalLpPool", m.any("f", 3, 5), p=2)
         case _:
             x = m.any("n")
-            value = helper.make_tensor("v", helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)), [1], [1])
+            value = helper.make_tensor("v", code(x.dtype), [1], [1])
             m.node("Add", x, m.node("ConstantOfShape", m.node("Shape", x), value=value))
 
 

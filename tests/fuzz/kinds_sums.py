@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.drawing import Maker, Refused, Value
+from tests.fuzz.drawing import Maker
 from tests.fuzz.kinds_movement import reshaped, transposed, with_axes
-from tests.fuzz.sizes import largest, least
+from tests.fuzz.sizes import Refused, largest, least
+from tests.fuzz.values import Value
 
 FLOAT_REDUCTIONS = ("ReduceMean", "ReduceL2", "ReduceLogSumExp", "ReduceL1", "ReduceSumSquare")
 ANY_REDUCTIONS = ("ReduceSum", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")

@@ -11,11 +11,11 @@ import numpy as np
 
 from dlc.graph import Graph, evaluate
 from tests.frontend_onnx.building import parse, runtime
-from tests.fuzz.drawing import MOVEMENTS
 from tests.fuzz.model import Array, Model
 from tests.fuzz.narrow import narrow_types, readable, wide
 from tests.fuzz.rounding import differing, of_another_type
 from tests.fuzz.rules import RULES, Values, not_finite
+from tests.fuzz.values import MOVEMENTS
 
 UNSTABLE: Final = "onnxruntime gives another value in another run: it reads memory that it did not write"
 REPEATS: Final = 8
