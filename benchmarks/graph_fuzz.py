@@ -2,6 +2,9 @@
 
     python benchmarks/graph_fuzz.py [--count 20000] [--seed 0] [--jobs 2] [--sanitize] [--keep-going] [--json FILE]
 
+Some graphs have named dimensions, sizes that a call finds, bfloat16, float8 and integers of four bits, branches and
+loops; the summary counts them. Programs for a range of sizes are compared in several calls.
+
 Graph N of a run is drawn from the seed `seed + N`, and batches of graphs share a compiler and its flags, so a failure
 is repeated by `--seed S --count 1 --tools K`, as its line says. Faults are made small and written to `--output` as
 files that `tests/fuzz` replays. Without `--keep-going` the run ends behind the first batch with a fault. The exit code
