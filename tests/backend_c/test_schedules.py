@@ -195,6 +195,16 @@ def test_curves_in_registers_are_as_good_as_elsewhere(target: CTarget, cc: str, 
         assert np.allclose(got, want, rtol=3e-7, atol=1e-37, equal_nan=True), kernel
 
 
+def remainders(n: int, columns: int) -> str:
+    """The gradient of a convolution in steps of two: even and odd rows are products of their own."""
+    half, of = (n + 1) // 2, f"f32[{n},{columns}]"
+    inside = f"i0 % 2-i2*2 >= (-1) and i2+i0//2 <= {half - 1}"
+    return f"""kernel(p0: f32[3,{columns}], p1: f32[{half}], p2: {of}) -> (r0: {of}) local (t0: {of}) {{
+ i0<{n} i1<{columns} i2<2: t0[i0,i1] += p1[i0//2+i2]*p0[i0 % 2-i2*2+1,i1] if {inside}
+ i0<{n} i1<{columns}: r0[i0,i1] = select(p2[i0,i1] > 0.0, t0[i0,i1], 0.0)
+}}"""
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
 def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_path: Path) -> None:
     groups = """kernel(p0: f32[5,136], p1: f32[34,136], p2: f32[5,136]) -> (r0: f32[5,136]) local (t0: f32[5,136]) {
@@ -202,7 +212,8 @@ def test_a_result_may_overwrite_what_its_last_nest_reads(target: CTarget, tmp_pa
  i0<5 i1<136: r0[i0,i1] = max(t0[i0,i1]+p2[i0,i1], 0.0)
 }"""
     products = [matmul(m, n, 9, False) for m in (1, 7) for n in (3, 8, 17, 39)]
-    kernels = [parse_kernel(text) for text in (groups, *products)]
+    phases = [remainders(n, columns) for n in (1, 2, 7, 8, 21) for columns in (1, 19)]
+    kernels = [parse_kernel(text) for text in (groups, *products, *phases)]
     # As the backend compiles such calls: without the promise that buffers are disjoint.
     compiled = Compiled(kernels, target, tmp_path, flags=(*STRICT, "-O1", "-Drestrict="))
     for n, kernel in enumerate(kernels):

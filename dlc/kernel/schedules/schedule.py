@@ -52,7 +52,7 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
         buffer(p.name, p.dtype, narrow.get(p.name, p.type.capacity)) for p in kernel.locals if p.name not in scalars
     ]
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
-    filled = [p for p in wide if needs_fill(kernel, p.name)]
+    filled = [p for p in wide if needs_fill(kernel, p.name) and not _in_parts(p.name, kernel, whole)]
     for p in filled:
         body += fill(p.name, p.type.capacity, kernel.start_of(p.name))
     written = frozenset(p.name for p in filled)
@@ -77,6 +77,15 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
         used = {a.name for a in axes_of(tuple(body))}
         body = [*(s for s in sizes if s.local.name in used), *body]
     return LoopProgram(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
+
+
+def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
+    """Whether assignments of a few elements each stand for a nest that writes all of them, as of each remainder.
+
+    A start would not only be stored for nothing: a result may lie where an operand does that is read for it.
+    """
+    known = name in whole.tensors and not needs_fill(whole, name)
+    return known and all(kernel.nests[k].reduce is None for k in kernel.writers.get(name, ()))
 
 
 def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Ranking]:
