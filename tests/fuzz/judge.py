@@ -167,6 +167,8 @@ def _through_products(program: Program, call: Call) -> bool:
 def _through_padding(program: Program, call: Call, ran: Ran, found: Mapping[str, Spread], bad: Sequence[str]) -> bool:
     """Whether all that differs is NaN, in a program of convolutions of values that are not finite (see `PADDING`)."""
     assert ran.outputs is not None
+    if any(of_another_type(ran.outputs[name], found[name].value) for name in bad):
+        return False
     convolves = any("Conv" in n.op for n in call.model.nodes) and not program.case.tools.strict
     given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
     special = any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)

@@ -62,8 +62,8 @@ def reshaped(m: Maker, x: Value) -> Value:
             m.random.shuffle(sizes)
         case _:
             sizes = [x.size]
-    if len(sizes) > 6 or 0 in sizes:
-        raise Refused("rank")
+    if len(sizes) > 6 or 0 in map(least, sizes):  # ONNX reads a 0 as the size of the operand's dimension
+        raise Refused("rank, or a size of 0")
     if sizes and m.chance(0.3):
         sizes[m.random.randrange(len(sizes))] = -1
     return m.node("Reshape", x, m.ints(*sizes))
