@@ -229,8 +229,8 @@ def everywhere(intervals: Intervals, what: What = "index") -> Allowed:
 
 
 def subscripts(extent: int) -> Intervals:
-    """What a subscript may be of so many rows: counted from the front, or from the end."""
-    return ((-extent, extent - 1),)
+    """What a subscript may be of so many rows, of an open size at most: counted from the front, or from the end."""
+    return ((-capacity(extent), capacity(extent) - 1),)
 
 
 def classes(count: int, ignore: int | None = None) -> Intervals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dlc.base.extents import NAME, Dim, Extent
+from dlc.base.extents import NAME, Dim, Extent, smaller
 from dlc.base.polynomials import Symbol
 
 _MAX_DEPTH = 32
@@ -29,7 +29,7 @@ def parse_symbol(text: str) -> Symbol:
 
 
 class _Reader:
-    """Recursive descent over sums, products, quotients by numbers, and symbols."""
+    """Recursive descent over sums, products, quotients by numbers, the smaller one of two, and symbols."""
 
     def __init__(self, text: str) -> None:
         self.rest = text
@@ -75,6 +75,14 @@ class _Reader:
             if not self._take(r"\)//"):
                 raise ValueError(f"not an extent: a divisor is missing at {self.rest!r}")
             return inner // self._number()
+        if self._take(r"min\((?!\d+,\d+[,)])"):  # with numbers only, it is a symbol of this name
+            first = self.sum()
+            if not self._take(r","):
+                raise ValueError(f"not an extent: min has one operand before {self.rest!r}")
+            second = self.sum()
+            if not self._take(r"\)"):
+                raise ValueError(f"not an extent: min is not closed before {self.rest!r}")
+            return smaller(first, second)
         of = self.symbol()
         if of is None:
             return self._number()

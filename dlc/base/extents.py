@@ -3,6 +3,7 @@
     batch                   a symbol with bounds, 1..64
     2*seq + 1, batch*seq    polynomials over symbols
     (h + 1)//2              quotients by numbers
+    min(found, 100)         the smaller one of two, where either may be
 
 A `Dim` is such a polynomial in one normal form, so equal expressions are equal objects. It takes part in shape
 arithmetic like a number. What depends on the value of a symbol is decided by its bounds where they suffice; where they
@@ -24,12 +25,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dlc.base.polynomials import (
+    Least,
     Quotient,
     Symbol,
     Terms,
     added,
     bounds_of,
     divided_terms,
+    least_terms,
     multiplied,
     quotient_terms,
     symbols_of,
@@ -57,7 +60,9 @@ class Dim(_Number):
         self = object.__new__(cls)
         object.__setattr__(self, "terms", terms)
         object.__setattr__(self, "_hash", hash(terms))
-        object.__setattr__(self, "_text", text(terms))
+        object.__setattr__(self, "_text", text(terms) if len(terms) <= _MOST_TERMS else "")
+        if not 0 < len(self._text) <= _MOST_TEXT:
+            raise Undecided(f"a size is computed by a formula of more than {_MOST_TERMS} terms")
         return self
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -106,24 +111,24 @@ class Dim(_Number):
         raise Undecided(f"whether {self} is 0 is not known before the program runs")
 
     def __index__(self) -> int:
-        raise Undecided(f"{shown(self)} is not known before the program runs, and a number is needed here")
+        raise _no_number(self)
 
     __int__ = __index__
 
     def __float__(self) -> float:
-        raise Undecided(f"{shown(self)} is not known before the program runs, and a number is needed here")
+        raise _no_number(self)
 
     def __add__(self, other: Any) -> Any:
-        return _sum(self, other, 1) if is_extent(other) else self._with(other)
+        return _sum(self, other, 1) if _takes(self, other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        return _sum(other, self, 1) if is_extent(other) else self._with(other)
+        return _sum(other, self, 1) if _takes(self, other) else NotImplemented
 
     def __sub__(self, other: Any) -> Any:
-        return _sum(self, other, -1) if is_extent(other) else self._with(other)
+        return _sum(self, other, -1) if _takes(self, other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return _sum(other, self, -1) if is_extent(other) else self._with(other)
+        return _sum(other, self, -1) if _takes(self, other) else NotImplemented
 
     def __neg__(self) -> Any:
         return _sum(0, self, -1)
@@ -132,34 +137,45 @@ class Dim(_Number):
         return self
 
     def __mul__(self, other: Any) -> Any:
-        return _product(self, other) if is_extent(other) else self._with(other)
+        return _product(self, other) if _takes(self, other) else NotImplemented
 
     def __rmul__(self, other: Any) -> Any:
-        return _product(other, self) if is_extent(other) else self._with(other)
+        return _product(other, self) if _takes(self, other) else NotImplemented
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _quotient(self, other) if _takes(self, other) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _quotient(other, self) if _takes(self, other) else NotImplemented
+
+    def __mod__(self, other: Any) -> Any:
+        return self - _quotient(self, other) * other if _takes(self, other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - _quotient(other, self) * self if _takes(self, other) else NotImplemented
 
     def __truediv__(self, other: Any) -> Any:
-        return float(self) if is_extent(other) else self._with(other)
+        raise _no_number(self)
 
     __rtruediv__ = __truediv__
 
-    def _with(self, other: Any) -> Any:
-        """What calculating with another object gives; raises Undecided for a float, of which this would become one."""
-        return float(self) if isinstance(other, float) else NotImplemented
 
-    def __floordiv__(self, other: Any) -> Any:
-        return _quotient(self, other) if is_extent(other) else NotImplemented
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _quotient(other, self) if is_extent(other) else NotImplemented
-
-    def __mod__(self, other: Any) -> Any:
-        return self - _quotient(self, other) * other if is_extent(other) else NotImplemented
-
-    def __rmod__(self, other: Any) -> Any:
-        return other - _quotient(other, self) * self if is_extent(other) else NotImplemented
-
+_MOST_TERMS: Final = 128
+_MOST_TEXT: Final = 4096
+"""Limits on formulas: shapes of models need a few terms; a file made for it could double them with every node."""
 
 Extent: TypeAlias = "int | Dim"
+
+
+def _no_number(e: Extent) -> Undecided:
+    return Undecided(f"the size {shown(e)} is known only when the program runs, and here it has to be one number")
+
+
+def _takes(e: Dim, other: object) -> bool:
+    """Whether arithmetic goes on with another number. Raises Undecided: it is one of floating point."""
+    if isinstance(other, float):
+        raise _no_number(e)
+    return is_extent(other)
 
 
 def is_extent(value: object) -> bool:
@@ -175,7 +191,7 @@ def symbol(name: str, low: int, high: int, unit: int = 1) -> Extent:
     """
     if not 0 <= low <= high or unit < 1 or not NAME.fullmatch(name):
         raise ValueError(f"{name} from {low} to {high} in steps of {unit}")
-    return low * unit if low == high else Dim((((Symbol(name, low, high, unit),), unit),))
+    return low * unit if low == high else Dim(Symbol(name, low, high, unit).terms)
 
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -188,7 +204,7 @@ def _terms(e: Extent) -> Terms:
     return e.terms if isinstance(e, Dim) else (((), e),) if e else ()
 
 
-def _made(terms: Terms) -> Extent:
+def of_terms(terms: Terms) -> Extent:
     """A number where there is no symbol."""
     if not terms:
         return 0
@@ -196,11 +212,11 @@ def _made(terms: Terms) -> Extent:
 
 
 def _sum(a: Extent, b: Extent, sign: int) -> Extent:
-    return _made(added(_terms(a), _terms(b), sign))
+    return of_terms(added(_terms(a), _terms(b), sign))
 
 
 def _product(a: Extent, b: Extent) -> Extent:
-    return _made(multiplied(_terms(a), _terms(b)))
+    return of_terms(multiplied(_terms(a), _terms(b)))
 
 
 def _quotient(a: Extent, b: Extent) -> Extent:
@@ -208,7 +224,7 @@ def _quotient(a: Extent, b: Extent) -> Extent:
         return exact
     if isinstance(b, Dim) or b <= 0:
         raise Undecided(f"{shown(a)} divided by {shown(b)} is no size that is known")
-    return _made(quotient_terms(_terms(a), b))
+    return of_terms(quotient_terms(_terms(a), b))
 
 
 def divided(a: Extent, b: Extent) -> Extent | None:
@@ -216,7 +232,7 @@ def divided(a: Extent, b: Extent) -> Extent | None:
     if a == b and bounds(b)[0] > 0:
         return 1
     found = divided_terms(_terms(a), _terms(b))
-    return None if found is None else _made(found)
+    return None if found is None else of_terms(found)
 
 
 def is_multiple(a: Extent, b: Extent) -> bool:
@@ -227,15 +243,14 @@ def is_multiple(a: Extent, b: Extent) -> bool:
 
 
 def smaller(a: Extent, b: Extent) -> Extent:
-    """The smaller of two sizes. Raises Undecided: it is sometimes one, sometimes the other."""
+    """The smaller of two sizes."""
     low, high = bounds(a - b)
-    return b if low >= 0 else a if high <= 0 else (a if a <= b else b)
+    return b if low >= 0 else a if high <= 0 else of_terms(least_terms(_terms(a), _terms(b)))
 
 
 def larger(a: Extent, b: Extent) -> Extent:
-    """The larger of two sizes. Raises Undecided: it is sometimes one, sometimes the other."""
-    low, high = bounds(a - b)
-    return a if low >= 0 else b if high <= 0 else (a if a >= b else b)
+    """The larger of two sizes."""
+    return a + b - smaller(a, b)
 
 
 # ---- what is known of a value
@@ -284,10 +299,13 @@ def settled(e: Extent, sizes: Mapping[Symbol, Extent]) -> Extent:
     for monomial, factor in e.terms:
         term: Extent = factor
         for atom in monomial:
-            if isinstance(atom, Quotient):
-                term = term * (settled(Dim(atom.number), sizes) // atom.divisor)
-            else:
-                term = term * (sizes[atom] // atom.unit if atom in sizes else Dim((((atom,), 1),)))
+            match atom:
+                case Quotient(number, divisor):
+                    term = term * (settled(of_terms(number), sizes) // divisor)
+                case Least(a, b):
+                    term = term * smaller(settled(of_terms(a), sizes), settled(of_terms(b), sizes))
+                case _:
+                    term = term * (sizes[atom] // atom.unit if atom in sizes else Dim((((atom,), 1),)))
         total = total + term
     return total
 

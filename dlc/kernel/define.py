@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dlc.base.extents import Dim, bounds, capacity
 from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type, i64
-from dlc.kernel.expr import SIZE, Axis, Expr, Number, apply, both, lift, substitute
+from dlc.kernel.expr import SIZE, Axis, Expr, Number, apply, axes_in, both, lift, loads, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param, Reduce, dtype_of
 from dlc.kernel.rounding import rounded_once
@@ -149,7 +149,8 @@ def kernel_of(
     if dtype is None:
         dtype = element_type([c.body for c in comps], {p.name: p.dtype for p in params})
     out = Param("out", Type(dtype, comps[0].shape))
-    nests = tuple(simplify_nest(_nest(c)) for c in comps)
+    shapes = {p.name: p.type.shape for p in params}
+    nests = tuple(simplify_nest(_nest(c, shapes)) for c in comps)
     given = (*(Param(p.name, p.type) for p in params), *(size_param(s) for s in sizes))
     return rounded_once(Kernel.canonical(given, (out,), nests))
 
@@ -159,22 +160,41 @@ def size_param(symbol: Symbol) -> Param:
     return Param(SIZE + symbol.name, Type(i64, (), symbol=symbol))
 
 
-def _nest(c: Comp) -> Nest:
+def _nest(c: Comp, shapes: Mapping[str, tuple[int, ...]]) -> Nest:
     """A comprehension over memory: axes that end where a symbol says run over the room there is.
 
     What lies behind the end has no meaning, so it may be computed where that is all that is written: at a subscript of
-    a dimension that ends there too. Elsewhere a guard stops at the end.
+    a dimension that ends there too. Elsewhere a guard stops at the end, and so it does where the room of an operand
+    ends before: x[i + start] is inside for i below the size of the result only.
     """
-    numbers: dict[Axis, Axis] = {}
-    guard: Expr | None = None
-    for a in c.axes:
-        if isinstance(a.extent, Dim):
-            numbers[a] = Axis(a.name, capacity(a.extent))
-            if not any(i == a and d == a.extent for i, d in zip(c.index, c.shape, strict=True)):
-                guard = both(guard, numbers[a] < lift(a.extent))
+    numbers = {a: Axis(a.name, capacity(a.extent)) for a in c.axes if isinstance(a.extent, Dim)}
     if not numbers:
         return Nest("out", c.index, c.axes, c.body, c.reduce, c.where)
-    where = c.where if c.where is None else substitute(c.where, numbers)
     index = tuple(substitute(i, numbers) for i in c.index)
+    body = substitute(c.body, numbers)
+    guard: Expr | None = None
+    for a, wide in numbers.items():
+        ends = any(i == a and d == a.extent for i, d in zip(c.index, c.shape, strict=True))
+        if not ends or _leaves(body, wide, shapes):
+            guard = both(guard, wide < lift(a.extent))
+    where = c.where if c.where is None else substitute(c.where, numbers)
     axes = tuple(numbers.get(a, a) for a in c.axes)
-    return Nest("out", index, axes, substitute(c.body, numbers), c.reduce, both(guard, where))
+    return Nest("out", index, axes, body, c.reduce, both(guard, where))
+
+
+def _leaves(body: Expr, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a subscript that a size moves reaches behind the room of an operand somewhere along an axis."""
+    from dlc.kernel.simplify import bounds
+
+    for load in loads(body):
+        for i, d in zip(load.index, shapes.get(load.param, ()), strict=False):
+            sizes = set(loads(i))
+            if axis in axes_in(i) and sizes and all(x.param.startswith(SIZE) for x in sizes):
+                found = bounds(substitute(i, {x: Axis(x.param, ANY_SIZE) for x in sizes}))
+                if found is None or found[0] < 0 or found[1] >= capacity(d):
+                    return True
+    return False
+
+
+ANY_SIZE = 1 << 62
+"""More than any size: expressions of sizes keep them within their bounds."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from dlc.base.extents import Dim
-from dlc.base.polynomials import Quotient, Symbol
+from dlc.base.polynomials import Least, Quotient, Symbol, Terms
 
 Number: TypeAlias = bool | int | float
 
@@ -172,14 +172,21 @@ def size(extent: int | Dim) -> Expr:
     """An extent as an expression, an `i64`: symbols are loaded from scalar parameters of their names, within bounds."""
     if not isinstance(extent, Dim):
         return Const(extent)
+    return _polynomial(extent.terms)
+
+
+def _polynomial(terms: Terms) -> Expr:
     total: Expr = Const(0)
-    for monomial, factor in extent.terms:
+    for monomial, factor in terms:
         term: Expr = Const(factor)
         for atom in monomial:
-            if isinstance(atom, Quotient):
-                term = apply("floordiv", size(Dim(atom.number)), atom.divisor) * term
-            else:
-                term = size_of(atom) * term
+            match atom:
+                case Quotient(number, divisor):
+                    term = apply("floordiv", _polynomial(number), divisor) * term
+                case Least(a, b):
+                    term = apply("min", _polynomial(a), _polynomial(b)) * term
+                case _:
+                    term = size_of(atom) * term
         total = total + term
     return total
 

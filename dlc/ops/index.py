@@ -52,7 +52,7 @@ def _check_rows(x: Op, indices: Op, *axes: int) -> None:
 def _check_elements(x: Op, indices: Op, axis: int) -> None:
     """Raises ShapeError: indices, one for each element along `axis`, reach behind x in a dimension."""
     for d, (own, other) in enumerate(zip(x.shape, indices.shape, strict=True)):
-        if (own < other and d != axis) or (own == 0 and other):
+        if (d != axis and own < other) or (own == 0 and other):
             raise ShapeError(f"indices {indices.type} leave {x.type} in dimension {d}")
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlc.base.extents import Dim, Undecided, bounds, capacity, divided, is_open
+from dlc.base.extents import Undecided, bounds, capacity, divided, is_open, larger
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, nearest, same
-from dlc.kernel.expr import Axis, Const, Expr, apply, lift, select
+from dlc.kernel.expr import Axis, Const, Expr, apply, select
 from dlc.kernel.nest import Param
 from dlc.ops.pointwise import at, broadcast, literal
 
@@ -58,9 +58,8 @@ def _reshaped(index: Sequence[Axis], shape: Sequence[int]) -> tuple[Expr, ...]:
         flat: Expr = Const(0)
         for axis in index[a:a1]:
             flat = axis if flat == Const(0) else flat * axis.extent + axis
-        rest = right
-        for extent in shape[b:b1]:
-            rest //= extent
+        for d, extent in enumerate(shape[b:b1], b):
+            rest = math.prod(shape[d + 1 : b1])
             place = flat // rest
             out.append(place if not out or rest * extent == right else place % extent)
         a, b = a1, b1
@@ -142,8 +141,9 @@ class Slice(Op):
             if step == 0:
                 raise ShapeError(f"a step of 0 in dimension {d} of {x.type}")
             if is_open((start, size, x.shape[d])):
-                low, high = (last, start) if step < 0 else (start, last)
-                if low < 0 or high >= x.shape[d]:
+                # Where a remainder decides the last one, it is the kernel whose subscripts are proved.
+                inside = (start >= 0, last < x.shape[d]) if step > 0 else (bounds(last)[1] >= 0, start < x.shape[d])
+                if not all(inside):
                     raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
             elif size < 0 or (size and not (0 <= start < x.shape[d] and 0 <= last < x.shape[d])):
                 raise ShapeError(f"elements {start} to {last} of dimension {d} of {x.type}")
@@ -194,11 +194,13 @@ class Pad(Op):
         i = grid(extents)
         place = [a - self.pads[d] for d, a in enumerate(i)]
         if self.mode != "constant":
-            return comp(i, x[tuple(_folded(p, e, self.mode) for p, e in zip(place, x.shape, strict=True))])
+            moved = [self.pads[d] != 0 or self.pads[rank + d] != 0 for d in range(rank)]
+            folded = (_folded(p, e, self.mode) if m else p for p, e, m in zip(place, x.shape, moved, strict=True))
+            return comp(i, x[tuple(folded)])
         guards = [
             apply("and", p >= 0, p < e)
             for d, (p, e) in enumerate(zip(place, x.shape, strict=True))
-            if self.pads[d] > 0 or self.pads[rank + d] > 0
+            if capacity(self.pads[d]) > 0 or capacity(self.pads[rank + d]) > 0
         ]
         body: Expr = x[tuple(place)]
         if guards:
@@ -223,12 +225,10 @@ class Pad(Op):
 def _folded(place: Expr, extent: int, mode: str) -> Expr:
     """A subscript outside [0, extent) brought inside by the mode."""
     if mode == "wrap":
-        return place % extent
+        return place % larger(extent, 1)
     if mode == "edge" or extent == 1:
         return nearest(place, extent)
-    period = lift(2 * (extent - 1))
-    if isinstance(extent, Dim) and bounds(extent)[0] < 2:
-        period = apply("max", period, 1)  # all stand for the only element there is
+    period = larger(2 * (extent - 1), 1)  # of one element, 0 is the only place, and its remainder by 1
     turned = place % period
     return apply("min", turned, period - turned)
 

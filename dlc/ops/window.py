@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlc.base.extents import smaller
 from dlc.graph.tensor import Array
 from dlc.kernel.define import ShapeError, inside
 from dlc.kernel.expr import Const, Expr
@@ -26,7 +27,7 @@ def window_size(extent: int, kernel: int, stride: int, begin: int, end: int, dil
         raise ShapeError(f"a window of {(kernel - 1) * dilation + 1} does not fit into {extent} + {begin} + {end}")
     count = (-(-room // stride) if ceil else room // stride) + 1
     # A window that starts in the padding behind the data sees nothing of it.
-    return count - 1 if ceil and (count - 1) * stride >= extent + begin else count
+    return smaller(count, (extent + begin - 1) // stride + 1) if ceil else count
 
 
 def defaulted(values: tuple[int, ...], rank: int, default: int, what: str) -> tuple[int, ...]:

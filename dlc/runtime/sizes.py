@@ -12,9 +12,9 @@ import numpy as np
 
 from dlc.base.allowed import check_found
 from dlc.base.diagnostics import ExitCode, error, quote
-from dlc.base.extents import Dim
+from dlc.base.extents import Dim, capacity, settled
 from dlc.base.polynomials import Symbol
-from dlc.base.types import Array
+from dlc.base.types import Array, Type
 
 if TYPE_CHECKING:
     from dlc.api.program import Port, Signature
@@ -100,11 +100,12 @@ def _line(d: Dim, of: Symbol) -> tuple[int, int] | None:
 
 
 def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
-    """A signature in numbers, for the sizes that were given; itself if it has no symbols."""
-    sizes = {p.type.symbol.name: int(np.asarray(given[p.name])) for p in signature.inputs if p.type.symbol}
-    # Room for the largest where only the call tells.
-    sizes |= {p.type.symbol.name: p.type.symbol.high * p.type.symbol.unit for p in signature.outputs if p.type.symbol}
-    if not sizes:
+    """A signature in numbers, for the sizes that were given; itself if it has no symbols.
+
+    Outputs whose sizes the call finds have room for the largest.
+    """
+    sizes = {p.type.symbol: int(np.asarray(given[p.name])) for p in signature.inputs if p.type.symbol}
+    if not sizes and not any(p.type.symbol for p in signature.outputs):
         return signature
     known = signature.__dict__.setdefault("_at_sizes", {})  # frozen, but what is remembered is no part of its value
     key = tuple(sizes.values())
@@ -113,7 +114,11 @@ def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:
             known.clear()
 
         def ports(of: Sequence[Port]) -> tuple[Port, ...]:
-            return tuple(replace(p, type=p.type.at(sizes)) for p in of)
+            rooms = (tuple(capacity(settled(d, sizes)) for d in p.type.shape) for p in of)
+            return tuple(
+                replace(p, type=Type(p.type.dtype, room, symbol=p.type.symbol))
+                for p, room in zip(of, rooms, strict=True)
+            )
 
         known[key] = replace(signature, inputs=ports(signature.inputs), outputs=ports(signature.outputs))
     return known[key]

@@ -19,8 +19,8 @@ from typing import Final
 from dlc.api.places import Places, places_of
 from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import ALIGN
-from dlc.base.extents import Dim, Extent, bounds, settled, shown, symbols, value
-from dlc.base.polynomials import LONGEST, Quotient, Symbol
+from dlc.base.extents import Dim, Extent, bounds, of_terms, settled, shown, symbols, value
+from dlc.base.polynomials import LONGEST, Atom, Least, Quotient, Symbol
 from dlc.graph import Call, Op
 from dlc.graph.closed import unlimited
 from dlc_backend_c.body import Functions, form_of
@@ -126,7 +126,10 @@ def _bytes(value: Op, extra: int | None, given: Mapping[Symbol, int]) -> Extent:
         return value.type.nbytes
     # A size that the program finds has no place among the arguments of a call.
     largest = {s: s.high * s.unit for s in symbols(*value.type.shape) if s not in given}
-    found = (settled(value.type.reach, largest) + extra) * value.type.dtype.itemsize
+    reach = settled(value.type.reach, largest)
+    if bounds(reach - value.type.reach)[0] < 0:  # the smaller that one is, the longer the value
+        return value.type.nbytes
+    found = (reach + extra) * value.type.dtype.itemsize
     low = bounds(found)[0]
     return found - low if low < 0 else found
 
@@ -156,7 +159,16 @@ def places_function(arena: Arena, prefix: str) -> list[str]:
         ends.append((ends[-1] if ends else 0) + len(arena.places.rests[k]))
     count = len(arena.sizes)
     names = {s: f"s{k}" for k, s in enumerate(arena.inputs)}
+    lesser = [
+        f"static int64_t {prefix}_smaller(int64_t a, int64_t b)",
+        "{",
+        "    return a < b ? a : b;",
+        "}",
+        "",
+    ]
+    values = [f"    n[{k}] = (size_t)({_c(e, names, prefix)});" for k, e in enumerate(kinds)]
     return [
+        *(lesser if any(f"{prefix}_smaller(" in line for line in values) else ()),
         f"static size_t {prefix}_places({', '.join(f'int64_t {n}' for n in names.values())}, size_t *o)",
         "{",
         "    /* Buffers from the lowest to the highest: on which others each lies, where that list ends, its size. */",
@@ -169,7 +181,7 @@ def places_function(arena: Arena, prefix: str) -> list[str]:
         "    unsigned k, j = 0;",
         "",
         *(f"    (void){n};" for n in names.values()),
-        *(f"    n[{k}] = (size_t)({_c(e, names)});" for k, e in enumerate(kinds)),
+        *values,
         f"    for (k = 0; k < {count}u; k++) {{",
         "        const unsigned b = order[k];",
         "        size_t at = 0;",
@@ -233,24 +245,26 @@ def _table(ctype: str, name: str, numbers: Sequence[int]) -> list[str]:
     return [f"    static const {ctype} {name}[] = {{", *lines, "    };"]
 
 
-def _c(e: Extent, names: Mapping[Symbol, str]) -> str:
+def _c(e: Extent, names: Mapping[Symbol, str], prefix: str) -> str:
     """An extent as an expression of `int64_t`; what is divided is never negative."""
     if not isinstance(e, Dim):
         return str(e)
     parts: list[str] = []
     for monomial, factor in e.terms:
-        atoms = [_atom(a, names) for a in monomial]
+        atoms = [_atom(a, names, prefix) for a in monomial]
         parts.append(" * ".join([f"(int64_t){factor}", *atoms]))
     return " + ".join(parts)
 
 
-def _atom(atom: Symbol | Quotient, names: Mapping[Symbol, str]) -> str:
-    if isinstance(atom, Symbol):
-        return names[atom] if atom.unit == 1 else f"({names[atom]} / {atom.unit})"
-    number: Extent = Dim(atom.number)
-    low = bounds(number)[0]
-    if low >= 0:
-        return f"(({_c(number, names)}) / {atom.divisor})"
-    # Rounded down as integers of mathematics are, by a multiple of the divisor that makes it positive.
-    more = -(low // atom.divisor)
-    return f"(({_c(number + more * atom.divisor, names)}) / {atom.divisor} - {more})"
+def _atom(atom: Atom, names: Mapping[Symbol, str], prefix: str) -> str:
+    match atom:
+        case Symbol():
+            return names[atom] if atom.unit == 1 else f"({names[atom]} / {atom.unit})"
+        case Least(a, b):
+            return f"{prefix}_smaller({', '.join(_c(of_terms(t), names, prefix) for t in (a, b))})"
+        case Quotient(terms, divisor):
+            number = of_terms(terms)
+            # Rounded down as integers of mathematics are, by a multiple of the divisor that makes it positive.
+            more = max(0, -(bounds(number)[0] // divisor))
+            text = f"(({_c(number + more * divisor, names, prefix)}) / {divisor}"
+            return f"{text} - {more})" if more else f"{text})"
