@@ -44,27 +44,6 @@ class Checked(Op):
         return [seeds[0], None]
 
 
-class Told(Op):
-    """x; `count`, an i64[], is the size of the symbol of `size`, which nothing else in the graph tells."""
-
-    x: Op
-    count: Op
-    size: int = 0
-
-    def define(self, *params: Any) -> Comp:
-        x, count = params
-        if count.type != Type(i64, ()):
-            raise ShapeError(f"a size {count.type}")
-        i = grid(x.shape)
-        return comp(i, x[i])
-
-    def defines(self) -> Mapping[Symbol, Op]:
-        return dict.fromkeys(symbols(self.size), self.count)
-
-    def vjp(self, *seeds: Op | None) -> Sequence[Op | None]:
-        return [seeds[0], None]
-
-
 class FirstRows(Op):
     """The first `size` elements of x along `axis`: `count` of them, an i64[] within the bounds of `size`."""
 

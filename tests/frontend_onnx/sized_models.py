@@ -265,6 +265,32 @@ def backward() -> bytes:
     return model(nodes, {"x": ["rows", 3]}, [*bounds, "picked", "sum"], constants)
 
 
+def cuts() -> bytes:
+    """The first five, what follows, the largest few, and all but those that are cut: parts that not every size has."""
+    nodes = [
+        n("Slice", ["x", "zero", "five", "zero"], ["first"]),
+        n("Slice", ["x", "five", "nine", "zero"], ["then"]),
+        n("Concat", ["then", "first"], ["turned"], axis=0),
+        n("MatMul", ["turned", "w"], ["y"]),
+        n("Shape", ["x"], ["count"], end=1),
+        n("Concat", ["count", "four"], ["both"], axis=0),
+        n("ReduceMin", ["both"], ["k"], keepdims=1),
+        n("TopK", ["x", "k"], ["top", "places"], axis=0),
+        n("Shape", ["top"], ["tops"], end=1),
+        n("Slice", ["x", "tops", "nine", "zero"], ["rest"]),
+        n("ReduceMax", ["both"], ["most"], keepdims=1),
+        n("Concat", ["most", "three"], ["shape"], axis=0),
+        n("Expand", ["one", "shape"], ["filled"]),
+        n("Softmax", ["filled"], ["p"], axis=0),
+    ]
+    constants = {
+        **{name: np.array([k]) for name, k in (("zero", 0), ("three", 3), ("four", 4), ("five", 5), ("nine", 9))},
+        "one": np.ones((1, 1), np.float32),
+        "w": weights(3, 6),
+    }
+    return model(nodes, {"x": ["k", 3]}, ["first", "then", "y", "top", "places", "rest", "p"], constants)
+
+
 def feeds(content: bytes, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Random inputs at these sizes; integers from 0 to 19."""
     out: dict[str, Array] = {}

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from building import parse, runtime
+from onnx import TensorProto, helper
 from sized_models import model, n, weights
 
 import dlc
@@ -22,6 +23,10 @@ RNG = np.random.default_rng(3)
 
 def chosen(*shape: int, part: float = 0.5) -> Array:
     return np.where(RNG.random(shape) < part, RNG.standard_normal(shape), 0).astype(np.float32)
+
+
+def filled(*shape: int) -> Array:
+    return np.ones(shape, np.float32)
 
 
 def masked() -> bytes:
@@ -85,11 +90,102 @@ def detection() -> bytes:
     return model(nodes, {"x": [1, 3, 30]}, ["chosen", "kept"], constants)
 
 
+def mask_twice() -> bytes:
+    """Values and places of one mask, which are as many, joined and sorted, at most five of them."""
+    nodes = [
+        n("Greater", ["x", "zero"], ["m"]),
+        n("NonZero", ["m"], ["a"]),
+        n("NonZero", ["m"], ["b"]),
+        n("Transpose", ["a"], ["at"], perm=[1, 0]),
+        n("GatherND", ["x", "at"], ["found"]),
+        n("Squeeze", ["b", "first"], ["places"]),
+        n("Cast", ["places"], ["numbers"], to=TensorProto.FLOAT),
+        n("Add", ["found", "numbers"], ["sum"]),
+        n("Shape", ["sum"], ["count"]),
+        n("Concat", ["count", "five"], ["both"], axis=0),
+        n("ReduceMin", ["both"], ["k"], axes=[0], keepdims=1),
+        n("TopK", ["sum", "k"], ["y", "order"], axis=0),
+        n("Gather", ["sum", "order"], ["again"], axis=0),
+    ]
+    constants = {"zero": np.float32(0), "first": np.array([0]), "five": np.array([5])}
+    return model(nodes, {"x": [23]}, ["y", "order", "again"], constants)
+
+
+def detection_of_found() -> bytes:
+    """Boxes of which some are sure, at most four that do not overlap, and whether there is one at all."""
+    nodes = [
+        n("Greater", ["x", "zero"], ["m"]),
+        n("Compress", ["x", "m"], ["sure"], axis=0),
+        n("Compress", ["boxes", "m"], ["kept"], axis=0),
+        n("Unsqueeze", ["sure", "front"], ["scores"]),
+        n("Unsqueeze", ["kept", "batch"], ["several"]),
+        n("NonMaxSuppression", ["several", "scores", "most", "overlap"], ["chosen"]),
+        n("Gather", ["chosen", "two"], ["column"], axis=1),
+        n("Squeeze", ["column", "last"], ["box"]),
+        n("Slice", ["box", "zeros", "four"], ["top"]),
+        n("Gather", ["kept", "top"], ["y"], axis=0),
+    ]
+    corners = RNG.uniform(0, 1, (20, 2)).astype(np.float32)
+    boxes = np.concatenate([corners, corners + RNG.uniform(0.1, 0.5, (20, 2)).astype(np.float32)], 1)
+    constants = {"boxes": boxes, "most": np.array([12]), "two": np.array([2]), "overlap": np.array([0.3], np.float32)}
+    constants |= {"zero": np.float32(0), "front": np.array([0, 1]), "batch": np.array([0]), "last": np.array([1])}
+    return model(nodes, {"x": [20]}, ["chosen", "y"], {**constants, "zeros": np.array([0]), "four": np.array([4])})
+
+
+def rest() -> bytes:
+    """What is left after as many rows as a mask keeps, and an image of those."""
+    nodes = [
+        n("ReduceSum", ["x", "columns"], ["s"], keepdims=0),
+        n("Greater", ["s", "zero"], ["m"]),
+        n("Compress", ["x", "m"], ["kept"], axis=0),
+        n("Shape", ["kept"], ["count"], end=1),
+        n("Slice", ["x", "count", "end", "rows"], ["rest"]),
+        n("Exp", ["rest"], ["e"]),
+        n("MatMul", ["e", "w"], ["y"]),
+        n("Concat", ["y", "kept"], ["all"], axis=0),
+    ]
+    constants = {"zero": np.float32(0), "columns": np.array([1]), "rows": np.array([0]), "w": weights(4, 4)}
+    return model(nodes, {"x": ["batch", 4]}, ["rest", "all"], {**constants, "end": np.array([(1 << 63) - 1])})
+
+
+def unlike_branches() -> bytes:
+    """Nothing, or all that a mask keeps: results of an If that differ in size."""
+    many = helper.make_graph(
+        [n("Mul", ["kept", "two"], ["p"])], "many", [], [helper.make_tensor_value_info("p", TensorProto.FLOAT, None)]
+    )
+    none = helper.make_graph(
+        [n("Identity", ["nothing"], ["q"])], "none", [], [helper.make_tensor_value_info("q", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        n("Greater", ["x", "zero"], ["m"]),
+        n("Compress", ["x", "m"], ["kept"], axis=1),
+        n("ReduceMax", ["x"], ["largest"], keepdims=0),
+        n("Greater", ["largest", "two"], ["c"]),
+        n("If", ["c"], ["y"], then_branch=many, else_branch=none),
+        n("ReduceSum", ["y"], ["total"], keepdims=0),
+    ]
+    nodes[0:1] = [n("ReduceSum", ["x", "rows"], ["s"], keepdims=0), n("Greater", ["s", "zero"], ["m"])]
+    constants = {"zero": np.float32(0), "two": np.float32(2), "nothing": np.zeros((4, 0), np.float32)}
+    return model(nodes, {"x": [4, 9]}, ["y", "total"], {**constants, "rows": np.array([0])})
+
+
 CASES: Mapping[str, tuple[Callable[[], bytes], Mapping[str, str], Callable[[], list[Array]]]] = {
     "masked": (masked, {}, lambda: [chosen(5, 7), np.zeros((5, 7), "f4"), np.ones((5, 7), "f4")]),
     "rows": (rows, {"batch": "1..9"}, lambda: [chosen(9, 4), chosen(1, 4), chosen(6, 4), np.ones((4, 4), "f4")]),
     "twice": (twice, {}, lambda: [chosen(40), chosen(40, part=1.0), -np.ones(40, "f4")]),
     "detection": (detection, {}, lambda: [chosen(1, 3, 30), chosen(1, 3, 30, part=0.0), chosen(1, 3, 30, part=1.0)]),
+    "mask_twice": (mask_twice, {}, lambda: [chosen(23), chosen(23, part=0.1), chosen(23, part=0.0)]),
+    "detection_of_found": (
+        detection_of_found,
+        {},
+        lambda: [chosen(20), chosen(20, part=0.2), chosen(20, part=1.0), chosen(20, part=0.0)],
+    ),
+    "rest": (
+        rest,
+        {"batch": "1..9"},
+        lambda: [chosen(9, 4), -np.ones((9, 4), "f4"), chosen(6, 4), np.ones((4, 4), "f4")],
+    ),
+    "unlike_branches": (unlike_branches, {}, lambda: [chosen(4, 9) * 5, chosen(4, 9) / 9, chosen(4, 9, part=1.0) * 4]),
     "large": (large, {}, lambda: [chosen(7, 100), chosen(7, 100, part=0.0), chosen(7, 100, part=1.0)]),
 }
 

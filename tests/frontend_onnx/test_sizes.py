@@ -11,7 +11,20 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
-from sized_models import attention, backward, cached, chosen, copies, decoder, feeds, model, n, pyramid, shapes
+from sized_models import (
+    attention,
+    backward,
+    cached,
+    chosen,
+    copies,
+    cuts,
+    decoder,
+    feeds,
+    model,
+    n,
+    pyramid,
+    shapes,
+)
 
 import dlc
 from dlc import DlcError, Source
@@ -35,6 +48,7 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
     "copies": (copies, {"rows": "1..7", "columns": "2..10/2"}, [(1, 2), (7, 10), (3, 4)]),
     "backward": (backward, {"rows": "3..9"}, [(3,), (9,), (4,)]),
     "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
+    "cuts": (cuts, {"k": "1..12"}, [(1,), (3,), (4,), (5,), (6,), (9,), (12,)]),
 }
 
 
@@ -114,9 +128,10 @@ def test_what_is_no_range_is_reported(text: str) -> None:
 
 
 def test_a_decision_that_sizes_leave_open_is_reported_with_the_formula() -> None:
-    cut = [n("Slice", ["a", "zero", "five", "zero"], ["y"])]
-    content = model(cut, {"a": ["k", 3]}, ["y"], {"zero": np.array([0]), "five": np.array([5])})
-    with pytest.raises(DlcError, match="whether k >= 5 is not known before the program runs"):
+    begin = [n("Shape", ["a"], ["k"], end=1), n("Sub", ["k", "five"], ["start"])]
+    cut = [*begin, n("Slice", ["a", "start", "nine", "zero"], ["y"])]
+    content = model(cut, {"a": ["k", 3]}, ["y"], {"zero": np.array([0]), "five": np.array([5]), "nine": np.array([9])})
+    with pytest.raises(DlcError, match="whether k-5 < 0 is not known before the program runs"):
         dlc.build(content, dims={"k": "1..8"}, cache="off")
 
 

@@ -203,7 +203,6 @@ def movements() -> Iterator[Op]:
     yield sz.Size(12, to=f32)
     yield pk.Packed(x(4, 2), x(4, dtype=bool_), x(4, dtype=i64, name="places"), x(dtype=i64), size=4)
     yield ck.Checked(x(2, 3), x(dtype=i64, name="label"), name="n", high=1 << 40)
-    yield ck.Told(x(2, 3), x(dtype=i64, name="label"), size=4)
     yield ck.FirstRows(x(5, 3), x(dtype=i64, name="index"), size=4)
     yield ck.FirstRows(x(2, 3), x(dtype=i64, name="index"), size=2, axis=1)
     yield sz.Count(4, start=-2, step=3)

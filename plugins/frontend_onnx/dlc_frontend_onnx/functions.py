@@ -9,6 +9,7 @@ from typing import Any, Final
 import onnx
 from onnx import defs, helper
 
+from dlc.base.extents import Dim, shown
 from dlc.graph import Op
 from dlc_frontend_onnx.node import Node
 from dlc_frontend_onnx.sequences import Absent, SequenceValue, kind_of
@@ -65,7 +66,8 @@ def _type_of(x: Op) -> onnx.TypeProto:
         raise Unsupported(f"it is a function of {kind_of(x)}, of whose type nothing is known")
     if isinstance(x, SequenceValue):
         return helper.make_sequence_type_proto(helper.make_tensor_type_proto(_CODES[x.xs[0].dtype], None))
-    return helper.make_tensor_type_proto(_CODES[x.dtype], x.shape)
+    shape = [shown(d) if isinstance(d, Dim) else d for d in x.shape]
+    return helper.make_tensor_type_proto(_CODES[x.dtype], shape)
 
 
 def _body(schema: Any, data: bytes, version: int) -> Body:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 
+import numpy as np
 import onnx
 
 from dlc.base.diagnostics import DlcError, Location
-from dlc.base.extents import Undecided, symbol
+from dlc.base.extents import Undecided, is_open, symbol
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
 from dlc.graph import Constant, Input, Op, Splat
@@ -44,6 +45,8 @@ MAX_ORDER = 4
 """Gradients of gradients; each order more than doubles the ops, and takes the ones before it again."""
 MAX_SHOWN = 8
 """Operands whose types a message shows."""
+
+_SOME_SIZES: Final = "shapes may be right for some of the sizes only: --dim NAME=64..512/8 gives multiples of 8"
 
 T = TypeVar("T")
 
@@ -80,6 +83,8 @@ class Importer:
     """(operator and node, how it was read)."""
     taken: set[str] = field(default_factory=set[str])
     """Names that no size may have."""
+    found: dict[str, int] = field(default_factory=dict[str, int])
+    """Digest of a mask → the dimension of what it keeps."""
     imported: int = 0
     """Nodes so far, those in branches and iterations and those imported again for derivatives among them."""
     guesses: set[str] = field(default_factory=set[str])
@@ -104,16 +109,21 @@ class Importer:
 
     # ---- Values: what rules ask
     def value(self, op: Op) -> Array | None:
-        """The value of a small constant op, else None."""
-        return self.constants.value(op)
+        """The value of a small op that is constant, or follows from dimensions that are numbers, else None."""
+        found = self.constants.value(op)
+        if found is None and (numbers := self.shapes.numbers(op)) is not None and not is_open(numbers):
+            return np.array(numbers, op.dtype.numpy).reshape(op.shape)
+        return found
 
     def extents(self, op: Op) -> tuple[int, ...] | None:
         """The elements of a small integer value that follow from sizes of dimensions, else None."""
         return self.shapes.numbers(op)
 
-    def found_size(self, name: str, high: int) -> int:
+    def found_size(self, name: str, mask: Op) -> int:
         """See `Values.found_size`."""
-        return symbol(self.size_name(name), 0, high) if high else 0
+        if mask.digest in self.found:
+            return self.found[mask.digest]
+        return self.found.setdefault(mask.digest, symbol(self.size_name(name), 0, mask.type.capacity))
 
     def size_name(self, name: str) -> str:
         """See `Values.size_name`."""
@@ -267,7 +277,9 @@ class Importer:
             types = [kind_of(x) for x in inputs if x is not None]
             shown = ", ".join(types[:MAX_SHOWN]) + (", …" if len(types) > MAX_SHOWN else "")
             if not guessed:
-                self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=self._by(proto, frame))
+                open_sizes = any(t.is_open for x in inputs if x is not None for t in x.types)
+                notes = (*self._by(proto, frame), *[_SOME_SIZES] * open_sizes)
+                self.refusals.fail("shape", f"{operator}({shown}): {e}", name, notes=notes)
         return ()
 
     def _made(

@@ -51,8 +51,8 @@ class Values(Protocol):
         """The elements of a small integer value as numbers and symbolic dimensions, in order; None: not known."""
         ...
 
-    def found_size(self, name: str, high: int) -> int:
-        """A new dimension of 0 to `high` elements whose size depends on data, named after a value."""
+    def found_size(self, name: str, mask: Op) -> int:
+        """The dimension of as many elements as a mask keeps, named after a value; for one mask always the same one."""
         ...
 
     def size_name(self, name: str) -> str:

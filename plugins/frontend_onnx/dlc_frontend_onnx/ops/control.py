@@ -17,6 +17,7 @@ from dlc.graph import Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.checked import Checked
 from dlc_frontend_onnx.iterations import BOUND, as_loop, nodes_in, stacked
+from dlc_frontend_onnx.joined import fit, joined
 from dlc_frontend_onnx.node import Node, cast, constant
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.regions import branch
@@ -52,16 +53,19 @@ def _chosen(node: Node, condition: Op, pairs: Sequence[tuple[Op, Op]]) -> list[O
             flat += zip(a.xs, b.xs, strict=True)
         elif a != b:
             flat.append((a, b))
+    found: dict[tuple[Op, Op], Op] = {}
     for a, b in flat:
+        if not isinstance(a, Resolved) and not isinstance(b, Resolved) and a.type != b.type and fit(a, b):
+            found[a, b] = joined(condition, a, b, lambda mask: node.values.found_size(node.proto.output[0], mask))
+            continue
         if isinstance(a, Resolved) or isinstance(b, Resolved) or a.type != b.type:
             kinds = f"{kind_of(a)} and {kind_of(b)}"
-            help = "let both branches give results of one type and shape"
+            help = "let both branches give results of one type and number of dimensions"
             raise Unsupported(f"the condition is computed from the model's inputs, and the branches give {kinds}", help)
-    differing = [(a, b) for a, b in dict.fromkeys(flat) if a != b]
-    found: dict[tuple[Op, Op], Op] = {}
+    differing = [pair for pair in dict.fromkeys(flat) if pair[0] != pair[1] and pair not in found]
     if differing:
         then, otherwise = ([pair[k] for pair in differing] for k in (0, 1))
-        found = dict(zip(differing, branch(condition, then, otherwise, node.values.around()), strict=True))
+        found |= dict(zip(differing, branch(condition, then, otherwise, node.values.around()), strict=True))
     results: list[Op] = []
     for a, b in pairs:
         if isinstance(a, SequenceValue) and isinstance(b, SequenceValue):

@@ -105,7 +105,7 @@ def non_zero(node: Node) -> Op:
         step = math.prod(x.shape[d + 1 :])
         at = place if step == 1 else Div(place, scalar(step, i64))
         columns.append(reshaped(at if d == 0 else Mod(at, scalar(extent, i64)), (elements, 1)))
-    size = node.values.found_size(node.proto.output[0], x.type.capacity)
+    size = node.values.found_size(node.proto.output[0], mask)
     if not rank:
         raise Unsupported("subscripts of a scalar", "reshape it to a vector of one element")
     places = columns[0] if rank == 1 else Concat(tuple(columns), axis=1)
@@ -125,7 +125,7 @@ def compress(node: Node) -> Op:
     if mask.shape[0] != rows.shape[0]:
         ends = tuple(mask.shape[0] if d == 0 else n for d, n in enumerate(rows.shape))
         rows = Slice(rows, starts=(0,) * len(ends), sizes=ends)
-    found = kept(rows, mask, node.values.found_size(node.proto.output[0], mask.type.capacity))
+    found = kept(rows, mask, node.values.found_size(node.proto.output[0], mask))
     return found if axis == 0 else Transpose(found, perm=tuple(perm.index(d) for d in range(len(perm))))
 
 
@@ -159,9 +159,9 @@ def reverse_sequence(node: Node) -> Op:
     batch, time = node.axis("batch_axis", 1), node.axis("time_axis", 0)
     x = node.x() if (batch, time) == (0, 1) else Transpose(node.x(), perm=_in_front(batch, time, len(node.x().shape)))
     rows, steps = x.shape[:2]
-    t, lengths = constant(np.arange(steps), i64), reshaped(cast(node.x(1), i64), (rows, 1))
+    t, lengths = Count(steps), reshaped(cast(node.x(1), i64), (rows, 1))
     # No sequence has less than no elements: such a length is made an index out of range, as one that is too long is.
-    start = Where(Less(lengths, number(0, lengths)), number(-1 - steps, lengths), t)
+    start = Where(Less(lengths, number(0, lengths)), scalar(-1 - steps, i64), t)
     place = Where(Less(t, lengths), Sub(Sub(lengths, number(1, lengths)), t), start)
     y = ix.GatherNd(x, reshaped(place, (rows, steps, 1)), batch=1)
     return y if x is node.x() else Transpose(y, perm=tuple(np.argsort(_in_front(batch, time, len(x.shape))).tolist()))

@@ -11,10 +11,12 @@ from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type, f32, f64, i64
 from dlc.graph import Constant, Op, Splat
 from dlc.kernel.define import ShapeError
+from dlc.ops.elementwise import Cast, Equal
 from dlc.ops.pointwise import scalar
 from dlc.ops.sizes import Count, Size, Sizes
 from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import FIXED, Array, Node, cast, constant
+from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.sized import elements, sized
 from dlc_frontend_onnx.tensors import check_count, check_rank
@@ -133,6 +135,9 @@ def eye_like(node: Node) -> Op:
     x = node.x()
     if len(x.shape) != 2:
         raise ShapeError(f"{x.type} is not a matrix")
-    check_count(x.type.size, "the matrix")
+    check_count(x.type.capacity, "the matrix")
     dtype = node.dtype("dtype") if node.has("dtype") else x.dtype
-    return constant(np.eye(*x.shape, k=node.int("k")), dtype)
+    if not x.type.is_open:
+        return constant(np.eye(*x.shape, k=node.int("k")), dtype)
+    rows, columns = x.shape
+    return Cast(Equal(Count(columns), reshaped(Count(rows, start=node.int("k")), (rows, 1))), to=dtype)

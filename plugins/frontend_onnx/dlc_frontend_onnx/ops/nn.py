@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
+from dlc.base.extents import is_open, larger
 from dlc.base.types import f32, shortest
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -15,6 +17,8 @@ from dlc.ops.window import window_size
 from dlc_frontend_onnx.node import Node, cast, cut_axis, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
+
+STEPS: Final = "give multiples of the stride as sizes: --dim NAME=LOW..HIGH/STEP"
 
 
 def window(node: Node, kernel: Sequence[int], x: Op) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -33,10 +37,13 @@ def window(node: Node, kernel: Sequence[int], x: Op) -> tuple[tuple[int, ...], t
     begins: list[int] = []
     ends: list[int] = []
     for extent, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
-        total = max((-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent, 0)
+        total = larger((-(-extent // s) - 1) * s + (k - 1) * d + 1 - extent, 0)
         before = total // 2 if mode == "SAME_UPPER" else total - total // 2
         begins.append(before)
         ends.append(total - before)
+    if is_open(begins) or is_open(ends):
+        reason = f"auto_pad {mode} of {x.type.text} with strides {list(stride)}: how much depends on the size"
+        raise Unsupported(reason, STEPS)
     return stride, (*begins, *ends), dilation
 
 

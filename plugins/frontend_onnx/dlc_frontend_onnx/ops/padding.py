@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Literal
 
+from dlc.base.extents import is_open
 from dlc.base.polynomials import LONGEST
 from dlc.graph import Op
 from dlc.kernel.define import ShapeError
@@ -83,7 +84,7 @@ def _folded(place: Term, extent: int, mode: str) -> Term:
 
 def _padded(node: Node, pads: tuple[int, ...], value: float) -> Op:
     x, kind = node.x(), _mode(node)
-    return Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if any(pads) else x
+    return Pad(x, pads=pads, value=literal(value, x.dtype), mode=kind) if is_open(pads) or any(pads) else x
 
 
 def _mode(node: Node) -> Literal["constant", "edge", "reflect", "wrap"]:

@@ -1,13 +1,15 @@
-"""Recurrent layers, written out step by step: the number of steps is known when a model is read."""
+"""Recurrent layers, written out step by step where the number of steps is known when a model is read, else as loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
+from dlc.base.extents import Dim
 from dlc.base.types import Type, i64
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
@@ -16,6 +18,7 @@ from dlc.ops.linear import MatMul
 from dlc.ops.shape import Concat, Slice, Transpose
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
+from dlc_frontend_onnx.recurrence import Step, looped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
@@ -123,42 +126,43 @@ def _layer(
     batch_first = node.flag("layout")
     x = _swapped(node.x(0), (1, 0, 2)) if batch_first else node.x(0)
     steps, batch, _ = x.shape
-    node.values.budget.check("steps", steps, "the recurrent layer has")
+    if not isinstance(steps, Dim):
+        node.values.budget.check("steps", steps, "the recurrent layer has")
     directions = _directions(node.text("direction", "forward"))
     layers = list(_layers(node, gates, defaults, len(directions)))
     if products:
         layers = [replace(layer, products=own) for layer, own in zip(layers, products, strict=True)]
-    valid = _valid(node, steps, batch)
     zero = Splat(0.0, Type(x.dtype, (batch, layers[0].hidden)))
-    results: list[tuple[list[Op], Op, Op]] = []
+    results: list[tuple[Op, Op, Op]] = []
     for d, (layer, backward) in enumerate(zip(layers, directions, strict=True)):
         h, c = (zero if s is None else _state(s, d, batch_first) for s in (node.optional(5), node.optional(6)))
-        results.append(_run(layer, step, x, h, c, valid, backward))
-    lines = tuple(_line(tuple(r[0][t] for r in results)) for t in range(steps))
-    nothing = Splat(0.0, Type(x.dtype, (0, len(directions), batch, layers[0].hidden)))
-    y = Concat(lines, axis=0) if lines else nothing
+        projected = e.Add(layer.projected(x), layer.bias)  # all steps at once: one large product instead of many small
+        if isinstance(steps, Dim):
+            lengths = node.optional(4)
+            of = None if lengths is None else reshaped(cast(lengths, i64), (batch,))
+            results.append(looped(node, partial(step, layer), projected, h, c, of, backward=backward))
+        else:
+            results.append(_run(partial(step, layer), projected, h, c, _valid(node, steps, batch), backward))
+    y = _joined([y for y, _, _ in results])
     last_h, last_c = _stacked([h for _, h, _ in results]), _stacked([c for _, _, c in results])
     if not batch_first:
         return y, last_h, last_c
     return _swapped(y, (2, 0, 1, 3)), _swapped(last_h, (1, 0, 2)), _swapped(last_c, (1, 0, 2))
 
 
-def _run(
-    layer: Layer, step: Gates, x: Op, h: Op, c: Op, valid: Sequence[Op | None], backward: bool
-) -> tuple[list[Op], Op, Op]:
-    """Hidden states in the order of time, and the last states."""
-    projected = e.Add(layer.projected(x), layer.bias)  # all steps at once: one large product instead of many small
-    steps = x.shape[0]
+def _run(step: Step, projected: Op, h: Op, c: Op, valid: Sequence[Op | None], backward: bool) -> tuple[Op, Op, Op]:
+    """Hidden states in the order of time, [steps, batch, hidden], and the last states."""
+    steps = projected.shape[0]
     out: dict[int, Op] = {}
     for t in reversed(range(steps)) if backward else range(steps):
-        new_h, new_c = step(layer, _step_of(projected, t), h, c)
+        new_h, new_c = step(_step_of(projected, t), h, c)
         mask = valid[t]
         if mask is None:
             h, c, out[t] = new_h, new_c, new_h
         else:
             out[t] = e.Where(mask, new_h, number(0, new_h))
             h, c = e.Where(mask, new_h, h), e.Where(mask, new_c, c)
-    return [out[t] for t in range(steps)], h, c
+    return _stacked([out[t] for t in range(steps)]) if steps else Splat(0.0, h.type.with_shape((0, *h.shape))), h, c
 
 
 def _layers(node: Node, gates: int, defaults: tuple[str, ...], directions: int) -> Iterator[Layer]:
@@ -300,7 +304,7 @@ def _stacked(parts: Sequence[Op]) -> Op:
     return rows[0] if len(rows) == 1 else Concat(rows, axis=0)
 
 
-def _line(parts: Sequence[Op]) -> Op:
-    """[1, directions, batch, hidden] of one step."""
-    whole = _stacked(parts)
-    return reshaped(whole, (1, *whole.shape))
+def _joined(directions: Sequence[Op]) -> Op:
+    """[steps, directions, batch, hidden] of the hidden states of each direction, [steps, batch, hidden]."""
+    parts = tuple(reshaped(y, (y.shape[0], 1, *y.shape[1:])) for y in directions)
+    return parts[0] if len(parts) == 1 else Concat(parts, axis=1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from dlc.base.extents import is_multiple
+from dlc.base.extents import divided, is_open, shown
 from dlc.graph import Op, Splat
 from dlc.kernel.define import ShapeError
 from dlc.ops import shape as s
@@ -48,10 +48,21 @@ def reshape(node: Node) -> Op:
         raise ShapeError(f"{to} is not a shape")
     if -1 in to:
         rest = math.prod(d for d in to if d != -1)
-        if rest == 0 or not is_multiple(x.type.size, rest):
+        if is_open((x.type.size, rest)) and divided(x.type.size, rest) is None:
+            raise _for_some_sizes(x, to)
+        if rest == 0 or x.type.size % rest:
             raise ShapeError(f"{x.type} has {x.type.size} elements, which {to} cannot hold")
         to[to.index(-1)] = x.type.size // rest
+    elif is_open((x.type.size, *to)) and x.type.size != math.prod(to):
+        raise _for_some_sizes(x, to)
     return reshaped(x, to)
+
+
+def _for_some_sizes(x: Op, to: Sequence[int]) -> Unsupported:
+    return Unsupported(
+        f"{x.type.text} as [{', '.join(map(shown, to))}]: not known to have as many elements for all sizes",
+        "give a range of sizes for which it is, such as multiples of 2: --dim NAME=2..64/2",
+    )
 
 
 @onnx("Flatten")
@@ -178,7 +189,7 @@ def center_crop_pad(node: Node) -> Op:
             pads[axis] = (size - x.shape[axis]) // 2
             pads[rank + axis] = size - x.shape[axis] - pads[axis]
     y = cut(x, parts)
-    return s.Pad(y, pads=tuple(pads), value=literal(0, x.dtype)) if any(pads) else y
+    return s.Pad(y, pads=tuple(pads), value=literal(0, x.dtype)) if is_open(pads) or any(pads) else y
 
 
 @onnx("Expand")

@@ -134,18 +134,21 @@ def _open_range(start: int, end: int, step: int, extent: int) -> tuple[int, int,
     """(start, size, step) of a slice where bounds or the dimension are symbolic."""
     if is_open((step,)):
         raise Unsupported(f"a slice of a symbolic dimension in steps of {shown(step)}", FIXED)
+    # Backward, a start behind the last element is that one, and an end before the first one is before it.
+    least, most = (0, extent) if step > 0 else (-1, extent - 1)
 
-    def inside(place: int, low: int, high: int) -> int:
-        if not is_open((place,)) and abs(place) >= LONGEST:
-            return high if place > 0 else low
-        place = place + extent if smaller(place, 0) == place and place != 0 else place
-        return larger(smaller(place, high), low)
+    def inside(place: int, nearest: int) -> int:
+        if not is_open((place,)):
+            if place >= LONGEST:
+                return most
+            if place <= -LONGEST:
+                return nearest
+        place = place + extent if place < 0 else place
+        return larger(smaller(place, most), nearest)
 
-    if step < 0:
-        first, after = inside(start, 0, extent - 1), inside(end, -1, extent - 1)
-        return first, (larger(first - after, 0) - step - 1) // -step, step
-    first, after = inside(start, 0, extent), inside(end, 0, extent)
-    return first, (larger(after - first, 0) + step - 1) // step, step
+    first, behind = inside(start, 0), inside(end, least)
+    length = behind - first if step > 0 else first - behind
+    return first, (larger(length, 0) + abs(step) - 1) // abs(step), step
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> slice:

@@ -45,7 +45,7 @@ def unique(node: Node) -> tuple[Op, ...]:
     else:
         place = ix.Gather(before(Cast(distinct, to=i64)), first, axis=0)
     total = ReduceSum(Cast(distinct, to=i64), axes=(0,), keep=False)
-    size = node.values.found_size(node.proto.output[0], number.type.capacity)
+    size = node.values.found_size(node.proto.output[0], distinct)
 
     def packed(of: Op) -> Op:
         return Packed(of, distinct, place, total, size=size)
