@@ -29,10 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.zoo import layers, narrow, real, text, trees, vision
+from benchmarks.zoo import audio, detection, generation, layers, narrow, open_sizes, real, text, trees, vision
 from benchmarks.zoo.entry import BITS, Entry, Feeds
 
-ENTRIES: tuple[Entry, ...] = tuple(e for module in (vision, text, layers, trees, narrow) for e in module.entries())
+MODULES = (vision, detection, text, generation, audio, open_sizes, layers, trees, narrow)
+ENTRIES: tuple[Entry, ...] = tuple(e for module in MODULES for e in module.entries())
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def one(entry: Entry, folder: Path, seconds: float, stay_open: bool = False) -> 
         except Exception as problem:  # noqa: BLE001 - whatever an exporter raises is its row of the table
             return {"result": "not made", "detail": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
     command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance)]
-    command += ["open"] * stay_open
+    command += [f"open/{entry.unit}"] * stay_open
     start = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

@@ -1,4 +1,4 @@
-"""One model of the zoo in a process of its own: python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open].
+"""One model of the zoo in a process of its own: python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open/UNIT].
 
 Prints one line of JSON: the result and its detail.
 """
@@ -52,8 +52,8 @@ def open_shapes(path: Path, feeds: Feeds) -> dict[str, tuple[int, ...]]:
     }
 
 
-def ranges(path: Path, feeds: Feeds) -> tuple[dict[str, str], dict[str, Any]]:
-    """Dimensions with a name, and shapes of inputs that have open ones without: each from 1 to twice its size."""
+def ranges(path: Path, feeds: Feeds, unit: int = 1) -> tuple[dict[str, str], dict[str, Any]]:
+    """Dimensions with a name, and shapes of inputs that have open ones without: each from half to twice its size."""
     dims: dict[str, str] = {}
     shapes: dict[str, Any] = {}
     for port in onnx.load(str(path), load_external_data=False).graph.input:
@@ -61,19 +61,29 @@ def ranges(path: Path, feeds: Feeds) -> tuple[dict[str, str], dict[str, Any]]:
             continue
         declared = list(port.type.tensor_type.shape.dim) or [onnx.TensorShapeProto.Dimension() for _ in x.shape]
         pairs = list(zip(declared, x.shape, strict=True))
-        dims |= {d.dim_param: f"1..{2 * size}" for d, size in pairs if d.dim_param}
+        dims |= {d.dim_param: _range(size, unit) for d, size in pairs if d.dim_param}
         if any(not d.dim_param and not d.HasField("dim_value") for d in declared):
-            shapes[port.name] = [size if d.HasField("dim_value") else f"1..{2 * size}" for d, size in pairs]
+            shapes[port.name] = [size if d.HasField("dim_value") else _range(size, unit) for d, size in pairs]
     return dims, shapes
 
 
-def halved(path: Path, feeds: Feeds) -> Feeds:
+def _range(size: int, unit: int) -> str:
+    step = unit if size % unit == 0 else 1
+    return f"{_half(size, unit)}..{2 * size}/{step}"
+
+
+def _half(size: int, unit: int) -> int:
+    step = unit if size % unit == 0 else 1
+    return -(-size // (2 * step)) * step
+
+
+def halved(path: Path, feeds: Feeds, unit: int = 1) -> Feeds:
     """The inputs cut to half of every open dimension."""
     cut = dict(feeds)
     for port in onnx.load(str(path), load_external_data=False).graph.input:
         if (x := feeds.get(port.name)) is not None and port.type.tensor_type.HasField("shape"):
             pairs = zip(port.type.tensor_type.shape.dim, x.shape, strict=True)
-            cut[port.name] = x[tuple(slice(n if d.HasField("dim_value") else -(-n // 2)) for d, n in pairs)]
+            cut[port.name] = x[tuple(slice(n if d.HasField("dim_value") else _half(n, unit)) for d, n in pairs)]
     return cut
 
 
@@ -115,13 +125,13 @@ def error(got: Array, want: Array) -> float:
     return float(np.abs(np.where(np.isfinite(a), a - b, 0)).max(initial=0.0)) / (scale or 1.0)
 
 
-def check(path: Path, oracle: str, tolerance: float, stay_open: bool = False) -> Mapping[str, Any]:
-    """result and detail; `stay_open`: the build is for a range of sizes, and run for two of them."""
+def check(path: Path, oracle: str, tolerance: float, unit: int = 0) -> Mapping[str, Any]:
+    """result and detail; `unit`: the build is for a range of sizes, multiples of it, and run for two of them."""
     feeds = inputs(path)
     start = time.perf_counter()
     try:
         settings = ("onnx.lenient=true",) if oracle == "stored" else ()
-        dims, shapes = ranges(path, feeds) if stay_open else ({}, open_shapes(path, feeds))
+        dims, shapes = ranges(path, feeds, unit) if unit else ({}, open_shapes(path, feeds))
         program: Any = dlc.build(path, dims=dims, shapes=shapes, settings=settings, cache="off")
     except dlc.DlcError as problem:
         first, *others = problem.diagnostics
@@ -133,12 +143,12 @@ def check(path: Path, oracle: str, tolerance: float, stay_open: bool = False) ->
         }
     seconds = time.perf_counter() - start
     worst = 0.0
-    second = halved(path, feeds) if stay_open else shuffled(feeds)
+    second = halved(path, feeds, unit) if unit else shuffled(feeds)
     for given in (feeds,) if oracle == "stored" else (feeds, second):
         try:
             want = wanted(path, oracle, given)
         except Exception:
-            if given is feeds or not stay_open:
+            if given is feeds or not unit:
                 raise
             break  # halves of sizes that belong together need not fit any more
         names = [p.name for p in program.inputs]
@@ -163,4 +173,5 @@ def check(path: Path, oracle: str, tolerance: float, stay_open: bool = False) ->
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    print(json.dumps(check(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), "open" in sys.argv[4:])))
+    units = [int(a.removeprefix("open/")) for a in sys.argv[4:]]
+    print(json.dumps(check(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *units)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = dict[str, Array]
@@ -33,6 +34,8 @@ class Entry:
     """Writes the model and returns inputs for it, which fix its open dimensions."""
     tolerance: float = FLOAT
     """Largest error relative to the largest magnitude of an output; whole numbers and truth values are equal."""
+    unit: int = 1
+    """What open sizes are multiples of, if their sizes in the inputs are."""
     oracle: Literal["onnxruntime", "plain onnxruntime", "reference", "stored"] = "onnxruntime"
     """What the outputs are compared with; plain: onnxruntime without its optimiser, where that changes results;
     reference: ONNX's own evaluator, where onnxruntime has no kernel; stored: what came with the model, which is read
@@ -88,7 +91,8 @@ def export(
         )
     if not arrays:
         return {}
-    return {n: a.detach().cpu().numpy() for n, a in zip(names, arguments, strict=True)}
+    used = {i.name for i in onnx.load(str(path), load_external_data=False).graph.input}  # exporters drop the others
+    return {n: a.detach().cpu().numpy() for n, a in zip(names, arguments, strict=True) if n in used}
 
 
 @contextlib.contextmanager

@@ -191,7 +191,7 @@ def entries() -> Iterator[Entry]:
         make = partial(classifier, name=name, size=size, opset=opset, new=new, arguments=arguments)
         yield Entry(f"{name}-{'new' if new else 'old'}-{opset}", "vision", make)
     for opset, new in ((13, False), (18, True)):
-        yield Entry(f"unet-{'new' if new else 'old'}-{opset}", "vision", partial(unet, opset=opset, new=new))
+        yield Entry(f"unet-{'new' if new else 'old'}-{opset}", "vision", partial(unet, opset=opset, new=new), unit=4)
         yield Entry(
             f"yolo-{'new' if new else 'old'}-{opset}", "detection", partial(detector, opset=opset, nms=False, new=new)
         )
