@@ -91,4 +91,4 @@ def test_build_compiles_files_and_bytes_and_loads_them(tmp_path: Path) -> None:
     build(content, dims={"n": 1}, output=tmp_path / "out", cache_dir=cache)
     assert (tmp_path / "out" / "manifest.json").is_file()
     with pytest.raises(DlcError, match="dimension"):
-        build(content, cache_dir=cache)
+        build(add((3, "n")).SerializeToString(), cache_dir=cache)
