@@ -74,7 +74,7 @@ def found(node: Node, operands: Mapping[str, Array], opset: int) -> dict[str, Ar
     Raises:
         Refused: onnxruntime does not have the operator for these element types, or ends the process.
     """
-    if node.op == "Unique" and not all(a.size for a in operands.values()):
+    if node.op == "Unique" and "axis" in node.attributes and not all(a.size for a in operands.values()):
         raise Refused("onnxruntime aborts in Unique of nothing along an axis")
     if node.op == "Compress":
         chosen = operands[node.inputs[1]]
