@@ -49,7 +49,8 @@ def test_what_a_call_needs_suffices(name: str, cpu: str, tmp_path: Path) -> None
         for output, wanted in zip(names, runtime(loaded, names, given), strict=True):
             np.testing.assert_allclose(got[output], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{output} at {sizes}")
     assert max(found) <= program.arena_bytes
-    assert min(found) < program.arena_bytes or name in ("shapes", "cuts"), "loops of small values go behind their ends"
+    # Loops of small values go behind their ends, and how far subscripts of data go is not known.
+    assert min(found) < program.arena_bytes or name in ("shapes", "cuts", "chosen")
 
 
 def test_a_program_of_one_size_has_no_formula(tmp_path: Path) -> None:
