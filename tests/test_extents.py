@@ -153,6 +153,8 @@ def test_the_smaller_one_of_two() -> None:
     assert bounds(B - least) == (0, 2)
     assert bounds(larger(B, 3)) == (3, 5)
     assert parse("min(1,4)") == symbol("min", 1, 4)
+    assert shown(smaller(A - B, 0)) == "min(0, a-b)"
+    assert parse(str(smaller(A - B, 0))) == smaller(A - B, 0)
 
 
 def test_a_formula_that_doubles_with_every_step_is_refused() -> None:

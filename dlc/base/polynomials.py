@@ -328,7 +328,7 @@ def text(terms: Terms, full: bool = True) -> str:
         if not full and len(factors) > 1:  # a product is divided only where that is meant
             factors = [f"({f})" if "//" in f else f for f in factors]
         parts.append(f"{'-' if c < 0 else '+'}{'*'.join(factors)}{behind}")
-    return "".join(parts).removeprefix("+")
+    return "".join(parts).removeprefix("+") or "0"
 
 
 def _atom_text(atom: Atom, full: bool) -> str:

@@ -67,6 +67,29 @@ def test_any_batch_without_a_flag(cpu: str, tmp_path: Path) -> None:
     assert program._own.arena.size == max(needs)
 
 
+def several(kind: str) -> bytes:
+    """Networks with more rows for an image than tiles have, and with a part whose size is that of a batch or less."""
+    x = {"x": ("batch", 3, 8, 8)}
+    if kind == "rows":
+        nodes = [n("Reshape", ["x", "rows"], ["a"]), n("MatMul", ["a", "w"], ["y"])]
+        return model(nodes, x, ["y"], {"rows": np.array([-1, 3]), "w": weights(3, 5)})
+    nodes = [n("Slice", ["x", "zero", "five", "zero"], ["a"]), n("Neg", ["a"], ["y"])]
+    return model(nodes, x, ["y"], {"zero": np.array([0]), "five": np.array([5])})
+
+
+@pytest.mark.parametrize("kind", ["rows", "the first five"])
+def test_networks_of_any_batch(kind: str, tmp_path: Path) -> None:
+    content = several(kind)
+    program: Any = dlc.build(content, cache_dir=tmp_path)
+    loaded = onnx.load_model_from_string(content)
+    names = [o.name for o in loaded.graph.output]
+    for batch in SIZES:
+        given = feeds(content, {"batch": batch})
+        got = program(**given)
+        for name, wanted in zip(names, runtime(loaded, names, given), strict=True):
+            np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{name} of batch {batch}")
+
+
 def test_bounds_do_not_change_what_a_call_computes(tmp_path: Path) -> None:
     content = images()
     free: Any = dlc.build(content, cache_dir=tmp_path)
@@ -136,6 +159,12 @@ def test_a_value_that_has_the_dimension_inside_needs_a_limit(tmp_path: Path) -> 
     assert found.help == "give sizes, or ranges such as 1..8, for example --dim batch=1"
     program: Any = dlc.build(content, dims={"batch": "1..8"}, cache_dir=tmp_path)
     assert program(a=np.ones((5, 6), np.float32))["y"].shape == (4, 5)
+
+
+def test_what_works_in_memory_for_all_rows_needs_a_limit(tmp_path: Path) -> None:
+    content = model([n("TopK", ["a", "k"], ["y", "places"], axis=1)], {"a": ["batch", 99]}, ["y"], {"k": np.array([2])})
+    (found,) = refused(content, cache_dir=tmp_path).diagnostics
+    assert found.code == "unbound-dimension" and "without a limit, even the smallest call needs" in found.message
 
 
 def test_what_needs_numbers_says_so(tmp_path: Path) -> None:

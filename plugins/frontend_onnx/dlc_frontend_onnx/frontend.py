@@ -197,8 +197,8 @@ class Onnx(Frontend):
         outputs = _outputs(wanted, scope, refusals, self.max_tensor_bytes, importer.guesses)
         refusals.check()
         if binding.freed:  # what was made for the largest size of a dimension that has none
-            for op in toposort(outputs):
-                check_size(op.type, self.max_tensor_bytes, "a value", Location(source.name))
+            for of in (t for op in toposort(outputs) for t in op.types):
+                check_size(of, self.max_tensor_bytes, "a value", Location(source.name))
         report.missed_as = "read leniently"
         for subject, reading in importer.quirks:
             report.missed(subject, reading)
