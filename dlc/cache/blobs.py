@@ -62,7 +62,10 @@ class Blobs:
 
     def shared(self, digest: str) -> bool:
         """Whether the file has other names."""
-        return self.path(digest).stat().st_nlink > 1
+        try:
+            return self.path(digest).stat().st_nlink > 1
+        except FileNotFoundError:  # another process removed it since
+            return False
 
     def becomes_shared(self, payload: bytes | memoryview | Path) -> bool:
         """Whether a payload is a file of ours that a result gets as a second name."""

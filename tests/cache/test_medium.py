@@ -16,6 +16,8 @@ import pytest
 
 from dlc.cache import Cache, Key, LocalStore, cache_directory, open_cache
 from dlc.cache import directory as directory_module
+from dlc.cache.blobs import Blobs
+from dlc.cache.local import INLINE_LIMIT
 
 KEY = Key.of(step="s", code="dlc 0.1.0")
 BIG = b"x" * 100_000
@@ -295,6 +297,24 @@ def test_a_directory_removed_during_a_build(tmp_path: Path) -> None:
         cache.save(Key.of(step="new"), {"c": b"x", "o": BIG + b"z"}, {})
         cache.lookup(Key.of(step="new"))
         assert len(cache.warnings) <= 2
+
+
+def test_a_file_that_another_process_removes_while_it_is_measured_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    digest = "ab" * 32
+    store.put(digest, bytes(INLINE_LIMIT + 1))
+    found = Blobs.size
+
+    def removed(self: Blobs, digest: str) -> int:
+        size = found(self, digest)
+        self.path(digest).unlink()
+        return size
+
+    monkeypatch.setattr(Blobs, "size", removed)
+    assert store.size(digest) == INLINE_LIMIT + 1
+    assert store.access == "rw" and not store.warnings
 
 
 def test_left_overs_of_killed_writers_are_swept_by_age(tmp_path: Path) -> None:
