@@ -124,11 +124,10 @@ def _written(nest: Nest, of: Type, leaves: Mapping[Symbol, Expr]) -> tuple[dict[
     ends: dict[Axis, Expr] = {}
     whole: set[Axis] = set()
     for i, d in zip(nest.index, () if of.dense else of.shape, strict=False):
-        form = linear(i)
-        mine = [t for t in form.terms if t[0] in nest.axes] if form is not None else []
-        if form is None or len(mine) != 1 or not isinstance(axis := mine[0][0], Axis) or mine[0][1] < 1:
+        found = _along(i, nest)
+        if found is None or found[1] < 1:
             continue
-        step, first = mine[0][1], form.without(axis).expr()
+        axis, step, first = found
         if not isinstance(d, Dim):
             whole |= {axis} if (bounds(first) or (0, 0))[1] + (axis.extent - 1) * step + 1 >= d else set()
         elif set(symbols(d)) <= set(leaves) and set(axes_in(first)) <= set(axes_in(*leaves.values())):
@@ -159,14 +158,23 @@ def _guard(part: Expr, nest: Nest, leaves: Mapping[Symbol, Expr]) -> tuple[Axis,
     """(axis, end) of a condition that an axis lies before an expression over sizes."""
     match part:
         case Apply("lt" | "le" as fn, (x, y)):
-            form = linear(x - y)
+            found = _along(x - y, nest)
         case _:
             return None
-    mine = [t for t in form.terms if t[0] in nest.axes] if form is not None else []
-    if form is None or len(mine) != 1 or mine[0][1] != 1 or not isinstance(axis := mine[0][0], Axis):
+    if found is None or found[1] != 1:
         return None
-    end = Const(0) - form.without(axis).expr() + int(fn == "le")
+    axis, _, rest = found
+    end = Const(0) - rest + int(fn == "le")
     return (axis, _not_before_0(end)) if set(axes_in(end)) <= set(axes_in(*leaves.values())) else None
+
+
+def _along(e: Expr, nest: Nest) -> tuple[Axis, int, Expr] | None:
+    """(axis, factor, rest) of an expression that is linear in one axis of a nest alone."""
+    form = linear(e)
+    mine = [t for t in form.terms if t[0] in nest.axes] if form is not None else []
+    if form is None or len(mine) != 1 or not isinstance(axis := mine[0][0], Axis):
+        return None
+    return axis, mine[0][1], form.without(axis).expr()
 
 
 def _not_before_0(end: Expr) -> Expr:

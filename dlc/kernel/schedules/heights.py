@@ -29,10 +29,11 @@ def split_rows(rows: int, limit: int, vectors: int) -> tuple[int, ...]:
     return (*([limit] * tall), *_few(rows - tall * limit, limit, vectors))
 
 
-def rows_cycles(rows: int, limit: int, vectors: int) -> float:
-    """Cycles per step of the reduction, of all tiles that cover `rows`, however many there are."""
+def rows_cycles(rows: int, limit: int, vectors: int, start: float = 0.0) -> float:
+    """Cycles per step of the reduction, of all tiles that cover `rows`, however many; `start` more for each tile."""
     tall = _tall(rows, limit)
-    return tall * cycles(limit, vectors) + sum(cycles(h, vectors) for h in _few(rows - tall * limit, limit, vectors))
+    few = _few(rows - tall * limit, limit, vectors)
+    return tall * (cycles(limit, vectors) + start) + sum(cycles(h, vectors) + start for h in few)
 
 
 def rows_per_block(rows: int, fitting: int, limit: int, vectors: int) -> int:

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from dlc.kernel.schedules.heights import cycles, split_rows
+from dlc.kernel.schedules.heights import cycles, rows_cycles
 
 TALL: Final = 4
 """Of more rows than so many of the tallest tiles, what is left hardly matters."""
-LARGE: Final = 1 << 16
-"""Rows, of which there may be billions where nobody limits a size."""
 CODE: Final = 0.0005
 """Share of the time that one more accumulator in the text of a program must save."""
 START: Final = 2.0
@@ -98,8 +96,8 @@ def heights(sizes: OpenRows, limit: int, vectors: int, again: bool) -> Heights |
     """
     limit = min(limit, sizes.high)
     first = max(-(-sizes.low // sizes.unit), 1) * sizes.unit
-    counts = range(first, min(sizes.high, TALL * limit) + 1, sizes.unit) or (_whole(sizes),)
-    best = {n: _time(split_rows(n, limit, vectors), vectors) for n in counts}
+    counts = range(first, min(sizes.high, TALL * limit) + 1, sizes.unit) or (sizes.high,)
+    best = {n: rows_cycles(n, limit, vectors, START) for n in counts}
     found: list[tuple[float, Heights]] = []
     for step in range(1, limit + 1):
         divides = not (sizes.unit % step and sizes.high % step) and sizes.block % step == 0
@@ -111,11 +109,6 @@ def heights(sizes: OpenRows, limit: int, vectors: int, again: bool) -> Heights |
                 slower = sum(each.time(n, vectors) / time for n, time in best.items()) / len(counts)
                 found.append((slower + CODE * each.text * vectors, each))
     return min(found, key=lambda x: x[0])[1] if found else None
-
-
-def _whole(sizes: OpenRows) -> int:
-    """A number of rows to judge heights by where the unit has many tiles: the largest, as far as it is sensible."""
-    return min(sizes.high, max(1, LARGE // sizes.unit) * sizes.unit)
 
 
 def _time(rows: Iterable[int], vectors: int) -> float:
