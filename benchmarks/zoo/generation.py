@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.zoo.entry import Entry, Feeds, export
-from benchmarks.zoo.text import GROUPED, OLD, SMALL, WIDE
+from benchmarks.zoo.text import GROUPED, OLD, SMALL, WIDE, decoder
 
 # The exporters know no grouped products of matrices, and no loop over the experts that were asked.
 BATCHED: dict[str, Any] = {"experts_implementation": "batched_mm", "pad_token_id": 0, "eos_token_id": 1}
@@ -36,42 +36,6 @@ DECODERS: tuple[tuple[str, dict[str, Any], int, bool], ...] = (
     ("SmolLM3", {**GROUPED, "pad_token_id": 0}, 18, True),
     ("BioGpt", {**SMALL, **WIDE, "max_position_embeddings": 64}, 17, False),
 )  # fmt: skip
-
-
-def decoder(path: Path, *, family: str, arguments: dict[str, Any], opset: int, new: bool) -> Feeds:
-    """One step with a cache of keys and values that grows, with open batch, sequence and cache in both exporters."""
-    torch, transformers = import_module("torch"), import_module("transformers")
-    cache_class = import_module("transformers.cache_utils").DynamicCache
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**arguments, attn_implementation="eager")
-    network = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-
-    class Step(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, ids: Any, mask: Any, k0: Any, v0: Any, k1: Any, v1: Any) -> Any:
-            cache = cache_class()
-            for layer, (k, v) in enumerate(((k0, v0), (k1, v1))):
-                cache.update(k, v, layer)
-            out = self.network(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
-            layers = out.past_key_values.layers
-            return (out.logits, *(t for layer in layers for t in (layer.keys, layer.values)))
-
-    ids = torch.randint(5, 99, (2, 3))
-    mask = torch.ones(2, 7 + 3, dtype=torch.int64)
-    mask[1, :4] = 0
-    caches = [torch.randn(2, heads, 7, size) for _ in range(4)]
-    names = ("ids", "mask", "k0", "v0", "k1", "v1")
-    open_dims = {"ids": {0: "batch", 1: "seq"}, "mask": {0: "batch", 1: "total"}}
-    open_dims |= {n: {0: "batch", 2: "past"} for n in names[2:]}
-    results = ("logits", *(f"new_{n}" for n in names[2:]))
-    return export(
-        Step(), (ids, mask, *caches), path, names=names, outputs=results, dynamic=open_dims, opset=opset, new=new
-    )
 
 
 def state_space(path: Path, *, family: str, arguments: dict[str, Any], opset: int) -> Feeds:
@@ -189,7 +153,7 @@ STATES: Sequence[tuple[str, Mapping[str, Any], int]] = (
 def entries() -> Iterator[Entry]:
     """All of them."""
     for family, arguments, opset, new in DECODERS:
-        make = partial(decoder, family=family, arguments=arguments, opset=opset, new=new)
+        make = partial(decoder, family=family, arguments=arguments, opset=opset, new=new, everywhere=True)
         yield Entry(f"{family.lower()}-open-{'new' if new else 'old'}-{opset}", "decoder with cache", make)
     for family, given, opset in STATES:
         make = partial(state_space, family=family, arguments=dict(given), opset=opset)

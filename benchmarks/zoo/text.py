@@ -77,14 +77,20 @@ def encoder(path: Path, *, family: str, arguments: dict[str, Any], opset: int, n
     return export(Last(), (ids, mask), path, names=("ids", "mask"), dynamic=open_dims, opset=opset, new=new)
 
 
-def decoder(path: Path, *, family: str, arguments: dict[str, Any], opset: int, new: bool) -> Feeds:
-    """One step with a cache of keys and values that grows: logits and the new cache."""
+def decoder(
+    path: Path, *, family: str, arguments: dict[str, Any], opset: int, new: bool, everywhere: bool = False
+) -> Feeds:
+    """One step with a cache of keys and values that grows: logits and the new cache.
+
+    Batch, sequence and cache are open in the old exporter, and in both if that is asked for `everywhere`; one sequence
+    is then padded.
+    """
     torch, transformers = import_module("torch"), import_module("transformers")
     cache_class = import_module("transformers.cache_utils").DynamicCache
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**arguments, attn_implementation="eager")
-    network = getattr(transformers, f"{family}ForCausalLM" if family != "GPT2" else "GPT2LMHeadModel")(config)
-    layers = 2
+    kind = "GPT2LMHeadModel" if family == "GPT2" else f"{family.removesuffix('Text')}ForCausalLM"
+    network = getattr(transformers, kind)(config)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
@@ -98,29 +104,22 @@ def decoder(path: Path, *, family: str, arguments: dict[str, Any], opset: int, n
             for layer, (k, v) in enumerate(((k0, v0), (k1, v1))):
                 cache.update(k, v, layer)
             out = self.network(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
-            new_cache = out.past_key_values
-            return (
-                out.logits,
-                *(t for n in range(layers) for t in (new_cache.layers[n].keys, new_cache.layers[n].values)),
-            )
+            layers = out.past_key_values.layers
+            return (out.logits, *(t for layer in layers for t in (layer.keys, layer.values)))
 
     batch, past, now = 2, 7, 3
     ids = torch.randint(5, 99, (batch, now))
     mask = torch.ones(batch, past + now, dtype=torch.int64)
-    caches = [torch.randn(batch, heads, past, size) for _ in range(2 * layers)]
+    if everywhere:
+        mask[1, :4] = 0
+    caches = [torch.randn(batch, heads, past, size) for _ in range(4)]
     names = ("ids", "mask", "k0", "v0", "k1", "v1")
     results = ("logits", *(f"new_{n}" for n in names[2:]))
-    open_dims = (
-        None
-        if new
-        else {
-            "ids": {0: "batch", 1: "seq"},
-            "mask": {0: "batch", 1: "total"},
-            **{n: {0: "batch", 2: "past"} for n in names[2:]},
-        }
-    )
+    open_dims = {"ids": {0: "batch", 1: "seq"}, "mask": {0: "batch", 1: "total"}}
+    open_dims |= {n: {0: "batch", 2: "past"} for n in names[2:]}
+    dynamic = open_dims if everywhere or not new else None
     return export(
-        Step(), (ids, mask, *caches), path, names=names, outputs=results, dynamic=open_dims, opset=opset, new=new
+        Step(), (ids, mask, *caches), path, names=names, outputs=results, dynamic=dynamic, opset=opset, new=new
     )
 
 
