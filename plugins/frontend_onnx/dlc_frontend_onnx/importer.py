@@ -101,8 +101,6 @@ class Importer:
     frames: list[Frame] = field(default_factory=list["Frame"])
     counts: dict[Symbol, Op] = field(default_factory=dict[Symbol, Op])
     """What is computed for sizes that depend on data."""
-    sizes: int = 0
-    """Names of such sizes that were given so far."""
 
     def __post_init__(self) -> None:
         self.shapes = ShapeValues(self.constants.value)
@@ -121,13 +119,12 @@ class Importer:
 
     def found_size(self, name: str, mask: Op) -> int:
         """See `Values.found_size`."""
-        if mask.digest in self.found:
-            return self.found[mask.digest]
-        return self.found.setdefault(mask.digest, symbol(self.size_name(name), 0, mask.type.capacity))
+        if mask.digest not in self.found:
+            self.found[mask.digest] = symbol(self.size_name(name), 0, mask.type.capacity)
+        return self.found[mask.digest]
 
     def size_name(self, name: str) -> str:
         """See `Values.size_name`."""
-        self.sizes += 1
         plain = re.sub(r"\W", "_", f"{name}_size", flags=re.ASCII)
         plain = f"n{plain}" if plain[0].isdigit() else plain
         while plain in self.taken:
@@ -239,9 +236,9 @@ class Importer:
         scope, outermost = frame.scope, not frame.prefix and not frame.origin
         inputs = tuple(scope.get(i) if i else None for i in proto.input)
         guessed = any(x is not None and x.digest in self.guesses for x in inputs)
-        sizes = self.sizes
+        taken = len(self.taken)
         results = self._results(proto, name, frame, inputs, guessed)
-        if self.sizes > sizes:
+        if len(self.taken) > taken:  # sizes got names
             made = toposort(tuple(op for op in results if op is not None))
             self.counts |= {s: count for op in made for s, count in op.defines().items()}
         for k, output in enumerate(proto.output):

@@ -14,11 +14,10 @@ from dlc.graph.structure import Input
 from dlc.ops import elementwise as e
 from dlc.ops.index import Pick
 from dlc.ops.pointwise import scalar
-from dlc.ops.sizes import Count
 from dlc_frontend_onnx.node import Node, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.regions import Formal, iteration
-from dlc_frontend_onnx.rooms import opened, whole
+from dlc_frontend_onnx.rooms import opened, whole, with_row
 
 Step = Callable[[Op, Op, Op], tuple[Op, Op]]
 """(projected input, hidden state, cell state) → new hidden and cell state."""
@@ -57,8 +56,7 @@ def looped(node: Node, step: Step, x: Op, h: Op, c: Op, lengths: Op | None, *, b
         out = e.Where(mask, new_h, number(0, new_h))
         new_h = e.Where(mask, new_h, h_in)
         new_c = new_c if new_c == c_in else e.Where(mask, new_c, c_in)
-    place = reshaped(Count(room), (room, 1, 1))
-    new_y = e.Where(e.Equal(place, t), reshaped(out, (1, width, hidden)), y_in)
+    new_y = with_row(y_in, t, out)
     carried = [(h_in, first_h, new_h), (y_in, table, new_y)]
     if new_c != c_in:
         carried.append((c_in, first_c, new_c))

@@ -18,6 +18,7 @@ from dlc.base.types import DType, bool_, f64
 from dlc.graph import Op
 from dlc.ops import elementwise as e
 from dlc.ops.pointwise import scalar
+from dlc.ops.shape import Reshape
 from dlc_frontend_onnx.node import cast, constant
 
 Number: TypeAlias = Any
@@ -160,3 +161,11 @@ def _paired(
 def clip(x: Number, low: Number, high: Number) -> Number:
     """The nearest to x that is from `low` to `high`."""
     return smallest(largest(x, low), high)
+
+
+def lying(line: Number, axis: int, rank: int) -> Number:
+    """A vector along one of `rank` dimensions, of which all others are 1."""
+    if isinstance(line, Term):
+        shape = tuple(line.op.type.size if d == axis else 1 for d in range(rank))
+        return line if rank == 1 else Term(Reshape(line.op, to=shape))
+    return line.reshape([-1 if d == axis else 1 for d in range(rank)])

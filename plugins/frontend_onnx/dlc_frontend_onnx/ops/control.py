@@ -55,13 +55,14 @@ def _chosen(node: Node, condition: Op, pairs: Sequence[tuple[Op, Op]]) -> list[O
             flat.append((a, b))
     found: dict[tuple[Op, Op], Op] = {}
     for a, b in flat:
-        if not isinstance(a, Resolved) and not isinstance(b, Resolved) and a.type != b.type and fit(a, b):
-            found[a, b] = joined(condition, a, b, lambda mask: node.values.found_size(node.proto.output[0], mask))
+        resolved = isinstance(a, Resolved) or isinstance(b, Resolved)
+        if not resolved and a.type == b.type:
             continue
-        if isinstance(a, Resolved) or isinstance(b, Resolved) or a.type != b.type:
+        if resolved or not fit(a, b):
             kinds = f"{kind_of(a)} and {kind_of(b)}"
             help = "let both branches give results of one type and number of dimensions"
             raise Unsupported(f"the condition is computed from the model's inputs, and the branches give {kinds}", help)
+        found[a, b] = joined(condition, a, b, lambda mask: node.values.found_size(node.proto.output[0], mask))
     differing = [pair for pair in dict.fromkeys(flat) if pair[0] != pair[1] and pair not in found]
     if differing:
         then, otherwise = ([pair[k] for pair in differing] for k in (0, 1))

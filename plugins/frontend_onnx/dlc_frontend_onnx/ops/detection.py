@@ -30,7 +30,7 @@ from dlc.ops.shape import Concat, Expand, Slice, Transpose
 from dlc.ops.sizes import Count
 from dlc_frontend_onnx.node import Node
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rooms import whole
+from dlc_frontend_onnx.rooms import whole, with_row
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.tensors import check_count
 
@@ -115,10 +115,6 @@ def _selected(alive: Op, edges: tuple[Op, ...], overlap: Op, most: Op, steps: in
     def of_best(x: Op) -> Op:
         return ix.GatherElements(Expand(x, to=(batch, classes, count)), best, axis=2)
 
-    def noted(table: Op, row: Op) -> Op:
-        return Where(Equal(Expand(t, to=(1, 1, 1)), place), reshaped(row, (1, batch, classes)), table)
-
-    place = reshaped(Count(steps), (steps, 1, 1))
     zero = scalar(0.0, f32)
     shared0 = Maximum(Sub(Minimum(high0, of_best(high0)), Maximum(low0, of_best(low0))), zero)
     shared1 = Maximum(Sub(Minimum(high1, of_best(high1)), Maximum(low1, of_best(low1))), zero)
@@ -128,6 +124,6 @@ def _selected(alive: Op, edges: tuple[Op, ...], overlap: Op, most: Op, steps: in
     gone = Or(Greater(Div(common, union), limit), Equal(Expand(best, to=(batch, classes, count)), Count(count)))
     after = Where(gone, Splat(_OUT, alive.type), scores)
     again = Greater(ReduceMax(after, axes=(0, 1, 2), keep=False), scalar(_OUT, f32))
-    body = body_of((t, *carried, *inner), (again, after, noted(chosen, best), noted(valid, ok)), {})
+    body = body_of((t, *carried, *inner), (again, after, with_row(chosen, t, best), with_row(valid, t, ok)), {})
     loop = Loop(most, None, (alive, *nothing), outer, body)
     return item(loop, 1), item(loop, 2)

@@ -15,12 +15,13 @@ from dlc.ops.linear import MAX_FACTORS, Einsum
 from dlc.ops.order import FirstOf
 from dlc.ops.packed import kept
 from dlc.ops.pointwise import normalized, scalar
-from dlc.ops.shape import Concat, Slice, Transpose
+from dlc.ops.shape import Concat, Transpose
 from dlc.ops.sizes import Count
 from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import exactly
 from dlc_frontend_onnx.node import Node, cast, constant, number
 from dlc_frontend_onnx.ops.shape import reshaped
+from dlc_frontend_onnx.rooms import opened
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
@@ -122,9 +123,7 @@ def compress(node: Node) -> Op:
     perm = (axis, *(d for d in range(len(x.shape)) if d != axis))
     rows = x if axis == 0 else Transpose(x, perm=perm)
     mask = reshaped(mask, (mask.type.size,))
-    if mask.shape[0] != rows.shape[0]:
-        ends = tuple(mask.shape[0] if d == 0 else n for d, n in enumerate(rows.shape))
-        rows = Slice(rows, starts=(0,) * len(ends), sizes=ends)
+    rows = opened(rows, (mask.shape[0], *rows.shape[1:]))
     found = kept(rows, mask, node.values.found_size(node.proto.output[0], mask))
     return found if axis == 0 else Transpose(found, perm=tuple(perm.index(d) for d in range(len(perm))))
 

@@ -13,14 +13,14 @@ from dlc.kernel.define import ShapeError
 from dlc.ops.elementwise import Or, Where
 from dlc.ops.index import Pick
 from dlc.ops.pointwise import literal
-from dlc.ops.shape import Pad, Reshape
+from dlc.ops.shape import Pad
 from dlc.ops.sizes import Count
 from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.sized import Sized, along, axes_of, elements, sized
-from dlc_frontend_onnx.terms import Number, Term, clip, smallest
+from dlc_frontend_onnx.terms import Number, Term, clip, lying, smallest
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
@@ -59,9 +59,7 @@ def _found(node: Node, pairs: Sequence[tuple[Number, ...]]) -> Op:
             sizes.append(sized(node, d, len(x.shape), begin + end + extent, None))
             place = sizes[-1].numbers() - begin
         if mode == "constant":
-            across = tuple(-1 if k == d else 1 for k in range(len(x.shape)))
-            away = ((place < 0) | (place >= extent)).op
-            outside.append(Reshape(away, to=tuple(away.type.size if n < 0 else n for n in across)))
+            outside.append(lying((place < 0) | (place >= extent), d, len(x.shape)).op)
         y = Pick(y, _folded(place, extent, mode).op, axis=d)
     if outside:
         given = node.optional(2)

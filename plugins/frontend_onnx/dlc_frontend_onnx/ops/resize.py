@@ -24,11 +24,10 @@ from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.implied import exactly, whole_scales
 from dlc_frontend_onnx.interpolation import ROUNDINGS, Along, Manner, multiplied, places, real, summed, weights_of
 from dlc_frontend_onnx.node import FIXED, Node, number
-from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.sized import elements, sized
 from dlc_frontend_onnx.tensors import check_count
-from dlc_frontend_onnx.terms import Number, Term, as_op, clip, either, floor, largest, smallest, where
+from dlc_frontend_onnx.terms import Number, Term, as_op, clip, either, floor, largest, lying, smallest, where
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
@@ -183,16 +182,10 @@ def _resized(x: Op, manner: Manner, parts: Sequence[Along]) -> Op:
         else:
             y = multiplied(y, part.axis, as_op(weights_of(manner, at, part), x.dtype))
         if manner.transform == "tf_crop_and_resize":
-            across = [-1 if d == part.axis else 1 for d in range(len(x.shape))]
-            line = either(at < 0, at > real(part.extent - 1))
-            outside.append(line.reshape(across) if isinstance(line, np.ndarray) else _lying(line, across))
+            outside.append(lying(either(at < 0, at > real(part.extent - 1)), part.axis, len(x.shape)))
     away = reduce(either, outside, np.zeros((), np.bool_))
     if isinstance(away, Term) or away.any():
         y = Where(as_op(away, bool_), number(manner.outside, y), y)
     for part in parts:
         y = y if part.found is None else part.found.checked(y)
     return y
-
-
-def _lying(line: Term, across: Sequence[int]) -> Term:
-    return Term(reshaped(line.op, [line.op.type.size if n < 0 else n for n in across]))
