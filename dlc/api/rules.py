@@ -82,8 +82,7 @@ class RewriteContext:
         if known is None:
             below = [self.sizes(x) for x in op.operands]  # these were met before, so this does not go deep
             read = frozenset(op.symbols).union(*(r for r, _ in below))
-            own = frozenset((*op.defines(), *op.requires()))
-            known = self._sizes[op.digest] = read, own.union(*(d for _, d in below))
+            known = self._sizes[op.digest] = read, op.finds.union(*(d for _, d in below))
         return known
 
     def loses_size(self, op: Op, new: Op) -> bool:

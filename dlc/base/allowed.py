@@ -209,9 +209,9 @@ class Allowed:
 
 def check_found(of: Symbol, found: int) -> None:
     """Raises DlcError (USAGE, `other-shape`): what a call computed for a size is none that the program has room for."""
-    if of.low * of.unit <= found <= of.high * of.unit:
+    if of.least <= found <= of.most:
         return
-    wanted = str(of.low * of.unit) if of.low == of.high else of.sizes
+    wanted = str(of.least) if of.low == of.high else of.sizes
     raise error(
         "other-shape",
         f"{quote(of.name)} is {found} for these inputs: the program is compiled for {wanted}",
@@ -301,7 +301,7 @@ class Demand:
     @classmethod
     def rows(cls, *extents: int) -> Demand:
         """Subscripts of so many rows, counted from either end; of the largest size that a dimension may have."""
-        return cls(tuple(subscripts(capacity(e)) for e in extents))
+        return cls(tuple(map(subscripts, extents)))
 
     @classmethod
     def labels(cls, count: int, ignore: int | None = None) -> Demand:

@@ -312,7 +312,7 @@ def settled(e: Extent, sizes: Mapping[Symbol, Extent]) -> Extent:
 
 def likely(e: Extent) -> int:
     """The largest size, with the least one of what nobody limits: what there surely is room for."""
-    return capacity(settled(e, {s: s.low * s.unit for s in symbols(e) if not s.limited}))
+    return capacity(settled(e, {s: s.least for s in symbols(e) if not s.limited}))
 
 
 def value(e: Extent, sizes: Mapping[str, int]) -> int:

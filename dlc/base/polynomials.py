@@ -39,6 +39,16 @@ class Symbol:
         return f"{self.name}({self.low},{self.high}{f',{self.unit}' if self.unit > 1 else ''})"
 
     @property
+    def least(self) -> int:
+        """The smallest size."""
+        return self.low * self.unit
+
+    @property
+    def most(self) -> int:
+        """The largest size."""
+        return self.high * self.unit
+
+    @property
     def limited(self) -> bool:
         """Whether there is a largest size that was meant: memory and strides may depend on it."""
         return self.high < LONGEST
@@ -46,7 +56,7 @@ class Symbol:
     @property
     def likely(self) -> int:
         """The size to take where any will do: the largest, of which all others are a part; without limit the least."""
-        return (self.high if self.limited else self.low) * self.unit
+        return self.most if self.limited else self.least
 
     @property
     def terms(self) -> Terms:
@@ -57,9 +67,9 @@ class Symbol:
     def sizes(self) -> str:
         """For people: `1..64`, `8..512 in steps of 8`, `1 or more`."""
         if not self.limited:
-            return f"{self.low * self.unit} or more"
+            return f"{self.least} or more"
         step = f" in steps of {self.unit}" if self.unit > 1 else ""
-        return f"{self.low * self.unit}..{self.high * self.unit}{step}"
+        return f"{self.least}..{self.most}{step}"
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,20 @@ def check_limited(graph: Graph) -> None:
 def unlimited(sizes: Iterable[Symbol], why: str, nodes: Iterable[str] = ()) -> DlcError:
     """The error about sizes that nobody limited, and need a limit."""
     names = list(dict.fromkeys(s.name for s in sizes))
+    flags = [f"--dim {n}=1" for n in names]
+    return needs_sizes(f"{', '.join(names)}: {why}", flags, location=Location(node=", ".join(nodes)))
+
+
+def needs_sizes(
+    message: str, flags: Iterable[str], *, notes: Iterable[str] = (), location: Location | None = None
+) -> DlcError:
+    """The error (USAGE, `unbound-dimension`) about dimensions of which too little is said; `flags` say something."""
     return error(
         "unbound-dimension",
-        f"{', '.join(names)}: {why}",
-        location=Location(node=", ".join(nodes)),
-        help=f"give sizes, or ranges such as 1..8, for example {' '.join(f'--dim {n}=1' for n in names)}",
+        message,
+        location=location,
+        notes=notes,
+        help=f"give sizes, or ranges such as 1..8, for example {' '.join(flags)}",
         exit_code=ExitCode.USAGE,
     )
 

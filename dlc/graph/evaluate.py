@@ -25,7 +25,7 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _check_sizes(graph: Graph) -> None:
-    found = {s for op in graph.ops for s in (*op.defines(), *op.requires())}
+    found = {s for op in graph.ops for s in op.finds}
     if names := sorted({s.name for op in graph.ops for s in op.symbols if s in found} if found else ()):
         raise error(
             "symbolic-dimension",

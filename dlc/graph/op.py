@@ -184,6 +184,11 @@ class Op:
         """
         return {}
 
+    @property
+    def finds(self) -> frozenset[Symbol]:
+        """The symbols that depend on data and that it defines, or requires to be in their bounds."""
+        return frozenset((*self.defines(), *self.requires()))
+
     def demands(self) -> Mapping[str, Demand]:
         """Operand fields whose elements choose something, as subscripts do, with what they may be.
 

@@ -112,7 +112,7 @@ class _Round:
     def __post_init__(self) -> None:
         self.order = iter(self.graph.ops)
         self.outputs = frozenset(self.graph.outputs)
-        self.finds = any(op.defines() or op.requires() for op in self.graph.ops)
+        self.finds = any(op.finds for op in self.graph.ops)
 
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)

@@ -47,7 +47,7 @@ def with_sizes(ports: Sequence[Port], given: Mapping[str, object]) -> Mapping[st
             raise error(
                 "wrong-argument",
                 f"no dimension of an input is {of.name}",
-                help=f"pass it as an input: {of.name}=numpy.int64({of.low * of.unit})",
+                help=f"pass it as an input: {of.name}=numpy.int64({of.least})",
                 exit_code=ExitCode.USAGE,
             )
         found[port.name] = np.asarray(size, np.int64)

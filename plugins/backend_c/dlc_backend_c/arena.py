@@ -53,7 +53,7 @@ class Arena:
     @property
     def least(self) -> dict[str, int]:
         """The smallest size of every name."""
-        return {s.name: s.low * s.unit for s in self.inputs}
+        return {s.name: s.least for s in self.inputs}
 
     def needed(self, sizes: Mapping[str, int]) -> int:
         """Bytes that a call of these sizes needs."""
@@ -61,9 +61,14 @@ class Arena:
         return min(self.bytes, found) if self.limited else found
 
     @property
+    def free(self) -> tuple[Symbol, ...]:
+        """The sizes that nobody limits."""
+        return tuple(s for s in self.inputs if not s.limited)
+
+    @property
     def limited(self) -> bool:
         """Whether there is a largest call, for which the plan is made."""
-        return all(s.limited for s in self.inputs)
+        return not self.free
 
     @cached_property
     def formula(self) -> str:
@@ -125,7 +130,7 @@ def _bytes(value: Op, extra: int | None, given: Mapping[Symbol, int]) -> Extent:
     if extra is None:
         return value.type.nbytes
     # A size that the program finds has no place among the arguments of a call.
-    largest = {s: s.high * s.unit for s in symbols(*value.type.shape) if s not in given}
+    largest = {s: s.most for s in symbols(*value.type.shape) if s not in given}
     reach = settled(value.type.reach, largest)
     if bounds(reach - value.type.reach)[0] < 0:  # the smaller that one is, the longer the value
         return value.type.nbytes

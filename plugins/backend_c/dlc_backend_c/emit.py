@@ -28,8 +28,7 @@ def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     arena = arena_of(plan, functions)
     if arena is not None and not arena.limited and options.arena == "static":
-        free = [s for s in arena.inputs if not s.limited]
-        raise unlimited(free, "the library's own memory, arena=static, needs a limit of the size")
+        raise unlimited(arena.free, "the library's own memory, arena=static, needs a limit of the size")
     body = Body(plan, functions, blob.offsets, read, written, prefix, None if arena is None else arena.places)
     package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)

@@ -68,7 +68,7 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
         ctype = _CTYPES[of.dtype.name]
         sizes = of.capacity, of.nbytes, of.dtype.itemsize
         s = of.symbol if direction == "output" else None
-        found = None if s is None else (s.low * s.unit, s.high * s.unit)
+        found = None if s is None else (s.least, s.most)
         dims = tuple(map(capacity, of.shape))
         return CPort(direction, k, p.name, of.text, ctype, dims, *sizes, p.allowed, p.labels, found)
 

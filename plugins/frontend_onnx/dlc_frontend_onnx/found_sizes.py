@@ -26,14 +26,14 @@ def with_found_sizes(outputs: Sequence[Op], counts: Mapping[Symbol, Op]) -> tupl
     while counts and (lost := _lost(found, counts)):
         for s in lost:  # a count may read other sizes, which are lost then
             k = next(k for k, op in enumerate(found) if s in _read(op))
-            found[k] = Checked(found[k], counts[s], s.name, s.low * s.unit, s.high * s.unit)
+            found[k] = Checked(found[k], counts[s], s.name, s.least, s.most)
     return tuple(found)
 
 
 def _lost(outputs: Sequence[Op], counts: Mapping[Symbol, Op]) -> list[Symbol]:
     """Sizes among these that outputs read and that nothing finds any more."""
     ops = toposort(tuple(outputs))
-    kept = {s for op in ops for s in (*op.defines(), *op.requires())}
+    kept = {s for op in ops for s in op.finds}
     return [s for s in dict.fromkeys(s for op in ops for s in op.symbols) if s in counts and s not in kept]
 
 

@@ -159,21 +159,26 @@ class Onnx(Frontend):
         An outermost dimension of which nothing is said may have any size. Where the model cannot be read so, that no
         size was given is the error, or one of the errors.
         """
+        read = read_model(source)
+        _check_header(read[0], source)
         binding = Binding.of(self.dims, self.input, free=True)
         try:
-            return self._parse(source, report, binding)
+            return self._parse(source, read, report, binding)
         except DlcError:
             if not binding.freed:
                 raise
-        return self._parse(source, report, Binding.of(self.dims, self.input))
+        return self._parse(source, read, report, Binding.of(self.dims, self.input))
 
-    def _parse(self, source: Source, report: Report, binding: Binding) -> Graph:
-        model, places = read_model(source)
-        _check_header(model, source)
+    def _parse(
+        self, source: Source, read: tuple[onnx.ModelProto, list[Place | None]], report: Report, binding: Binding
+    ) -> Graph:
+        model, places = read
         budget = Budget(self.max_nodes, self.max_operands, self.max_steps)
         budget.check("nodes", len(model.graph.node), "the model has", Location(source.name))
         refusals = Refusals(source.name)
         inputs = binding.inputs(model.graph, refusals, self.max_tensor_bytes, guess=True)
+        if binding.freed and refusals.open is not None:  # other dimensions need a size anyway
+            raise refusals.open
         scope: Scope = {**inputs}
         texts = Texts()
         scope |= dict(_initializers(model, source, places, self.max_tensor_bytes, refusals, texts))

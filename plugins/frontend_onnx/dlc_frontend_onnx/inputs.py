@@ -14,6 +14,7 @@ from dlc.base.extents import symbol
 from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type
 from dlc.graph import Input
+from dlc.graph.closed import needs_sizes
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -253,12 +254,6 @@ def _unbound(unbound: Mapping[str, Sequence[str]], source: str) -> DlcError:
     symbols = [s for s in unbound if s]
     anonymous = list(dict.fromkeys(unbound.get("", ())))
     notes = [f"{s or 'without a name'}: of {', '.join(dict.fromkeys(names))}" for s, names in unbound.items()]
-    helps = [" ".join(f"--dim {s}=1" for s in symbols), " ".join(f"--input {n}:1x…" for n in anonymous)]
-    count = len(symbols) + len(anonymous)
-    return error(
-        "unbound-dimension",
-        f"{source}: {count} {'dimensions of the inputs have' if count > 1 else 'dimension of the inputs has'} no size",
-        notes=notes,
-        help=f"give sizes, or ranges such as 1..8, for example {' '.join(h for h in helps if h)}",
-        exit_code=ExitCode.USAGE,
-    )
+    flags = [*(f"--dim {s}=1" for s in symbols), *(f"--input {n}:1x…" for n in anonymous)]
+    message = "dimensions of the inputs have" if len(flags) > 1 else "dimension of the inputs has"
+    return needs_sizes(f"{source}: {len(flags)} {message} no size", flags, notes=notes)
