@@ -253,6 +253,11 @@ def larger(a: Extent, b: Extent) -> Extent:
     return a + b - smaller(a, b)
 
 
+def not_negative(e: Extent) -> Extent:
+    """The extent, or so much above it that it is negative for no sizes."""
+    return e - min(0, bounds(e)[0])
+
+
 # ---- what is known of a value
 
 

@@ -1,4 +1,4 @@
-"""How far loops go behind the last element of a call: at every size no further than `overruns` says, on any machine."""
+"""How far loops go behind the last element of a call: no further than `overruns` and `lengths` say, at any size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 import dlc.kernel.loops.evaluate as evaluate
-from dlc.base.extents import symbol, value
+from dlc.base.extents import Dim, symbol, value
+from dlc.base.polynomials import LONGEST
 from dlc.kernel.loops.memory import Memory
-from dlc.kernel.schedules import overruns, schedule
+from dlc.kernel.schedules import lengths, overruns, schedule
+from dlc.ops.normalize import LayerNorm
+from dlc.ops.order import FirstOf
 from dlc.passes.lower import Kernels, lower_op
-from tests.kernel.test_limits import OPS, TARGETS
+from tests.kernel.test_limits import OPS, TARGETS, x
 
 Array = Any
 LARGEST = 40
@@ -61,3 +64,14 @@ def test_no_subscript_is_larger(name: str, machine: str, monkeypatch: pytest.Mon
                 extra = behind[p.name]
                 assert extra is not None
                 assert Watched.last[p.name] < value(p.type.reach, {"n": size}) + extra, (p.name, size)
+        for name, length in lengths(program).items():
+            assert Watched.last.get(name, -1) < value(length, {"n": size}), (name, size)
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_a_buffer_for_all_rows_is_as_long_as_a_call_needs_it(machine: str) -> None:
+    n = symbol("n", 1, LONGEST)
+    scale, rows, places = x("s", 24), x("a", n, 3, 24), x("b", n, 50)
+    for op, elements in ((LayerNorm(rows, scale, scale), 3 * n), (FirstOf(places, axis=1, count=3), 50 * n)):
+        program = schedule(lower_op(op, Kernels()).body, TARGETS[machine].machine)
+        assert [length for length in lengths(program).values() if isinstance(length, Dim)] == [elements]

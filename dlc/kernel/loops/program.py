@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from dlc.base.types import DType, i64
+from dlc.base.types import DType, Type, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import result_dtype
@@ -53,13 +53,24 @@ class Buffer:
     """Working memory of a program. Its content is undefined at the start.
 
     Attributes:
+        type: Its elements; with open dimensions it has room for the largest sizes, as all tensors do.
         stack: Small enough for the stack; otherwise it lies in the workspace that the caller provides.
+        below: What is written there is at least 0 and below this number; None: nothing is known.
     """
 
     name: str
-    dtype: DType
-    size: int
+    type: Type
     stack: bool = False
+    below: int | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def size(self) -> int:
+        """Elements for the largest sizes."""
+        return self.type.capacity
 
 
 @dataclass(frozen=True)

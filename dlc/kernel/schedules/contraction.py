@@ -24,7 +24,7 @@ from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
-from dlc.kernel.schedules.scalar_loops import fill
+from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Parts
 from dlc.kernel.simplify import simplify
@@ -117,7 +117,7 @@ def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None
     if body is None:
         return None
     result = kernel.tensors[tiling.product.out]
-    start = fill(result.name, result.type.capacity, kernel.start_of(result.name)) if c.parts else ()
+    start = starting(result, kernel) if c.parts else ()
     held = Param("tile", result.type.with_shape((machine.registers * tiling.lanes,)))
     loops = wrap(c.outer, (*c.before, *wrap(c.parts, body)))
     return Scheduled((*start, *loops), (*c.operands.buffers, held))

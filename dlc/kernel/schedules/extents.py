@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import takewhile
+from typing import Final, cast
 
 from dlc.base.extents import Dim, Extent, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type, i64
 from dlc.kernel.expr import SIZE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, size, size_of, substitute
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Let, Local
+from dlc.kernel.loops.program import Let, Local, LoopProgram, Stmt
 from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import bounds, conjuncts, linear, simplify, simplify_guard
 
@@ -36,6 +37,12 @@ def size_axes(symbols: Iterable[Symbol]) -> Mapping[Symbol, Axis]:
     A size is like the variable of a loop around everything: a number within bounds that subscripts may use.
     """
     return {s: Axis(f"{_SIZE}{k}", s.high - s.low + 1) for k, s in enumerate(symbols)}
+
+
+def sizes_first(program: LoopProgram) -> tuple[tuple[Let, ...], tuple[Stmt, ...]]:
+    """What reads the sizes of a call, and the statements after it."""
+    first = tuple(takewhile(lambda s: isinstance(s, Let) and s.local.name.startswith(_SIZE), program.body))
+    return cast(tuple[Let, ...], first), program.body[len(first) :]
 
 
 def limited(kernel: Kernel) -> tuple[Kernel, Sequence[Let]]:
@@ -147,6 +154,13 @@ def ends_of(of: Type, kernel: Kernel) -> tuple[Expr, ...] | None:
     """Where each dimension ends, as the subscripts of a `limited` kernel know sizes; None where it has no such size."""
     leaves = _leaves(size_axes(_held(kernel)))
     return tuple(in_sizes(d, leaves) for d in of.shape) if set(symbols(*of.shape)) <= set(leaves) else None
+
+
+def reach_in(of: Type, kernel: Kernel) -> Expr | None:
+    """Where the elements of a call end in the memory of a tensor; None: where that memory does."""
+    leaves = _leaves(size_axes(_held(kernel)))
+    known = of.is_open and set(symbols(*of.shape)) <= set(leaves)
+    return _not_before_0(in_sizes(of.reach, leaves)) if known else None
 
 
 def in_sizes(d: Extent, leaves: Mapping[Symbol, Expr]) -> Expr:

@@ -13,11 +13,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dlc.base.extents import symbols
+from dlc.base.extents import Extent, not_negative, smaller, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
-from dlc.kernel.loops.program import Block, For, If, Lanes, LoopProgram, Stmt, Store, exprs_of, subexpressions
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
+from dlc.kernel.loops.program import (
+    Block,
+    For,
+    If,
+    Lanes,
+    Let,
+    Local,
+    LoopProgram,
+    Set,
+    Stmt,
+    Store,
+    exprs_of,
+    subexpressions,
+    walk_stmts,
+)
 from dlc.kernel.schedules.extents import in_sizes, size_axes
 from dlc.kernel.simplify import bounds, linear
 
@@ -34,19 +48,78 @@ def overruns(program: LoopProgram) -> tuple[int | None, ...]:
     Tensors without open dimensions, and those that nobody touches, have 0.
     """
     tensors = (*program.params, *program.results)
-    open_ = {p.name: p.type for p in tensors if p.type.is_open}
+    behind = _behind(program, {p.name: p.type for p in tensors})
+    return tuple(behind[p.name] for p in tensors)
+
+
+def lengths(program: LoopProgram) -> Mapping[str, Extent]:
+    """For every buffer in the workspace the elements that a call needs, as far as loops show; else its whole size."""
+    buffers = {b.name: b for b in program.buffers if not b.stack}
+    behind = _behind(program, {name: b.type for name, b in buffers.items()})
+    needed = ((b, behind[name]) for name, b in buffers.items())
+    return {b.name: b.size if n is None else smaller(not_negative(b.type.reach + n), b.size) for b, n in needed}
+
+
+def in_program(extent: Extent, program: LoopProgram) -> Expr:
+    """A length of buffers as an expression over what `sizes_first` reads."""
+    return in_sizes(extent, _leaves(program))
+
+
+def _behind(program: LoopProgram, types: Mapping[str, Type]) -> Mapping[str, int | None]:
+    open_ = {name: of for name, of in types.items() if of.is_open}
     if not open_:
-        return (0,) * len(tensors)
-    axes = size_axes(p.type.symbol for p in program.params if p.type.symbol is not None)
-    leaves = {s: axis + s.low for s, axis in axes.items()}
+        return dict.fromkeys(types, 0)
+    leaves, below = _leaves(program), _below(program)
     found: dict[str, int | None] = dict.fromkeys(open_, 0)
     for tensor, last, loops in _touched(program, open_):
         known = found[tensor]
         if known is not None:
             of = open_[tensor]
-            largest = _Bound(loops).upper(last - in_sizes(of.reach - 1, leaves)) if _has(of, leaves) else None
+            largest = (
+                _Bound(loops).upper(_placed(last, below) - in_sizes(of.reach - 1, leaves)) if _has(of, leaves) else None
+            )
             found[tensor] = None if largest is None else max(known, largest)
-    return tuple(found.get(p.name, 0) for p in tensors)
+    return dict.fromkeys(types, 0) | found
+
+
+def _leaves(program: LoopProgram) -> Mapping[Symbol, Expr]:
+    """The units of every symbol as the subscripts of a program know them."""
+    axes = size_axes(p.type.symbol for p in program.params if p.type.symbol is not None)
+    return {s: axis + s.low for s, axis in axes.items()}
+
+
+def _below(program: LoopProgram) -> Mapping[str, int]:
+    """Buffers and variables that hold numbers from 0 on → what these are below."""
+    found = {b.name: b.below for b in program.buffers if b.below is not None}
+    values: dict[str, list[Expr]] = {}
+    for s in walk_stmts(program.body) if found else ():
+        if isinstance(s, Let | Set):
+            values.setdefault(s.local.name, []).append(s.value)
+
+    def end(value: Expr) -> int | None:
+        match value:
+            case Load(name, _):
+                return found.get(name)
+            case Apply("i64", (Axis(_, extent),)):
+                return extent
+            case _:
+                return None
+
+    for name, all_values in values.items():
+        ends = [e for v in all_values if (e := end(v)) is not None]
+        if len(ends) == len(all_values):
+            found[name] = max(ends)
+    return found
+
+
+def _placed(e: Expr, below: Mapping[str, int]) -> Expr:
+    """A subscript with a variable in place of everything that holds a number from 0 on."""
+    held = dict.fromkeys(x for x in subexpressions((e,)) if isinstance(x, Load | Local) and _name(x) in below)
+    return substitute(e, {x: Axis(f"held{k}", below[_name(x)]) for k, x in enumerate(held)}) if held else e
+
+
+def _name(e: Load | Local) -> str:
+    return e.param if isinstance(e, Load) else e.name
 
 
 def _has(of: Type, leaves: Mapping[Symbol, Expr]) -> bool:

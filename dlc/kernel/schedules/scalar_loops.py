@@ -13,8 +13,9 @@ from dataclasses import replace
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Nest
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import guarded
+from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import flat_simplify
 from dlc.kernel.schedules.fold import folded
 from dlc.kernel.schedules.levels import levels
@@ -33,16 +34,16 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
     if together is not None:
         scope = replace(scope, nests=tuple(replace(n, where=None) for n in scope.nests))
     body: list[Stmt] = []
-    started: set[str] = set(written)
+    known = set(written)
     for name in scope.narrow:
         if name not in scope.scalars and needs_fill(kernel, name):
-            body += fill(name, scope.tensors[name].type.capacity, kernel.start_of(name))
-            started.add(name)
+            body += starting(scope.tensors[name], kernel)
+            known.add(name)
     for k, nest in enumerate(scope.nests):
-        if nest.out in scope.scalars and nest.out not in started:
+        if nest.out in scope.scalars and nest.out not in known:
             body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
-        body += _nest(scope, k, kernel, machine, started)
-        started.add(nest.out)
+        body += _nest(scope, k, kernel, machine, known)
+        known.add(nest.out)
     # Braces, because variables of different groups may share names.
     return guarded(scope.shared, together, tuple(body)) if scope.shared else (Block(tuple(body)),)
 
@@ -96,7 +97,12 @@ def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machin
     return wrap(cut.outer, tuple(out))
 
 
-def fill(name: str, size: int, value: bool | int | float) -> tuple[For, ...]:
-    """Every element set to one value."""
-    axis = Axis("z", size)
+def fill(name: str, size: int, value: bool | int | float, end: Expr | None = None) -> tuple[For, ...]:
+    """Every element set to one value, or those before an end that is known when the program runs."""
+    axis = Axis("z", size, end)
     return (loop(axis, Store(name, axis, Const(value))),)
+
+
+def starting(p: Param, kernel: Kernel) -> tuple[For, ...]:
+    """All elements of a tensor that a call has, set to what its writers begin with."""
+    return fill(p.name, p.type.capacity, kernel.start_of(p.name), reach_in(p.type, kernel))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlc.base.types import DType, i64
+from dlc.base.types import Type, i64
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt, axes_of
 from dlc.kernel.loops.rename import rename
@@ -24,7 +24,7 @@ from dlc.kernel.schedules.machine import STACK_BYTES, Machine
 from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.ranking import Ranking, heap_loops, rankings
-from dlc.kernel.schedules.scalar_loops import fill, scalar_group
+from dlc.kernel.schedules.scalar_loops import scalar_group, starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
@@ -46,19 +46,17 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
     scopes = {k: open_scope(g, kernel) for k, g in enumerate(pieces) if isinstance(g, Group)}
-    narrow = {name: s.tensors[name].type.capacity for s in scopes.values() for name in s.narrow}
+    narrow = {name: s.tensors[name].type for s in scopes.values() for name in s.narrow}
     scalars = {name for s in scopes.values() for name in s.scalars}
-    buffers = [
-        buffer(p.name, p.dtype, narrow.get(p.name, p.type.capacity)) for p in kernel.locals if p.name not in scalars
-    ]
+    buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in scalars]
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name) and not _in_parts(p.name, kernel, whole)]
     for p in filled:
-        body += fill(p.name, p.type.capacity, kernel.start_of(p.name))
+        body += starting(p, kernel)
     written = frozenset(p.name for p in filled)
     for number, g in enumerate(pieces):
         if isinstance(g, Ranking):
-            buffers.append(buffer(f"heap{number}", i64, g.first))
+            buffers.append(replace(buffer(f"heap{number}", Type(i64, (g.first,))), below=g.place.extent))
             body += heap_loops(g, kernel, f"heap{number}")
             written |= {g.writes}
             continue
@@ -67,11 +65,11 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
             loops = scalar_group(scopes[number], kernel, machine, written)
             staged = {STAGE: f"{STAGE}{number}"} if stages(loops) else {}
             body += rename(loops, staged)
-            buffers += [buffer(n, kernel.tensors[g.nests[0].out].dtype, CHUNK) for n in staged.values()]
+            buffers += [buffer(n, Type(kernel.tensors[g.nests[0].out].dtype, (CHUNK,))) for n in staged.values()]
         else:
             names = {p.name: f"{p.name}{number}" for p in tiled.buffers}
             body += rename(tiled.body, names)
-            buffers += [buffer(names[p.name], p.dtype, p.type.capacity) for p in tiled.buffers]
+            buffers += [buffer(names[p.name], p.type) for p in tiled.buffers]
         written |= {n.out for n in g.nests}
     if sizes:
         used = {a.name for a in axes_of(tuple(body))}
@@ -102,6 +100,6 @@ def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) ->
     return [*out, *partition(replace(kernel, nests=tuple(run)), alone, converted)]
 
 
-def buffer(name: str, dtype: DType, size: int) -> Buffer:
+def buffer(name: str, of: Type) -> Buffer:
     """Working memory on the stack when it is small."""
-    return Buffer(name, dtype, size, size * dtype.itemsize <= STACK_BYTES)
+    return Buffer(name, of, of.capacity * of.dtype.itemsize <= STACK_BYTES)

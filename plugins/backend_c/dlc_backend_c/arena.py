@@ -19,7 +19,7 @@ from typing import Final
 from dlc.api.places import Places, places_of
 from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import ALIGN
-from dlc.base.extents import Dim, Extent, bounds, of_terms, settled, shown, symbols, value
+from dlc.base.extents import Dim, Extent, bounds, not_negative, of_terms, settled, shown, symbols, value
 from dlc.base.polynomials import LONGEST, Atom, Least, Quotient, Symbol
 from dlc.graph import Call, Op
 from dlc.graph.closed import unlimited
@@ -108,7 +108,8 @@ def _arena_of(plan: Plan, functions: Functions) -> Arena | None:
     for step in plan.steps:
         if step.digest in places.workspaces:
             k = places.workspaces[step.digest]
-            found[k][places.buffers[k].size] = None
+            needs = functions[form_of(plan, step)].needs if isinstance(step, Call) else places.buffers[k].size
+            found[k][_for_every(needs, places.buffers[k].size, given)] = None
         for op, extra in _touched(plan, step, functions):
             if (buffer := places.values.get(op.digest)) is not None:
                 found[buffer][_bytes(op, extra, given)] = None
@@ -129,14 +130,14 @@ def _bytes(value: Op, extra: int | None, given: Mapping[Symbol, int]) -> Extent:
     """Bytes of a value that are touched."""
     if extra is None:
         return value.type.nbytes
-    # A size that the program finds has no place among the arguments of a call.
-    largest = {s: s.most for s in symbols(*value.type.shape) if s not in given}
-    reach = settled(value.type.reach, largest)
-    if bounds(reach - value.type.reach)[0] < 0:  # the smaller that one is, the longer the value
-        return value.type.nbytes
-    found = (reach + extra) * value.type.dtype.itemsize
-    low = bounds(found)[0]
-    return found - low if low < 0 else found
+    bytes = (value.type.reach + extra) * value.type.dtype.itemsize
+    return not_negative(_for_every(bytes, value.type.nbytes, given))
+
+
+def _for_every(size: Extent, room: int, given: Mapping[Symbol, int]) -> Extent:
+    """As much as is needed whatever sizes the program finds: these have no place among the arguments of a call."""
+    largest = settled(size, {s: s.most for s in symbols(size) if s not in given})
+    return largest if bounds(largest - size)[0] >= 0 else room  # the smaller what is found, the longer it would be
 
 
 def _longest(sizes: Sequence[Extent], room: int) -> Extent:

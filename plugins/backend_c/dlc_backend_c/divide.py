@@ -14,10 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dlc.base.types import Type
 from dlc.kernel.expr import Expr, Load
 from dlc.kernel.loops.program import (
-    Buffer,
     Let,
     Local,
     LoopProgram,
@@ -99,7 +97,7 @@ def _units(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
 
 def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, list[Expr]]) -> Part:
     tensors = {p.name: p for p in (*whole.params, *whole.results)}
-    tensors |= {b.name: Param(b.name, Type(b.dtype, (b.size,))) for b in whole.buffers}
+    tensors |= {b.name: Param(b.name, b.type) for b in whole.buffers}
     stack = {b.name: b for b in whole.buffers if b.stack}
     written = writes(body)
     outside = [name for name in accesses if name not in stack]
@@ -115,7 +113,7 @@ def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, lis
     variables = {name: f"var{k}" for k, name in enumerate(_variables(body))}
     params = tuple(replace(tensors[n], name=names[n]) for n in arguments if n not in written)
     results = tuple(replace(tensors[n], name=names[n]) for n in arguments if n in written)
-    buffers = tuple(Buffer(names[n], stack[n].dtype, stack[n].size, stack=True) for n in own)
+    buffers = tuple(replace(stack[n], name=names[n]) for n in own)
     changed = Renaming(names, variables, place).body(body)
     part = LoopProgram(params, results, buffers, changed, whole.aligned)
     return Part(part, tuple((n, shifts[n] or 0) for n in arguments))

@@ -10,15 +10,17 @@ from hashlib import blake2b
 from typing import Final
 
 from dlc import Job, Workshop
-from dlc.base.types import Type
+from dlc.base.extent_text import parse
+from dlc.base.extents import Extent
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, overruns, schedule
 from dlc_backend_c.divide import Part, divide
-from dlc_backend_c.loops_to_c import function_text, workspace_places
+from dlc_backend_c.loops_to_c import function_text
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import CTarget
+from dlc_backend_c.working import open_places, workspace_places
 
 __all__ = ["CFunction", "Wanted", "c_function", "c_functions", "prelude"]
 
@@ -47,6 +49,7 @@ class CFunction:
             the prelude.
         calls: What to call, in order.
         workspace: Bytes of working memory, 64-aligned, that the caller passes last; 0: no such parameter.
+        needs: As many of them as the sizes of a call need.
         overruns: For every parameter of the kernel, then every result: elements behind the last one of a call that are
             touched; None: not known.
     """
@@ -55,6 +58,7 @@ class CFunction:
     definitions: Mapping[str, str]
     calls: tuple[FunctionCall, ...]
     workspace: int
+    needs: Extent
     overruns: tuple[int | None, ...]
 
     @property
@@ -65,14 +69,15 @@ class CFunction:
     def to_bytes(self) -> bytes:
         """For the cache."""
         calls = [[c.name, c.arguments] for c in self.calls]
-        return json.dumps([self.name, self.workspace, calls, dict(self.definitions), self.overruns]).encode()
+        numbers = self.workspace, str(self.needs), self.overruns
+        return json.dumps([self.name, calls, dict(self.definitions), *numbers]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, workspace, calls, definitions, behind = json.loads(content)
+        name, calls, definitions, workspace, needs, behind = json.loads(content)
         found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
-        return cls(name, definitions, found, workspace, tuple(behind))
+        return cls(name, definitions, found, workspace, parse(needs), tuple(behind))
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,11 @@ def c_function(
     if not parts:
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
-        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace, behind)
+        _, needs = open_places(program)
+        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace, needs, behind)
     tensors = {p.name: (k, p, 0) for k, p in enumerate((*program.params, *program.results))}
     own = (b for b in program.buffers if b.name in places)
-    tensors |= {b.name: (count, Param(b.name, Type(b.dtype, (b.size,))), places[b.name]) for b in own}
+    tensors |= {b.name: (count, Param(b.name, b.type), places[b.name]) for b in own}
     definitions: dict[str, str] = {}
     calls: list[FunctionCall] = []
     for part in parts:
@@ -157,7 +163,7 @@ def c_function(
         definitions[title] = text.replace(f" {_PART}(", f" {title}(", 1)
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
         calls.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
-    return CFunction(name, definitions, tuple(calls), workspace, behind)
+    return CFunction(name, definitions, tuple(calls), workspace, workspace, behind)
 
 
 _PART: Final = "part"

@@ -29,12 +29,12 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
-
-_ALIGN = 64
+from dlc_backend_c.working import open_places
 
 
 @dataclass
@@ -144,11 +144,12 @@ class Writer:
 
     def computed(self, e: Expr, like: DType, lanes: int = 1) -> str:
         """The value of an expression, with what it needs more than once computed before."""
-        shared = shared_parts(e)
         names: dict[Expr, Expr] = {}
-        for part in shared:
+        for part in shared_parts(e):
+            dtype = self.dtype(part)
+            if dtype is None:  # a choice between literals, which take their type from where it is used
+                continue
             self.count += 1
-            dtype = self.dtype(part) or LITERAL_DTYPES[float]
             local = Local(f"v{self.count}", dtype, self.lanes(part))
             self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
             names[part] = local
@@ -269,19 +270,8 @@ def shared_parts(e: Expr) -> list[Expr]:
     return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
-def workspace_places(program: LoopProgram) -> tuple[Mapping[str, int], int]:
-    """Offset of every buffer in the workspace that the caller passes, and the bytes of it (64-aligned)."""
-    places: dict[str, int] = {}
-    end = 0
-    for b in program.buffers:
-        if b.name in program.used and not b.stack:
-            places[b.name] = end
-            end += -(-b.size * b.dtype.itemsize // _ALIGN) * _ALIGN
-    return places, end
-
-
 def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> str:
-    """The complete definition; `workspace_places` says what workspace it wants.
+    """The complete definition; `open_places` says what workspace it wants.
 
     `disjoint`: the compiler is promised that no two buffers overlap.
     """
@@ -292,7 +282,9 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     ports = (*program.params, *program.results)
     stored = {p.name: p.stored for p in ports if p.stored is not None}
     writer = Writer(tensors, stored, [p.name for p in ports if p.packed])
-    places, workspace = workspace_places(program)
+    places, workspace = open_places(program)
+    sizes, body = sizes_first(program)
+    writer.stmts(sizes)
     for b in program.buffers:
         if b.name not in used or not b.size:
             continue
@@ -300,12 +292,12 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
             aligned = " __attribute__((aligned(64)))" if program.aligned else ""
             writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
         else:
-            kind = spelling.STORAGE[b.dtype]
-            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(workspace + {places[b.name]});")
+            kind, place = spelling.STORAGE[b.dtype], index(in_program(places[b.name], program))
+            writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(workspace + {place});")
     for p in ports:
         if p.name not in used:
             writer.line(f"(void){p.name};")
-    writer.stmts(program.body)
+    writer.stmts(body)
     arguments = [f"const {spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.params]
     arguments += [f"{spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.results]
     if workspace:
