@@ -32,6 +32,7 @@ from dlc.kernel.fusion.separate import alone
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
 from dlc.kernel.simplify import simplify_nest
+from dlc.passes.outermost import outermost
 from dlc.passes.packed_constants import PackedConstants
 from dlc.passes.sizes import from_caller, size_input, with_sizes
 
@@ -83,7 +84,7 @@ class Lower(Pass[Graph, Graph]):
         graph = without_names(state).rewrite(rule)
         if problems:
             raise DlcError(*problems)
-        sized = with_sizes(graph, {**required, **computed}, required)
+        sized = outermost(with_sizes(graph, {**required, **computed}, required))
         check_limited(sized)
         return sized
 
