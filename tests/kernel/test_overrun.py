@@ -11,8 +11,11 @@ import pytest
 import dlc.kernel.loops.evaluate as evaluate
 from dlc.base.extents import Dim, symbol, value
 from dlc.base.polynomials import LONGEST
+from dlc.kernel.expr import Axis, Const, Expr, Load, lift
 from dlc.kernel.loops.memory import Memory
+from dlc.kernel.loops.program import For
 from dlc.kernel.schedules import lengths, overruns, schedule
+from dlc.kernel.schedules.largest import Largest
 from dlc.ops.normalize import LayerNorm
 from dlc.ops.order import FirstOf
 from dlc.passes.lower import Kernels, lower_op
@@ -75,3 +78,23 @@ def test_a_buffer_for_all_rows_is_as_long_as_a_call_needs_it(machine: str) -> No
     for op, elements in ((LayerNorm(rows, scale, scale), 3 * n), (FirstOf(places, axis=1, count=3), 50 * n)):
         program = schedule(lower_op(op, Kernels()).body, TARGETS[machine].machine)
         assert [length for length in lengths(program).values() if isinstance(length, Dim)] == [elements]
+
+
+def loops_of(*axes: tuple[str, Expr | int]) -> dict[str, tuple[int, For]]:
+    return {name: (k + 1, For(Axis(name, 1 << 30), Const(0), lift(stop), ())) for k, (name, stop) in enumerate(axes)}
+
+
+def test_numbers_that_no_subscript_is_above() -> None:
+    size0, i, k = Axis("size0", 1 << 20), Axis("i", 1 << 30), Axis("k", 12)
+    n = size0 + 1
+    rows = loops_of(("i", n), ("k", 12))
+    assert Largest(rows).of(k * n + i - 12 * n) == -1
+    assert Largest(rows).of((k + 3) * n + i - 15 * n) == -1
+    assert Largest(rows).of(i * 7 - n * 7 - k) == -7
+    flat = loops_of(("i", n * 12))
+    assert Largest(flat).of(i // n) == 11
+    assert Largest(flat).of((i % n) * 5 - n * 5) == -5
+    fours = {"k": (1, For(k, Const(0), Const(12), (), step=4))}
+    assert Largest(fours).of(k + 3) == 11
+    assert Largest(rows).of(i // 2 - n // 3) is not None
+    assert Largest(rows).of(Load("p", (i,)) - n) is None

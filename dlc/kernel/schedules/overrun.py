@@ -3,20 +3,17 @@
     for i<n: for j<16: r[16*i + j]          n rows of 16: not at all
     for i<(n+5)//6: r[6*i + 5]              whole tiles of six rows: at most 5 rows more than there are
 
-The largest subscript is bounded by an expression over sizes: variables of loops are replaced by where their loops end,
-innermost first. What is left of it minus the last element of a call is a number for all sizes, or unknown.
+That is the largest subscript minus the last element of a call: a number for all sizes (`Largest`), or unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
 
 from dlc.base.extents import Extent, not_negative, smaller, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
+from dlc.kernel.expr import Apply, Axis, Expr, Load, substitute
 from dlc.kernel.loops.program import (
     Block,
     For,
@@ -33,13 +30,8 @@ from dlc.kernel.loops.program import (
     walk_stmts,
 )
 from dlc.kernel.schedules.extents import in_sizes, size_axes
-from dlc.kernel.simplify import bounds, linear
-
-MOST_CASES: Final = 1 << 12
-"""Steps towards a bound before it counts as unknown."""
-
-Loops = Mapping[str, tuple[int, For]]
-"""Variable → (depth, its loop)."""
+from dlc.kernel.schedules.largest import Largest, Loops
+from dlc.kernel.simplify import linear
 
 
 def overruns(program: LoopProgram) -> tuple[int | None, ...]:
@@ -75,9 +67,8 @@ def _behind(program: LoopProgram, types: Mapping[str, Type]) -> Mapping[str, int
         known = found[tensor]
         if known is not None:
             of = open_[tensor]
-            largest = (
-                _Bound(loops).upper(_placed(last, below) - in_sizes(of.reach - 1, leaves)) if _has(of, leaves) else None
-            )
+            over = _placed(last, below) - in_sizes(of.reach - 1, leaves) if _has(of, leaves) else None
+            largest = None if over is None else Largest(loops).of(over)
             found[tensor] = None if largest is None else max(known, largest)
     return dict.fromkeys(types, 0) | found
 
@@ -171,51 +162,3 @@ def _accesses(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr, int]]:
                     yield name, at, 1
                 case _:
                     pass
-
-
-@dataclass
-class _Bound:
-    """The search for the largest value of an expression."""
-
-    loops: Loops
-    steps: int = 0
-
-    def upper(self, e: Expr) -> int | None:
-        """A number that it is never above; None: unknown."""
-        self.steps += 1
-        form = linear(e)
-        if form is None or self.steps > MOST_CASES:
-            return None
-        atom = max((a for a, _ in form.terms), key=self._rank, default=None)
-        if atom is None:
-            return form.constant
-        factor = form.coefficient(atom)
-        rest = form.without(atom).expr()
-        match atom:
-            case Axis(name) if name in self.loops:
-                _, around = self.loops[name]
-                return self.upper(rest + (around.stop - 1 if factor > 0 else around.start) * factor)
-            case Apply("min" | "max" as fn, (x, y)):
-                found = [self.upper(rest + one * factor) for one in (x, y)]
-                known = [k for k in found if k is not None]
-                if (fn == "max") == (factor > 0):  # either of the two may be what it is
-                    return max(known) if len(known) == 2 else None
-                return min(known, default=None)
-            case Apply("floordiv", (x, Const(int() as k))) if k > 0:
-                # k·(x // k) lies between x - (k - 1) and x.
-                largest = self.upper(rest * k + (x if factor > 0 else x - (k - 1)) * factor)
-                return None if largest is None else largest // k
-            case _ if self._depth(atom):
-                span = bounds(atom)
-                return None if span is None else self.upper(rest + max(factor * k for k in span))
-            case _:
-                span = bounds(form.expr())
-                return None if span is None else span[1]
-
-    def _rank(self, atom: Expr) -> tuple[int, bool, str]:
-        """What is replaced first: what belongs to the innermost loop, functions before variables."""
-        simple = isinstance(atom, Axis) or (isinstance(atom, Apply) and atom.fn == "mul")
-        return self._depth(atom), not simple, str(atom)
-
-    def _depth(self, atom: Expr) -> int:
-        return max((self.loops[a.name][0] for a in axes_in(atom) if a.name in self.loops), default=0)
