@@ -64,7 +64,7 @@ def yolo8(path: Path, *, opset: int, new: bool, nms: bool) -> Feeds:
     torch.manual_seed(0)
 
     def conv(n: int, m: int, k: int = 3, stride: int = 1) -> Any:
-        return nn.Sequential(nn.Conv2d(n, m, k, stride, k // 2, bias=False), nn.BatchNorm2d(m), nn.SiLU())
+        return nn.Sequential(nn.Conv2d(n, m, k, stride, k // 2, bias=False), nn.BatchNorm2d(m, momentum=None), nn.SiLU())
 
     class C2f(nn.Module):
         def __init__(self, n: int) -> None:
@@ -88,7 +88,7 @@ def yolo8(path: Path, *, opset: int, new: bool, nms: bool) -> Feeds:
             self.boxes = nn.ModuleList(nn.Conv2d(c, 4 * 8, 1) for c in (16, 64, 32))
             self.classes = nn.ModuleList(nn.Conv2d(c, 5, 1) for c in (16, 64, 32))
             for layer in self.classes:
-                nn.init.normal_(layer.weight, std=3.0)  # scores that rounding does not bring into another order
+                nn.init.normal_(layer.weight, std=0.5)  # scores that rounding does not bring into another order
             self.register_buffer("bins", torch.arange(8.0))
 
         def forward(self, x: Any) -> Any:
@@ -117,7 +117,10 @@ def yolo8(path: Path, *, opset: int, new: bool, nms: bool) -> Feeds:
 
     sizes = {0: "batch", 2: "height", 3: "width"}
     open_dims = None if new else {"x": {k: v for k, v in sizes.items() if k or not nms}}
-    return export(Yolo(), (torch.rand(1, 3, 64, 96),), path, names=("x",), dynamic=open_dims, opset=opset, new=new)
+    network = Yolo().train()
+    with torch.no_grad():  # else what the deeper layers see hardly depends on the picture
+        network(torch.rand(4, 3, 64, 96))
+    return export(network.eval(), (torch.rand(1, 3, 64, 96),), path, names=("x",), dynamic=open_dims, opset=opset, new=new)
 
 
 def of_transformers(path: Path, *, family: str, opset: int, new: bool) -> Feeds:

@@ -29,6 +29,7 @@ from tests.fuzz.rules import PRODUCTS
 FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
 """Exit codes that no valid model may end in."""
 PADDING: Final = "0 of a padding times NaN or infinity, which docs/c-interface.md tells of"
+TABLES: Final = "0 of the matrix that resizes a fixed dimension times NaN or infinity; an open one adds neighbours only"
 UNCLEAR: Final = re.compile(r"unsupported operand type|object (is not|has no|cannot)|(positional|keyword) argument")
 """What Python says of a mistake in a program: no message of dlc has that for a user."""
 GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
@@ -139,6 +140,8 @@ def _called(program: Program, call: Call, ran: Ran) -> Verdict:
     explained = ""
     if bad and _through_padding(program, call, ran, found, bad):
         bad, explained = [], PADDING
+    if bad and _through_tables(program, call, ran, found, bad):
+        bad, explained = [], TABLES
     if bad and _through_products(program, call):
         bad, explained = [], PRODUCTS
     if bad:
@@ -170,10 +173,24 @@ def _through_padding(program: Program, call: Call, ran: Ran, found: Mapping[str,
     if any(of_another_type(ran.outputs[name], found[name].value) for name in bad):
         return False
     convolves = any("Conv" in n.op for n in call.model.nodes) and not program.case.tools.strict
-    given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
-    special = any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)
     nan = all(np.isnan(ran.outputs[name][wrong(ran.outputs[name], found[name])]).all() for name in bad)
-    return convolves and special and nan
+    return convolves and nan and _not_finite(call, found)
+
+
+def _through_tables(program: Program, call: Call, ran: Ran, found: Mapping[str, Spread], bad: Sequence[str]) -> bool:
+    """Whether all that differs is NaN in the reference, which resizes by matrices (see `TABLES`)."""
+    assert ran.outputs is not None
+    if any(of_another_type(ran.outputs[name], found[name].value) for name in bad):
+        return False
+    resizes = bool(program.case.model.calls) and any(n.op in ("Resize", "Upsample") for n in call.model.nodes)
+    nan = all(np.isnan(found[name].value[wrong(ran.outputs[name], found[name])]).all() for name in bad)
+    return resizes and nan and _not_finite(call, found)
+
+
+def _not_finite(call: Call, found: Mapping[str, Spread]) -> bool:
+    """Whether a call has values that are not finite."""
+    given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
+    return any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)
 
 
 def _described(name: str, ran: Ran, want: Spread) -> str:

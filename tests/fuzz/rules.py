@@ -83,6 +83,27 @@ def _logistic(node: Node, values: Values, wanted: Values) -> bool:
     return np.allclose(values[node.outputs[0]], exact, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
+def _swish(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a number times its logistic function, one function in onnxruntime, has that one's absolute error."""
+    name = node.outputs[0]
+    a, b = (values[n].astype(np.float64) for n in node.inputs)
+    if a.shape != b.shape:
+        return False
+    with np.errstate(all="ignore"):
+        pairs = [x for x, y in ((a, b), (b, a)) if np.allclose(1.0 / (1.0 + np.exp(-x)), y, 1e-5, 1e-6, equal_nan=True)]
+        close = [
+            np.abs(values[name].astype(np.float64) - wanted[name]) <= 1e-6 * np.maximum(np.abs(x), 1) for x in pairs
+        ]
+    return any(bool(np.all(c | (values[name] == wanted[name]) | np.isnan(wanted[name]))) for c in close)
+
+
+def _cubic(node: Node, values: Values, wanted: Values) -> bool:
+    """Whether a cubic interpolation has the error of places in single precision."""
+    x = values[node.inputs[0]].astype(np.float64)
+    size = max((float(abs(v)) for v in x.reshape(-1).tolist() if np.isfinite(v)), default=0.0)
+    return node.attributes.get("mode") == "cubic" and _nearly(2e-6 * size)(node, values, wanted)
+
+
 def _wraps(node: Node, values: Values, wanted: Values) -> bool:
     """Whether a sum, product or power of integers may leave the range of their type."""
     del wanted
@@ -180,6 +201,7 @@ RULES: Final = (
     # Of f32 it is a rational function on [-18, 18], exact to an absolute error of a few 2^-24, not a relative one.
     Rule("onnxruntime's logistic function has a small absolute error", ("If",), _nearly(1e-6, 1e-6)),
     Rule("onnxruntime's logistic function has a small absolute error", ("Sigmoid",), _logistic),
+    Rule("onnxruntime's logistic function has a small absolute error", ("Mul",), _swish),
     # log(1 + e^x), where 1 + e^x is rounded.
     Rule("onnxruntime's Softplus of f64 has a small absolute error", ("Softplus",), _nearly(5e-16, 1e-15)),
     # It takes them in floating point, and what a processor makes of a float without an integer is its own.
@@ -224,6 +246,7 @@ RULES: Final = (
     # `length_resized` is scale · extent in ONNX's reference and the tests made with it, of which onnxruntime leaves
     # out those of align_corners; it takes the whole number.
     Rule("onnxruntime takes a resized length to be whole", ("Resize",), _fraction),
+    Rule("onnxruntime's cubic interpolation has places in f32", ("Resize",), _cubic),
     Rule("a weight of 0 times infinity or NaN in an interpolation: skipped here", ("Resize",), not_finite),
     Rule(
         "the mean of nothing: undefined by ONNX, NaN here, 0 in onnxruntime",
