@@ -229,7 +229,9 @@ RULES: Final = (
         _powers_leave_range,
     ),
     # `stash_type` 1, the default, is single precision for the first stage.
-    Rule("f64 has a stage in f32", ("GroupNormalization", "LayerNormalization", "Shrink", "Gelu"), _single),
+    Rule(
+        "f64 has a stage in f32", ("GroupNormalization", "LayerNormalization", "Shrink", "Gelu", "HardSwish"), _single
+    ),
     Rule("the sign of NaN of float16 is 0 in onnxruntime, NaN in numpy and here", ("Sign",), _has_nan),
     Rule("NaN has no integer", ("QuantizeLinear", "QLinearConv"), _has_nan),
     # ONNX's reference leaves them as they are.
