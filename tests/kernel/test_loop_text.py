@@ -26,7 +26,7 @@ def test_every_statement_has_a_spelling() -> None:
     program = LoopProgram(
         (Param("p0", Type(f32, (64,))),),
         (Param("r0", Type(f32, (4, 16))),),
-        (Buffer("t0", f32, 8, stack=True), Buffer("t1", f32, 1 << 20)),
+        (Buffer("t0", Type(f32, (8,)), stack=True), Buffer("t1", Type(f32, (1 << 20,)))),
         (Block((Let(total, Const(0.0)), For(i, Const(0), Const(16), body, 4))),),
     )
     expected = """\
