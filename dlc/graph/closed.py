@@ -50,6 +50,11 @@ def check_limited(graph: Graph) -> None:
                 raise unlimited(free, f"a value {of.text} needs a limit of its size", graph.origin(op))
 
 
+def without_limit(graph: Graph) -> tuple[Symbol, ...]:
+    """The sizes of a program that nobody limits: there is no largest call, for which memory could be planned."""
+    return tuple(s for i in graph.inputs if (s := i.type.symbol) is not None and not s.limited)
+
+
 def unlimited(sizes: Iterable[Symbol], why: str, nodes: Iterable[str] = ()) -> DlcError:
     """The error about sizes that nobody limited, and need a limit."""
     names = list(dict.fromkeys(s.name for s in sizes))

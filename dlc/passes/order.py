@@ -21,6 +21,7 @@ from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import region_memory
 from dlc.base.report import Report
+from dlc.graph.closed import without_limit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.passes.memory import MemoryModel
@@ -59,7 +60,10 @@ class Order(Pass[Graph, Plan]):
         model = MemoryModel.of(state, workspace=needed)
         found = self._order(model, updates_of(state, model.calls))
         report.count("operations", len(found.order))
-        report.note(f"peak of the order {found.peak:,} B ({'optimal' if found.proven else 'best found'})")
+        if free := without_limit(state):
+            report.note(f"no peak: {', '.join(s.name for s in free)} without a limit")
+        else:
+            report.note(f"peak of the order {found.peak:,} B ({'optimal' if found.proven else 'best found'})")
         facts = {"order_peak": found.peak, "order_optimal": int(found.proven)}
         return Plan(state, tuple(model.calls[k] for k in found.order), facts=facts, bodies=bodies)
 

@@ -21,6 +21,7 @@ from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan, Slot, results_of
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.report import Report
+from dlc.graph.closed import unlimited, without_limit
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Item
 from dlc.passes.memory import MemoryModel, overwritten_inputs
@@ -58,8 +59,14 @@ class PlanMemory(Pass[Plan, Plan]):
         if wanted.kept:
             names = ", ".join(i.name for i in wanted.kept)
             report.note(f"copied first, because an output may be written over them: {names}")
-        bound = f"bound {found.bound:,} B at operation {found.bound_step}"
-        report.note(f"arena {found.arena:,} B, {bound}, overhead {overhead:.2f} %")
+        free = without_limit(state.graph)
+        if free and self.limit is not None:
+            raise unlimited(free, f"a limit of the arena ({self.limit:,} B) needs one of every size")
+        if free:
+            report.note(f"no arena for the largest call: {', '.join(s.name for s in free)} without a limit")
+        else:
+            bound = f"bound {found.bound:,} B at operation {found.bound_step}"
+            report.note(f"arena {found.arena:,} B, {bound}, overhead {overhead:.2f} %")
         if self.limit is not None and found.arena > self.limit:
             raise self._too_large(state, found, wanted)
         facts = {

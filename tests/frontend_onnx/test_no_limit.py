@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,13 @@ def test_the_program_says_which_size_is_wrong(tmp_path: Path) -> None:
     program: Any = dlc.build(images(), cache_dir=tmp_path)
     with pytest.raises(DlcError, match='dimension 0 of input "x" is 0: batch is 1 or more'):
         program(x=np.ones((0, 3, 8, 8), np.float32))
+
+
+def test_what_plans_the_largest_call_needs_limits(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(images())
+    for line in (["plan", "m.onnx"], ["build", "m.onnx", "--set", "plan-memory.limit=1MiB"]):
+        command = [sys.executable, "-m", "dlc", *line, "-q", "--cache", "off"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
+        assert done.stderr.startswith("error[unbound-dimension]: batch: ") and "--dim batch=1" in done.stderr
+    assert not (tmp_path / "m").exists()

@@ -52,6 +52,8 @@ def plan(
     space = Workspace.open(terminal, cache)
     prepared = space.prepare(options.of(model))
     _check(prepared.pipeline)
+    from dlc.graph.closed import unlimited, without_limit
+
     steps: list[StepRecord[Any]] = []
     try:
         with space.cache() as opened:
@@ -60,6 +62,9 @@ def plan(
     finally:
         if steps and not terminal.quiet:
             terminal.log(step_table(steps))
+    for made in plans.values():
+        if free := without_limit(made.graph):
+            raise unlimited(free, "a plan is for the largest call, which needs a limit of every size")
     backend = str(prepared.pipeline.backend)
     if html:
         from dlc.files.writing import write_whole

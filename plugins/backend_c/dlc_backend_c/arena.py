@@ -22,7 +22,7 @@ from dlc.api.region_memory import ALIGN
 from dlc.base.extents import Dim, Extent, bounds, not_negative, of_terms, settled, shown, symbols, value
 from dlc.base.polynomials import LONGEST, Atom, Least, Quotient, Symbol
 from dlc.graph import Call, Op
-from dlc.graph.closed import unlimited
+from dlc.graph.closed import unlimited, without_limit
 from dlc_backend_c.body import Functions, form_of
 
 PER_LINE: Final = 12
@@ -88,8 +88,7 @@ def arena_of(plan: Plan, functions: Functions) -> Arena | None:
         DlcError: (`unbound-dimension`) a size has no limit, and something in the arena is made for the largest.
     """
     arena = _arena_of(plan, functions)
-    free = [s for i in plan.graph.inputs if (s := i.type.symbol) is not None and not s.limited]
-    if free:
+    if free := without_limit(plan.graph):
         least = plan.regions.get("arena", 0) if arena is None else arena.needed(arena.least)
         if least >= LONGEST:  # what is made for the largest size has as many elements, at least
             raise unlimited(free, f"without a limit, even the smallest call needs {least:,} bytes of memory")
