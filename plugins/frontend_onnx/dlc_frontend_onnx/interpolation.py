@@ -42,6 +42,10 @@ from dlc_frontend_onnx.terms import (
 )
 from dlc_frontend_onnx.unsupported import Unsupported
 
+GATHERED: Final = 24
+"""Elements of the last dimension for each neighbour, from which on neighbours are gathered in place of a product."""
+ROWS: Final = 4
+"""The same of any other dimension."""
 ROUNDINGS: Final[Mapping[str, Callable[[Number], Number]]] = {
     "floor": floor,
     "ceil": ceil,
@@ -123,9 +127,17 @@ def places(transform: str, part: Along) -> Number:
             raise Unsupported(f"resizing with coordinates {transform}")
 
 
-def weights_of(manner: Manner, at: Number, part: Along) -> Number:
-    """Matrix [data, result] of the weights of neighbours."""
-    return _scattered(*_neighbours(manner, at, part), part)
+def interpolated(x: Op, manner: Manner, at: Number, part: Along) -> Op:
+    """x along one dimension at places between its elements."""
+    values, near = _neighbours(manner, at, part)
+    taps = (values.op if isinstance(values, Term) else values).shape[1]
+    known = not isinstance(values, Term) and not isinstance(near, Term)
+    # A product with a matrix of zeros for the most part takes vectors where neighbours are gathered one by one, and
+    # neighbours are whole rows in all dimensions but the last.
+    short = GATHERED * taps if part.axis == len(x.shape) - 1 else ROWS * taps
+    if part.is_open or (known and part.extent >= short):
+        return _summed_neighbours(x, values, near, part)
+    return multiplied(x, part.axis, as_op(_scattered(values, near, part), x.dtype))
 
 
 def _neighbours(manner: Manner, at: Number, part: Along) -> tuple[Number, Number]:
@@ -157,16 +169,23 @@ def _neighbours(manner: Manner, at: Number, part: Along) -> tuple[Number, Number
     return values, clip(neighbours, 0, extent - 1)
 
 
-def summed(x: Op, manner: Manner, at: Number, part: Along) -> Op:
-    """The sum of each element's neighbours along one dimension, which is open, by their weights."""
-    values, places = _neighbours(manner, at, part)
+def _summed_neighbours(x: Op, values: Number, places: Number, part: Along) -> Op:
+    """The sum of each element's neighbours along one dimension by their weights."""
     across = tuple(part.size if d == part.axis else 1 for d in range(len(x.shape)))
     every: list[Op] = []
-    for k in range(values.op.shape[1]):
-        weight, place = (Slice(v.op, starts=(0, k), sizes=(part.size, 1)) for v in (values, places))
-        near = Pick(x, cast(Reshape(place, to=(part.size,)), i64), axis=part.axis)
-        every.append(Mul(near, cast(Reshape(weight, to=across), x.dtype)))
+    for weight, place in zip(_columns(values), _columns(places), strict=True):
+        near = Pick(x, as_op(place, i64), axis=part.axis)
+        every.append(Mul(near, Reshape(as_op(weight, x.dtype), to=across)))
     return reduce(Add, every)
+
+
+def _columns(v: Number) -> list[Number]:
+    """A matrix as its columns."""
+    if not isinstance(v, Term):
+        return [v[:, k] for k in range(v.shape[1])]
+    rows, count = v.op.shape
+    columns = (Slice(v.op, starts=(0, k), sizes=(rows, 1)) for k in range(count))
+    return [Term(Reshape(c, to=(rows,))) for c in columns]
 
 
 def _summed(values: Number) -> Number:

@@ -22,7 +22,7 @@ from dlc.ops.elementwise import Where
 from dlc.ops.index import Pick
 from dlc.ops.pointwise import normalized
 from dlc_frontend_onnx.implied import exactly, whole_scales
-from dlc_frontend_onnx.interpolation import ROUNDINGS, Along, Manner, multiplied, places, real, summed, weights_of
+from dlc_frontend_onnx.interpolation import ROUNDINGS, Along, Manner, interpolated, places, real
 from dlc_frontend_onnx.node import FIXED, Node, number
 from dlc_frontend_onnx.rules import onnx
 from dlc_frontend_onnx.sized import elements, sized
@@ -177,10 +177,8 @@ def _resized(x: Op, manner: Manner, parts: Sequence[Along]) -> Op:
         if manner.mode == "nearest":
             near = clip(ROUNDINGS[manner.rounding](at), 0, real(part.extent - 1))
             y = Pick(y, as_op(near, i64), axis=part.axis)
-        elif part.is_open:
-            y = summed(y, manner, at, part)
         else:
-            y = multiplied(y, part.axis, as_op(weights_of(manner, at, part), x.dtype))
+            y = interpolated(y, manner, at, part)
         if manner.transform == "tf_crop_and_resize":
             outside.append(lying(either(at < 0, at > real(part.extent - 1)), part.axis, len(x.shape)))
     away = reduce(either, outside, np.zeros((), np.bool_))
