@@ -190,6 +190,7 @@ RULES: Final = (
             "ArgMax",
             "ArgMin",
             "TopK",
+            "Unique",
         ),
         _has_nan,
     ),
