@@ -3,8 +3,8 @@
     NonZero(x), Unique(x), NonMaxSuppression(…)  →  constants
     Compress(x, c)                               →  Gather(x, the places where c is true)
 
-onnxruntime says what is found, one node at a time. What comes of it is a model in numbers, for references that need
-one.
+onnxruntime says what is found, one node at a time (numpy does for Unique of NaN, whose places and counts are those of
+other elements there). What comes of it is a model in numbers, for references that need one.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ def found(node: Node, operands: Mapping[str, Array], opset: int) -> dict[str, Ar
     """
     if node.op == "Unique" and "axis" in node.attributes and not all(a.size for a in operands.values()):
         raise Refused("onnxruntime aborts in Unique of nothing along an axis")
+    if node.op == "Unique" and any(a.dtype.kind == "f" and np.isnan(a).any() for a in operands.values()):
+        return _unique(node, operands[node.inputs[0]])
     if node.op == "Compress":
         chosen = operands[node.inputs[1]]
         return {node.outputs[0]: np.flatnonzero(chosen)}
@@ -85,3 +87,15 @@ def found(node: Node, operands: Mapping[str, Array], opset: int) -> dict[str, Ar
         return dict(zip(wanted, runtime(single, wanted, operands), strict=True))
     except Exception as problem:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
         raise Refused(str(problem)) from None
+
+
+def _unique(node: Node, x: Array) -> dict[str, Array]:
+    """Unique of all elements by numpy."""
+    if "axis" in node.attributes:
+        raise Refused("NaN in slices, which numpy compares as bytes")
+    values, first, inverse, counts = np.unique(
+        x.reshape(-1), return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.arange(len(first)) if node.attributes.get("sorted", 1) else np.argsort(first)
+    results = (values[order], first[order], np.argsort(order)[inverse], counts[order])
+    return {name: result for name, result in zip(node.outputs, results, strict=False) if name}
