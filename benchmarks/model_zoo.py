@@ -1,7 +1,7 @@
 """Models of today's families against onnxruntime: made here with random weights, built to C, run, and compared.
 
     python benchmarks/model_zoo.py [WORD…] [--models DIR] [--family WORD] [--json FILE] [--seconds 300]
-                                   [--open]
+                                   [--open | --free]
     python benchmarks/model_zoo.py --real ../shared/data/models
 
 The models are those of benchmarks/zoo: torch's two exporters, transformers, timm, scikit-learn, onnxruntime's
@@ -13,7 +13,8 @@ A model whose packages are missing is listed as not made. Each is written to DIR
 inputs beside it, and built for the shapes of those inputs in a process of its own: a crash or a hang is a row of the
 table. A second run is with the same numbers in another order. Errors are relative to the largest magnitude of an
 output; whole numbers and truth values have to be equal. `--real` takes the models below a folder instead. With
-`--open` what a model leaves open is built for a range of sizes, and the second run has half of the first one's.
+`--open` what a model leaves open is built for a range of sizes, and the second run has half of the first one's; with
+`--free` nothing is said of any size, as by `dlc build MODEL` alone.
 """
 
 from __future__ import annotations
@@ -45,13 +46,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--real", type=Path)
     parser.add_argument("--open", action="store_true")
+    parser.add_argument("--free", action="store_true")
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)
     entries = tuple(real.entries(options.real)) if options.real else ENTRIES
     chosen = [e for e in entries if options.family in e.family and any(w in e.name for w in options.words or [""])]
     rows: list[dict[str, Any]] = []
     for entry in chosen:
-        row = {"model": entry.name, "family": entry.family, **one(entry, options.models, options.seconds, options.open)}
+        row = {
+            "model": entry.name,
+            "family": entry.family,
+            **one(entry, options.models, options.seconds, way(entry, options)),
+        }
         rows.append(row)
         print(f"{row['model']:34}{row['family']:20}{row['result']:10}{row['detail']}", flush=True)
     totals = Counter(row["result"] for row in rows)
@@ -61,7 +67,12 @@ def main() -> None:
     sys.exit(totals["matches"] != len(rows))
 
 
-def one(entry: Entry, folder: Path, seconds: float, stay_open: bool = False) -> dict[str, Any]:
+def way(entry: Entry, options: argparse.Namespace) -> list[str]:
+    """What is said of the sizes of a model: as `benchmarks.zoo.check` takes it."""
+    return [f"open/{entry.unit}"] * options.open + ["free"] * options.free
+
+
+def one(entry: Entry, folder: Path, seconds: float, sizes: list[str]) -> dict[str, Any]:
     """result: matches, differs, refused, fails, not made; and the detail: errors and times, or the reason."""
     path = folder / f"{entry.name}.onnx"
     if not path.with_suffix(".npz").exists():
@@ -69,8 +80,7 @@ def one(entry: Entry, folder: Path, seconds: float, stay_open: bool = False) -> 
             np.savez(path.with_suffix(".npz"), **stored(entry.make(path)))
         except Exception as problem:  # noqa: BLE001 - whatever an exporter raises is its row of the table
             return {"result": "not made", "detail": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
-    command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance)]
-    command += [f"open/{entry.unit}"] * stay_open
+    command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance), *sizes]
     start = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

@@ -1,4 +1,4 @@
-"""One model of the zoo in a process of its own: python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open/UNIT].
+"""One model of the zoo in a process of its own: python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open/UNIT|free].
 
 Prints one line of JSON: the result and its detail.
 """
@@ -125,13 +125,19 @@ def error(got: Array, want: Array) -> float:
     return float(np.abs(np.where(np.isfinite(a), a - b, 0)).max(initial=0.0)) / (scale or 1.0)
 
 
-def check(path: Path, oracle: str, tolerance: float, unit: int = 0) -> Mapping[str, Any]:
-    """result and detail; `unit`: the build is for a range of sizes, multiples of it, and run for two of them."""
+def check(path: Path, oracle: str, tolerance: float, unit: int = 0, free: bool = False) -> Mapping[str, Any]:
+    """result and detail.
+
+    `unit`: the build is for a range of sizes, multiples of it, and run for two of them; `free`: nothing is said of any
+    size.
+    """
     feeds = inputs(path)
+    if free and not open_shapes(path, feeds):
+        return {"result": "fixed", "detail": "all sizes are numbers"}
     start = time.perf_counter()
     try:
         settings = ("onnx.lenient=true",) if oracle == "stored" else ()
-        dims, shapes = ranges(path, feeds, unit) if unit else ({}, open_shapes(path, feeds))
+        dims, shapes = ranges(path, feeds, unit) if unit else ({}, {} if free else open_shapes(path, feeds))
         program: Any = dlc.build(path, dims=dims, shapes=shapes, settings=settings, cache="off")
     except dlc.DlcError as problem:
         first, *others = problem.diagnostics
@@ -143,12 +149,12 @@ def check(path: Path, oracle: str, tolerance: float, unit: int = 0) -> Mapping[s
         }
     seconds = time.perf_counter() - start
     worst = 0.0
-    second = halved(path, feeds, unit) if unit else shuffled(feeds)
+    second = halved(path, feeds, unit or 1) if unit or free else shuffled(feeds)
     for given in (feeds,) if oracle == "stored" else (feeds, second):
         try:
             want = wanted(path, oracle, given)
         except Exception:
-            if given is feeds or not unit:
+            if given is feeds or not (unit or free):
                 raise
             break  # halves of sizes that belong together need not fit any more
         names = [p.name for p in program.inputs]
@@ -173,5 +179,5 @@ def check(path: Path, oracle: str, tolerance: float, unit: int = 0) -> Mapping[s
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    units = [int(a.removeprefix("open/")) for a in sys.argv[4:]]
-    print(json.dumps(check(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *units)))
+    units = [int(a.removeprefix("open/")) for a in sys.argv[4:] if a != "free"]
+    print(json.dumps(check(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *units, free="free" in sys.argv[4:])))
