@@ -16,6 +16,7 @@ from dlc.spec import Configurable
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
+    from dlc.api.variants import Variants
     from dlc.base.report import Report
     from dlc.graph import Op
     from dlc.kernel.kernel import Kernel
@@ -137,6 +138,20 @@ class Backend(Configurable, ABC):
             "no-training",
             f"{self.name} does not build training programs",
             help="build for another target, or leave --train out",
+            exit_code=ExitCode.USAGE,
+        )
+
+    def emit_variants(self, variants: "Variants", report: "Report") -> Artifact:
+        """A program that has a plan of its own for some sizes, which calls of these sizes take; see `Variants`.
+
+        Raises:
+            DlcError: (USAGE) by default: the target has no such programs.
+        """
+        del variants, report
+        raise error(
+            "no-variants",
+            f"{self.name} builds programs of one size only",
+            help="build for another target, or leave --specialise out",
             exit_code=ExitCode.USAGE,
         )
 

@@ -93,6 +93,14 @@ class BuildOptions:
         "height=64..512/8 (multiples of 8); may repeat.",
         panel=WHAT,
     )
+    special: tuple[str, ...] = flag(
+        (),
+        "--specialise",
+        metavar="NAME=N[,N]",
+        help="Add fast paths for single sizes of an open dimension, which calls of these sizes take: batch=1,8. Of "
+        "several dimensions, for every combination; may repeat.",
+        panel=WHAT,
+    )
     inputs: tuple[str, ...] = flag(
         (), "--input", metavar="NAME:SHAPE", help="Set the shape of an input, as x:1x3x224x224; may repeat.", panel=WHAT
     )

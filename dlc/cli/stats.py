@@ -142,9 +142,12 @@ def stats_text(backend: Backend, steps: Sequence[StepRecord[Any]]) -> tuple[str,
 def stats_of(steps: Sequence[StepRecord[Any]]) -> Stats:
     """Of the last state that has kernels: what is written out."""
     from dlc.api.plan import Plan, calls_of
+    from dlc.graph.closed import unlimited, without_limit
     from dlc.graph.structure import Call
 
     state: Graph | Plan = next(s.handle.value for s in reversed(steps) if s.handle.kind in ("graph", "plan"))
+    if free := without_limit(state.graph if isinstance(state, Plan) else state):
+        raise unlimited(free, "--stats counts the iterations of the largest call, which needs a limit of every size")
     if isinstance(state, Plan):
         parts = [(plan.graph, plan.steps) for plan in state.plans]
     else:

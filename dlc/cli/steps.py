@@ -133,7 +133,7 @@ class Dump:
 def memory_line(memory: Mapping[str, int | str]) -> str:
     """`arena 8,192 B (lower bound 8,192 B, overhead 0.00 %), weights 1,024 B`, as far as it is known.
 
-    With sizes that calls tell, a formula of what one of them needs is behind it.
+    With sizes that calls tell, a formula of what one of them needs is behind it, and single sizes with fast paths.
     """
     arena, bound, overhead = memory.get("arena"), memory.get("bound"), memory.get("overhead_percent")
     if not isinstance(arena, int):
@@ -146,6 +146,7 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
     weights = memory.get("weights_bytes")
     parts += [f"weights {weights:,} B"] if isinstance(weights, int) else []
     parts += [f"arena of a call {formula} B"] if (formula := memory.get("arena_formula")) else []
+    parts += [f"fast paths for {sizes}"] if (sizes := memory.get("fast_paths")) else []
     return ", ".join(parts)
 
 

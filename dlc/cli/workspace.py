@@ -6,7 +6,7 @@ Nothing below the command line reads the environment, so everything it may say (
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from dlc.config.config import Config
 from dlc.config.file import load_config
 from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import ResolvedPipeline, gradient_spec, resolve, resolve_steps
+from dlc.driver.special import Special, combined
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Registry
 from dlc.spec import Spec, parse_setting
@@ -45,6 +46,8 @@ class Prepared:
     package: str
     """Of the frontend."""
     pipeline: ResolvedPipeline
+    special: tuple[Special, ...] = ()
+    """Sizes with fast paths."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,17 @@ class Workspace:
             if not said_trusted(self.terminal, self.config, problem):
                 raise
             pipeline = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
-        return Prepared(source, frontend, package, pipeline)
+        return Prepared(source, frontend, package, pipeline, self._special(source, choice))
+
+    def _special(self, source: Source, choice: BuildOptions) -> tuple[Special, ...]:
+        """The model for every combination of sizes that has a fast path: read as for these sizes alone."""
+
+        def read(sizes: Mapping[str, int]) -> Frontend:
+            others = (text for text in choice.dims if text.rpartition("=")[0] not in sizes)
+            dims = (*others, *(f"{name}={size}" for name, size in sizes.items()))
+            return self.reader(source, replace(choice, dims=dims))[0]
+
+        return tuple(Special(sizes, read(sizes)) for sizes in combined(choice.special))
 
     def default_target(self) -> str:
         """The only backend there is, or c."""
@@ -216,6 +229,7 @@ class Workspace:
                 prepared.package,
                 prepared.pipeline,
                 session,
+                special=prepared.special,
                 stop_after=stop_after,
                 on_step=done,
             )

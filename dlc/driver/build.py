@@ -5,23 +5,26 @@
                   └ …                           ┘
 
 Most programs have one function, and nothing to join. A pass that makes several (`ProgramPass`), as for training,
-stands in front of the pipeline of each. Every step runs through `Session.step`, so what did not change is found.
+stands in front of the pipeline of each; for fast paths (`Special`) the model is parsed anew. Every step runs through
+`Session.step`, so what did not change is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.api.training import Bundle, digest_of
+from dlc.api.variants import Variant, Variants
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver import steps
 from dlc.driver.pipeline import BUILD, EMIT, PARSE, Function, ResolvedPipeline
 from dlc.driver.session import Session
+from dlc.driver.special import GENERAL, Special, check_pipeline, check_sizes
 from dlc.driver.steps import BuildStep
 
 if TYPE_CHECKING:
@@ -48,16 +51,20 @@ def compile_source(
     pipeline: ResolvedPipeline,
     session: Session,
     *,
+    special: Sequence[Special] = (),
     stop_after: str = "",
     on_step: Callable[[StepRecord[Any]], None] | None = None,
 ) -> Build:
     """Everything: bytes → Graph → … → Plan → files → binary.
 
     Args:
+        special: Single sizes for which the program has fast paths.
         stop_after: Name of the step behind which every function stops ("parse", a pass, "emit"); "" runs all.
         on_step: Told every step's record as it comes.
     """
     check_stop(pipeline, stop_after)
+    if special:
+        check_pipeline(pipeline)
     done: list[StepRecord[Any]] = []
 
     def run(part: Iterable[BuildStep], given: Handle[Any], function: str = "") -> list[StepRecord[Any]]:
@@ -74,10 +81,20 @@ def compile_source(
 
     (parsed,) = run([steps.parse(source, frontend, frontend_package)], steps.source_handle(source, frontend))
     if stop_after != PARSE:
-        ran = {f.name: run(function_steps(f, pipeline), parsed.handle, f.name) or [parsed] for f in pipeline.functions}
+        if special:
+            check_sizes(parsed.handle.value, special)
+        named = ((f, f.name or GENERAL * bool(special)) for f in pipeline.functions)
+        ran = {name: run(function_steps(f, pipeline), parsed.handle, name) or [parsed] for f, name in named}
+        for each in special:
+            read = steps.parse(source, each.frontend, frontend_package)
+            own = run([read], steps.source_handle(source, each.frontend), each.name)
+            ran[each.name] = [*own, *run(function_steps(pipeline.functions[0], pipeline), own[-1].handle, each.name)]
         if stop_after in ("", EMIT, BUILD):
             backend, package = pipeline.backend, pipeline.backend_package
-            whole = joined(pipeline, ran, parsed, lambda names: _template(source, frontend, names))
+            if special:
+                whole = with_variants(ran, special)
+            else:
+                whole = joined(pipeline, ran, parsed, lambda names: _template(source, frontend, names))
             run([steps.emit(backend, package, source.title), steps.compile_artifact(backend, package)], whole)
     return Build(tuple(done))
 
@@ -140,6 +157,16 @@ def joined(
 
     digest = digest_of({**parts, "program": str(program), "model": parsed.key.digest})
     return Handle(Bundle.kind, digest, load, part_digests)
+
+
+def with_variants(ran: Mapping[str, list[StepRecord[Any]]], special: Sequence[Special]) -> Handle[Any]:
+    """What `emit` gets of a program with fast paths: the plans of all sizes and of single ones."""
+    ends = {name: records[-1].handle for name, records in ran.items()}
+
+    def load() -> Variants:
+        return Variants(ends[GENERAL].value, tuple(Variant(s.sizes, ends[s.name].value) for s in special))
+
+    return Handle(Variants.kind, digest_of({name: end.digest for name, end in ends.items()}), load)
 
 
 def check_stop(pipeline: ResolvedPipeline, stop_after: str) -> None:

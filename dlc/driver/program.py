@@ -23,6 +23,7 @@ from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
+    from dlc.api.frontend import Frontend
     from dlc.api.program import Program
     from dlc.base.cache_settings import CacheMode
     from dlc.cache import Cache
@@ -59,6 +60,7 @@ class Compiler:
         *,
         dims: Mapping[str, int | str] = _NONE,
         shapes: Mapping[str, Sequence[int]] = _NONE,
+        specialise: Mapping[str, Sequence[int]] = _NONE,
     ) -> Artifact:
         """What `dlc build` would write for the model. Raises DlcError as it does.
 
@@ -68,22 +70,29 @@ class Compiler:
             settings: Options of the frontend and of passes, as for `--set`: "onnx.max-nodes=1000000".
             dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`.
             shapes: Shapes of inputs, as for `--input`.
+            specialise: Sizes with fast paths, as for `--specialise`.
         """
         from dlc.driver.build import compile_source
+        from dlc.driver.special import Special, combined
 
         entry = self.registry.frontend_for(model)
-        given = {
-            "dims": tuple(f"{name}:{size}" for name, size in dims.items()),
-            "input": tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
-        }
-        spec = Spec(entry.name)
-        for key, texts in given.items():
-            spec = spec.with_option(key, texts) if texts else spec
-        frontend = self.registry.frontend(with_settings(spec, settings))
+
+        def read(dims: Mapping[str, int | str]) -> Frontend:
+            given = {
+                "dims": tuple(f"{name}:{size}" for name, size in dims.items()),
+                "input": tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
+            }
+            spec = Spec(entry.name)
+            for key, texts in given.items():
+                spec = spec.with_option(key, texts) if texts else spec
+            return self.registry.frontend(with_settings(spec, settings))
+
+        listed = [f"{name}={','.join(map(str, sizes))}" for name, sizes in specialise.items()]
+        special = [Special(sizes, read({**dims, **sizes})) for sizes in combined(listed)]
         others = [text for text in settings if parse_setting(text)[0] != entry.name]
         pipeline = resolve(self.registry, self.config, target, settings=others)
         session = session_of(self.registry, self.cache, model.path.parent if model.path else Path(), self.jobs)
-        build = compile_source(model, frontend, entry.package, pipeline, session)
+        build = compile_source(model, read(dims), entry.package, pipeline, session, special=special)
         return cast("Artifact", build.last.value)
 
     def program(
@@ -95,6 +104,7 @@ class Compiler:
         *,
         dims: Mapping[str, int | str] = _NONE,
         shapes: Mapping[str, Sequence[int]] = _NONE,
+        specialise: Mapping[str, Sequence[int]] = _NONE,
     ) -> Program:
         """The program of a model, loaded.
 
@@ -104,12 +114,13 @@ class Compiler:
             settings: See there.
             dims: See there.
             shapes: See there.
+            specialise: See there.
             output: Directory to write the program to; by default one that goes with the program.
         """
         from dlc.runtime.install import install
         from dlc.runtime.loading import load
 
-        artifact = self.artifact(model, target, settings, dims=dims, shapes=shapes)
+        artifact = self.artifact(model, target, settings, dims=dims, shapes=shapes, specialise=specialise)
         if output is not None:
             install(artifact, output)
             return load(output, self.registry)
@@ -151,6 +162,7 @@ def build(
     output: str | Path | None = None,
     dims: Mapping[str, int | str] = _NONE,
     shapes: Mapping[str, Sequence[int]] = _NONE,
+    specialise: Mapping[str, Sequence[int]] = _NONE,
     settings: Sequence[str] = (),
     cache_dir: str | Path | None = None,
     cache: CacheMode = "rw",
@@ -163,6 +175,7 @@ def build(
         output: Directory to write the program to; by default a temporary one that goes with the program.
         dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`: {"batch": 1, "seq": "1..128"}.
         shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
+        specialise: Sizes with fast paths, as for `--specialise`: {"batch": (1, 8)}.
         settings: Options of the frontend and of passes, as for `--set`: "fuse.max-arguments=16".
         cache_dir: Directory of the cache, by default the user's.
         cache: How the cache is used, as for `--cache`.
@@ -176,6 +189,6 @@ def build(
     compiler = Compiler.open(cache_dir, cache)
     try:
         place = None if output is None else Path(output)
-        return compiler.program(source, target, settings, place, dims=dims, shapes=shapes)
+        return compiler.program(source, target, settings, place, dims=dims, shapes=shapes, specialise=specialise)
     finally:
         compiler.cache.close()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dlc.api.artifact import Artifact
 from dlc.api.backend import Backend
@@ -14,6 +14,7 @@ from dlc.api.frontend import Frontend
 from dlc.api.inside import run_inside
 from dlc.api.source import Source
 from dlc.api.training import Bundle
+from dlc.api.variants import Variants
 from dlc.base.code_digest import code_digest
 from dlc.base.libraries import versions
 from dlc.base.report import Report
@@ -122,7 +123,7 @@ def emit(backend: Backend, package: str, title: str) -> BuildStep:
     def started(session: Session) -> Callable[[Any, Report], Artifact]:
         def run(state: Any, report: Report) -> Artifact:
             equipped = _with_jobs(backend.for_model(title), package, session, report)
-            written = emit_program if isinstance(state, Bundle) else emit_one
+            written = next((write for kind, write in _EMITTERS.items() if isinstance(state, kind)), emit_one)
             return written(state, equipped, report)
 
         return run
@@ -151,6 +152,21 @@ def emit_program(bundle: Bundle, backend: Backend, report: Report) -> Artifact:
         report.note("the trained model cannot be exported: only checkpoints hold its parameters")
     artifact = backend.emit_training(bundle, report)
     return replace(artifact, facts={**artifact.facts, **bundle.facts, **memory_of(bundle, artifact.facts)})
+
+
+def emit_variants(variants: Variants, backend: Backend, report: Report) -> Artifact:
+    """A program with fast paths."""
+    from dlc.driver.legality import check_regions
+
+    for plan in variants.plans:
+        check_regions(plan, backend)
+    return backend.emit_variants(variants, report)
+
+
+_EMITTERS: Final[Mapping[type, Callable[[Any, Backend, Report], Artifact]]] = {
+    Bundle: emit_program,
+    Variants: emit_variants,
+}
 
 
 def compile_artifact(backend: Backend, package: str) -> BuildStep:

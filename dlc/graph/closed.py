@@ -52,7 +52,9 @@ def check_limited(graph: Graph) -> None:
 
 def without_limit(graph: Graph) -> tuple[Symbol, ...]:
     """The sizes of a program that nobody limits: there is no largest call, for which memory could be planned."""
-    return tuple(s for i in graph.inputs if (s := i.type.symbol) is not None and not s.limited)
+    # As dimensions of inputs, and of kernels as inputs of their own.
+    every = (s for i in graph.inputs for s in (*symbols(*i.type.shape), *filter(None, [i.type.symbol])))
+    return tuple(dict.fromkeys(s for s in every if not s.limited))
 
 
 def unlimited(sizes: Iterable[Symbol], why: str, nodes: Iterable[str] = ()) -> DlcError:

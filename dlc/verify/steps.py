@@ -19,6 +19,7 @@ import numpy as np
 from dlc.api.plan import Plan
 from dlc.api.program import Port
 from dlc.base.types import Array
+from dlc.graph.closed import without_limit
 from dlc.graph.evaluate import evaluate
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -151,6 +152,8 @@ def _obstacle(graph: Graph) -> str:
     unknown = dict.fromkeys(op.text_name for op in graph.ops if not _is_defined(op))
     if unknown:
         return f"there is no reference of {', '.join(unknown)}"
+    if free := without_limit(graph):
+        return f"the size of {', '.join(s.name for s in free)} has no limit; a range (--dim) has one"
     points = sum(nest.points for op in graph.ops if isinstance(op, Call) for nest in op.body.nests)
     if points > MOST_POINTS:
         most = f"more than the {MOST_POINTS:,} that are evaluated"

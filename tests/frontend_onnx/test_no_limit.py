@@ -263,11 +263,25 @@ def test_the_program_says_which_size_is_wrong(tmp_path: Path) -> None:
         program(x=np.ones((0, 3, 8, 8), np.float32))
 
 
+def dlc_run(*line: str, cwd: Path, cache: str = "off") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dlc", *line, "--cache", cache, "--cache-dir", "cache"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_what_evaluates_graphs_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(images())
+    done = dlc_run("build", "m.onnx", "--verify-steps", "-q", "--target", "c{lib=none}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the size of batch has no limit; a range (--dim) has one" in done.stdout
+    done = dlc_run("verify", "m.onnx", "--gradients", "-q", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE and done.stderr.startswith("error[symbolic-dimension]: the check of")
+
+
 def test_what_plans_the_largest_call_needs_limits(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(images())
-    for line in (["plan", "m.onnx"], ["build", "m.onnx", "--set", "plan-memory.limit=1MiB"]):
-        command = [sys.executable, "-m", "dlc", *line, "-q", "--cache", "off"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    built = ["build", "m.onnx", "--set", "plan-memory.limit=1MiB"]
+    for line in (["plan", "m.onnx"], built, ["build", "m.onnx", "--stats", "--target", "c{lib=none}"]):
+        done = dlc_run(*line, "-q", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
         assert done.stderr.startswith("error[unbound-dimension]: batch: ") and "--dim batch=1" in done.stderr
     assert not (tmp_path / "m").exists()

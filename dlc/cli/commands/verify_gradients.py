@@ -38,11 +38,13 @@ def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptio
     """Gradients that dlc derives against differences, and against PyTorch's where it is there."""
     from dlc.cli.programs import tell_random
     from dlc.cli.workspace import Workspace
+    from dlc.graph.closed import check_closed
     from dlc.runtime.feeds import random_feeds, read_feeds
     from dlc.verify import differences as g
 
     _refuse(chosen, asked)
     model = Workspace.open(terminal, cache).graph(chosen, forward=True)
+    check_closed(model, "the check of gradients")
     question = _question(model, chosen, asked.seed)
     given = read_feeds(asked.files, question.ports)
     tell_random(terminal, tuple(p.name for p in question.ports if p.name not in given), asked.seed)
@@ -109,8 +111,8 @@ def _refuse(chosen: BuildOptions, asked: Asked) -> None:
         raise _usage(
             "--grad and --train: the loss is differentiated with respect to the weights", "leave one of the two out"
         )
-    for flag, value in {"--target": chosen.target, "--pipeline": chosen.pipeline, "--without": chosen.without}.items():
-        if value:
+    for flag in ("--target", "--pipeline", "--without", "--specialise"):
+        if flag in chosen.given:
             raise _usage(f"{flag}: --gradients builds no program", "leave it out")
 
 

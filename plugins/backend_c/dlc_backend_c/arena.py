@@ -222,15 +222,28 @@ def arena_declaration(arena: Arena, prefix: str, idents: Mapping[int, str]) -> s
     return f"size_t {prefix}_arena_bytes({', '.join(words)})"
 
 
-def bytes_function(arena: Arena, prefix: str, macro: str, checks: Sequence[str]) -> list[str]:
-    """The definition of `PREFIX_arena_bytes`; `checks` are the functions that check the sizes, in order."""
+def bytes_function(
+    arena: Arena, prefix: str, macro: str, checks: Sequence[str], special: Sequence[tuple[str, str, Arena | None]] = ()
+) -> list[str]:
+    """The definition of `PREFIX_arena_bytes`.
+
+    Args:
+        arena: That of all sizes.
+        prefix: The first part of names.
+        macro: The same of macros.
+        checks: The functions that check the sizes, in order.
+        special: Of each fast path a condition, the bytes that it needs, and its arena where other sizes are open.
+    """
     sizes = [f"s{k}" for k in range(len(arena.inputs))]
     wrong = " || ".join(f"!{name}(&{s})" for name, s in zip(checks, sizes, strict=True))
+    most = max(len(a.sizes) for a in (arena, *(a for _, _, a in special if a is not None)))
+    taken = [f"    if ({test}) {{\n        return {wrong} ? 0 : {needs};\n    }}" for test, needs, _ in special]
     return [
         f"{macro}_API size_t {prefix}_arena_bytes({', '.join(f'int64_t {s}' for s in sizes)})",
         "{",
-        f"    size_t o[{len(arena.sizes)}];",
+        f"    size_t o[{most}];",
         "",
+        *taken,
         f"    return {wrong} ? 0 : {prefix}_places({', '.join(sizes)}, o);",
         "}",
         "",

@@ -13,6 +13,7 @@ from dlc_backend_c.options import Options
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
+    from dlc.api.variants import Variants
     from dlc.kernel.kernel import Kernel
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
@@ -70,6 +71,12 @@ class C(Options, Backend):
         from dlc_backend_c.emit import emit
 
         return emit(plan, self, report, self.workshop)
+
+    def emit_variants(self, variants: "Variants", report: Report) -> Artifact:
+        """As `emit`, with a function for each variant, which calls of its sizes take."""
+        from dlc_backend_c.emit import emit
+
+        return emit(variants.general, self, report, self.workshop, variants.variants)
 
     def emit_training(self, bundle: "Bundle", report: Report) -> Artifact:
         """As `emit`, of all functions of a training program: one library, one header."""

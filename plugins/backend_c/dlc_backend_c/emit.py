@@ -2,6 +2,7 @@
 
 from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
+from dlc.api.variants import Variant
 from dlc.graph.closed import unlimited
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
@@ -13,40 +14,55 @@ from dlc_backend_c.package import Package, files_of, manifest_values, template_v
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import CProgram, main_text
 from dlc_backend_c.ranges import range_names
+from dlc_backend_c.special import special_of
 from dlc_backend_c.target import target_for
 from dlc_backend_c.weights import write_weights
 
 
-def emit(plan: Plan, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
-    """The program as files; raises DlcError (USAGE) when the plan has no places for its values."""
-    constants = constants_of(plan)
+def emit(
+    plan: Plan,
+    options: Options,
+    report: Report,
+    workshop: Workshop | None = None,
+    variants: tuple[Variant, ...] = (),
+) -> Artifact:
+    """The program as files, with fast paths for the sizes of variants.
+
+    Raises:
+        DlcError: (USAGE) a plan has no places for its values, or variants have other inputs and outputs.
+    """
+    plans = [plan, *(v.plan for v in variants)]
+    constants = {c.digest: c for each in plans for c in constants_of(each)}.values()
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions = functions_of([plan], target, workshop)
-    blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of([plan]))
+    functions = functions_of(plans, target, workshop)
+    blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     arena = arena_of(plan, functions)
     if arena is not None and not arena.limited and options.arena == "static":
         raise unlimited(arena.free, "the library's own memory, arena=static, needs a limit of the size")
     body = Body(plan, functions, blob.offsets, read, written, prefix, None if arena is None else arena.places)
-    package = Package(prefix, options, target, functions, blob, body.arena_bytes, plan.facts)
+    special = tuple(special_of(plan, v, functions, blob.offsets, f"{prefix}_v{k}") for k, v in enumerate(variants))
+    arena_bytes = max(body.arena_bytes, *(s.body.arena_bytes for s in special), 0)
+    package = Package(prefix, options, target, functions, blob, arena_bytes, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
-    program = CProgram(package, body, inputs, outputs, parameters, arena)
+    program = CProgram(package, body, inputs, outputs, parameters, arena, special)
     report.count("kernels", len(functions))
-    report.count("calls", calls := sum(len(each.steps) for each in plan.plans))
+    report.count("calls", calls := sum(len(each.steps) for p in plans for each in p.plans))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
     files = files_of(package, main_text(program), fill("model.h.j2", _header_values(program)))
     facts: dict[str, int | str] = {
         **plan.facts,
-        "arena_bytes": body.arena_bytes,
-        "workspace_bytes": plan.workspace,
+        "arena_bytes": arena_bytes,
+        "workspace_bytes": max(p.workspace for p in plans),
         "weights_bytes": blob.size,
         "kernels": len(functions),
         "calls": calls,
         **({} if arena is None else {"arena_formula": arena.formula, "arena_sizes": arena.names}),
         **({} if arena is None or arena.limited else {"arena_limit": "none"}),
+        **({"fast_paths": "; ".join(v.title for v in variants)} if variants else {}),
     }
     files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)

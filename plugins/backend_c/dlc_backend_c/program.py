@@ -10,6 +10,7 @@ from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
+from dlc_backend_c.special import Special
 from dlc_backend_c.weights import ALIGN
 
 MOST_OPERATIONS: Final = 512
@@ -30,6 +31,13 @@ class CProgram:
     """Of the function with types; none if there is no such function."""
     arena: Arena | None = None
     """Of a program whose need of memory depends on the sizes of a call."""
+    special: tuple[Special, ...] = ()
+    """Fast paths for single sizes, in the order in which a call looks for its own."""
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether a step of any function reads the weights."""
+        return self.body.reads_weights or any(s.body.reads_weights for s in self.special)
 
     @property
     def idents(self) -> Mapping[int, str]:
@@ -41,12 +49,14 @@ def main_text(program: CProgram) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = program.package
     ranges = range_names(package, program.inputs)
-    functions, statements = _divided(program)
+    functions, statements = _divided(program, program.body, program.arena, package.prefix)
+    copies = any(body.copies for body in (program.body, *(s.body for s in program.special)))
     lines = [
-        *includes(package, *(["string.h"] if program.body.copies else [])),
+        *includes(package, *(["string.h"] if copies else [])),
         *memory(package),
         *(line for port, name in ranges.items() for line in range_function(name, port)),
         *(line for lines in program.body.functions_of_bodies.values() for line in lines),
+        *(line for s in program.special for line in _fast_path(program, s)),
         *_arena_functions(program, ranges),
         *functions,
         f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
@@ -54,6 +64,7 @@ def main_text(program: CProgram) -> str:
         *_locals(program),
         *_checks(program),
         *range_checks(package, ranges, program.inputs),
+        *(line for s in program.special for line in _taken(program, s)),
         *([] if program.arena is None else arena_offsets(program.arena, package.prefix)),
         *statements,
         *size_checks(package, program.outputs),
@@ -64,20 +75,56 @@ def main_text(program: CProgram) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _divided(program: CProgram) -> tuple[list[str], list[str]]:
+def _known(program: CProgram) -> list[str]:
+    """Declarations of what every function that runs a plan, or a part of one, needs of `run`."""
+    known = ["const void *const *inputs", "void *const *outputs"]
+    known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
+    return known + ["const unsigned char *w"] * program.reads_weights
+
+
+def _names(declared: list[str]) -> list[str]:
+    return [k.rpartition("*")[2] for k in declared]
+
+
+def _taken(program: CProgram, special: Special) -> list[str]:
+    """The statement that takes a fast path where a call has its sizes."""
+    given = ", ".join(_names(_known(program)))
+    return [f"    if ({special.condition}) {{", f"        return {special.name}({given});", "    }"]
+
+
+def _fast_path(program: CProgram, special: Special) -> list[str]:
+    """The function that runs a plan for single sizes, and those that it calls."""
+    functions, statements = _divided(program, special.body, special.arena, special.name)
+    known, arena = _known(program), special.arena
+    return [
+        *(line for lines in special.body.functions_of_bodies.values() for line in lines),
+        *([] if arena is None else places_function(arena, special.name)),
+        *functions,
+        f"static int {special.name}({', '.join(known)})",
+        "{",
+        *([] if arena is None else [f"    size_t o[{len(arena.sizes)}];"]),
+        *(f"    (void){n};" for n in _names(known)),
+        *([] if arena is None else [special.offsets()]),
+        *statements,
+        *size_checks(program.package, special.outputs),
+        f"    return {program.package.macro}_OK;",
+        "}",
+        "",
+    ]
+
+
+def _divided(program: CProgram, body: Body, arena: Arena | None, prefix: str) -> tuple[list[str], list[str]]:
     """(functions, the statements of `run`): many operations are put in functions of their own, one after another.
 
     The time that compilers take to allocate registers grows with the square of the calls in a function.
     """
-    operations = program.body.operations
+    operations = body.operations
     if len(operations) <= MOST_OPERATIONS:
-        return [], program.body.lines
-    p, apart = program.package.prefix, f"{program.package.macro}_APART"
-    known = ["const void *const *inputs", "void *const *outputs"]
-    known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
-    known += ["const size_t *o"] * (program.arena is not None)
-    known += ["const unsigned char *w"] * program.body.reads_weights
-    names = [k.rpartition("*")[2] for k in known]
+        return [], body.lines
+    apart = f"{program.package.macro}_APART"
+    known = _known(program)
+    known[3:3] = ["const size_t *o"] * (arena is not None)
+    names = _names(known)
     # A function that is called once would be put back where it is called.
     lines = [
         "#if defined(__GNUC__)",
@@ -88,7 +135,7 @@ def _divided(program: CProgram) -> tuple[list[str], list[str]]:
     ]
     calls: list[str] = []
     for first in range(0, len(operations), OPERATIONS):
-        name = f"{p}_run_{len(calls)}"
+        name = f"{prefix}_run_{len(calls)}"
         calls.append(f"    {name}({', '.join(names)});")
         lines += [f"static {apart} void {name}({', '.join(known)})", "{", *(f"    (void){n};" for n in names)]
         lines += [line for operation in operations[first : first + OPERATIONS] for line in operation] + ["}", ""]
@@ -130,12 +177,21 @@ def _arena_functions(program: CProgram, ranges: Mapping[CPort, str]) -> list[str
     if arena is None:
         return []
     checks = [range_name(ranges, program.inputs[k]) for k in arena.inputs.values()]
-    return [*places_function(arena, package.prefix), *bytes_function(arena, package.prefix, package.macro, checks)]
+    names = {k: f"s{n}" for n, k in enumerate(arena.inputs.values())}
+    special = [
+        (" && ".join(f"{names[k]} == {size}" for k, size in s.sizes.items()), s.needs(names), s.arena)
+        for s in program.special
+        if all(k in names for k in s.sizes)
+    ]
+    return [
+        *places_function(arena, package.prefix),
+        *bytes_function(arena, package.prefix, package.macro, checks, special),
+    ]
 
 
 def _locals(program: CProgram) -> list[str]:
     package = program.package
-    weights = [weights_local(package)] if program.body.reads_weights else []
+    weights = [weights_local(package)] if program.reads_weights else []
     offsets = [] if program.arena is None else [f"    size_t o[{len(program.arena.sizes)}];"]
     return [*weights, *offsets, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
 
@@ -150,7 +206,7 @@ def _checks(program: CProgram) -> list[str]:
     lines = refuse(["inputs == NULL", "outputs == NULL", *null], f"{macro}_ERROR_NULL")
     lines += refuse(skew, f"{macro}_ERROR_ALIGNMENT")
     return lines + refuse(
-        ["w == NULL"] * (program.package.needs_weights and program.body.reads_weights), f"{macro}_ERROR_WEIGHTS"
+        ["w == NULL"] * (program.package.needs_weights and program.reads_weights), f"{macro}_ERROR_WEIGHTS"
     )
 
 
