@@ -26,7 +26,7 @@ from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, both, c
 from dlc.kernel.nest import Nest
 
 Interval = tuple[int, int]
-_INDEX_FUNCTIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "min", "max"})
+INDEX_FUNCTIONS = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "min", "max"})
 MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 """Comparison → the one that says the same with its operands exchanged."""
 _COMPARISONS = frozenset(MIRRORED)
@@ -40,7 +40,7 @@ def is_index(e: Expr) -> bool:
         case Const(value):
             return type(value) is int
         case Apply(fn, args):
-            return not e.has_load and fn in _INDEX_FUNCTIONS and all(is_index(a) for a in args)
+            return not e.has_load and fn in INDEX_FUNCTIONS and all(is_index(a) for a in args)
         case _:
             return False
 
@@ -55,7 +55,7 @@ def bounds(e: Expr) -> Interval | None:
         case Apply(fn, (x,)) if fn == "neg":
             b = bounds(x)
             return None if b is None else (-b[1], -b[0])
-        case Apply(fn, (x, y)) if fn in _INDEX_FUNCTIONS:
+        case Apply(fn, (x, y)) if fn in INDEX_FUNCTIONS:
             a, b = bounds(x), bounds(y)
             return None if a is None or b is None else combined(fn, a, b)
         case _:

@@ -9,11 +9,12 @@ That is the largest subscript minus the last element of a call: a number for all
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from dlc.base.extents import Extent, not_negative, smaller, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
-from dlc.kernel.expr import Apply, Axis, Expr, Load, substitute
+from dlc.kernel.expr import Apply, Axis, Expr, Load, apply
 from dlc.kernel.loops.program import (
     Block,
     For,
@@ -31,7 +32,10 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.schedules.extents import in_sizes, size_axes
 from dlc.kernel.schedules.largest import Largest, Loops
-from dlc.kernel.simplify import linear
+from dlc.kernel.simplify import INDEX_FUNCTIONS, is_index, linear
+
+ANYTHING: Final = 1 << 62
+"""Numbers that data may be, around 0; what is not clamped is farther behind any end than there is memory."""
 
 
 def overruns(program: LoopProgram) -> tuple[int | None, ...]:
@@ -104,13 +108,31 @@ def _below(program: LoopProgram) -> Mapping[str, int]:
 
 
 def _placed(e: Expr, below: Mapping[str, int]) -> Expr:
-    """A subscript with a variable in place of everything that holds a number from 0 on."""
-    held = dict.fromkeys(x for x in subexpressions((e,)) if isinstance(x, Load | Local) and _name(x) in below)
-    return substitute(e, {x: Axis(f"held{k}", below[_name(x)]) for k, x in enumerate(held)}) if held else e
+    """A subscript with a variable in place of everything that data decide, which clamps mostly stand around."""
+    data: dict[Expr, Expr] = {}
+
+    def held(e: Expr) -> Expr:
+        if e not in data:
+            name, limit = f"data{len(data)}", below.get(_name(e))
+            data[e] = Axis(name, limit) if limit is not None else Axis(name, ANYTHING) - ANYTHING // 2
+        return data[e]
+
+    def walk(e: Expr) -> Expr:
+        match e:
+            case _ if is_index(e):
+                return e
+            case Apply(fn, args) if fn in INDEX_FUNCTIONS:
+                return apply(fn, *map(walk, args))
+            case Apply("i64", (x,)):  # of floats nothing is known either way
+                return walk(x)
+            case _:
+                return held(e)
+
+    return walk(e)
 
 
-def _name(e: Load | Local) -> str:
-    return e.param if isinstance(e, Load) else e.name
+def _name(e: Expr) -> str:
+    return e.param if isinstance(e, Load) else e.name if isinstance(e, Local) else ""
 
 
 def _has(of: Type, leaves: Mapping[Symbol, Expr]) -> bool:

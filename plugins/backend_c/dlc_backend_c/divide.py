@@ -23,6 +23,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    axes_of,
     exprs_of,
     subexpressions,
     walk_stmts,
@@ -30,6 +31,7 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.loops.rename import Renaming
 from dlc.kernel.nest import Param
+from dlc.kernel.schedules import sizes_first
 from dlc.kernel.simplify import linear
 
 MOST_STATEMENTS: Final = 64
@@ -58,7 +60,8 @@ def divide(program: LoopProgram) -> tuple[LoopProgram, tuple[Part, ...]]:
     count = len(program.params) + len(program.results)
     if len(program.body) <= MOST_STATEMENTS and (count <= MOST_ARGUMENTS or len(program.body) == 1):
         return program, ()
-    found = [(body, _accesses(body)) for body in _filled(program)]
+    sizes, body = sizes_first(program)
+    found = [(part, _accesses(part)) for part in (_sized(b, sizes) for b in _filled(body))]
     homes = Counter(name for _, accesses in found for name in accesses)
     # What several parts use outlives each of their stack frames.
     buffers = tuple(replace(b, stack=b.stack and homes[b.name] <= 1) for b in program.buffers)
@@ -66,11 +69,17 @@ def divide(program: LoopProgram) -> tuple[LoopProgram, tuple[Part, ...]]:
     return whole, tuple(_part(whole, body, accesses) for body, accesses in found)
 
 
-def _filled(program: LoopProgram) -> Iterator[tuple[Stmt, ...]]:
+def _sized(body: tuple[Stmt, ...], sizes: tuple[Let, ...]) -> tuple[Stmt, ...]:
+    """The statements of a part behind those that read the sizes that it uses."""
+    used = {a.name for a in axes_of(body)} if sizes else ()
+    return (*(s for s in sizes if s.local.name in used), *body)
+
+
+def _filled(statements: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
     """The statements in order, as many together as a part may have."""
     body: list[Stmt] = []
     names: set[str] = set()
-    for unit in _units(program.body):
+    for unit in _units(statements):
         more = _accesses(unit).keys()
         if body and (len(body) + len(unit) > PART or len(names | more) > MOST_ARGUMENTS):
             yield tuple(body)
@@ -110,7 +119,8 @@ def _part(whole: LoopProgram, body: tuple[Stmt, ...], accesses: Mapping[str, lis
         form = linear(at) if shifts.get(name) is not None else None
         return at if form is None else replace(form, constant=form.constant - (shifts[name] or 0)).expr()
 
-    variables = {name: f"var{k}" for k, name in enumerate(_variables(body))}
+    own_sizes = {s.local.name for s in sizes_first(replace(whole, body=body))[0]}  # subscripts know them as they are
+    variables = {name: f"var{k}" for k, name in enumerate(v for v in _variables(body) if v not in own_sizes)}
     params = tuple(replace(tensors[n], name=names[n]) for n in arguments if n not in written)
     results = tuple(replace(tensors[n], name=names[n]) for n in arguments if n in written)
     buffers = tuple(replace(stack[n], name=names[n]) for n in own)
