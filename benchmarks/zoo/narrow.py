@@ -158,7 +158,7 @@ def entries() -> Iterator[Entry]:
     )
     for name, form, activations, weights, per_channel, what in forms:
         make = partial(static, form=form, activations=activations, weights=weights, per_channel=per_channel, what=what)
-        yield Entry(name, "quantised", make, 2e-2, "plain onnxruntime")
+        yield Entry(name, "quantised", make, 2e-2, oracle="plain onnxruntime")
     for what, weights in (("bert", "QInt8"), ("bert", "QUInt8"), ("lstm", "QInt8"), ("convnet", "QUInt8")):
         yield Entry(
             f"dynamic-{what}-{weights.lower()}", "quantised", partial(dynamic, what=what, weights=weights), 2e-2
@@ -173,5 +173,9 @@ def entries() -> Iterator[Entry]:
     yield Entry("half-torch-old", "16 bits", partial(convnet, dtype="float16"), HALF)
     yield Entry("half-torch-new", "16 bits", partial(convnet, dtype="float16", opset=18, new=True), HALF)
     yield Entry(
-        "bfloat16-torch-new", "16 bits", partial(convnet, dtype="bfloat16", opset=22, new=True), 5e-2, "reference"
+        "bfloat16-torch-new",
+        "16 bits",
+        partial(convnet, dtype="bfloat16", opset=22, new=True),
+        5e-2,
+        oracle="reference",
     )

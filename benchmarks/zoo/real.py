@@ -40,4 +40,4 @@ def entries(folder: Path) -> Iterator[Entry]:
         make = partial(taken, source=source, stored=stored)
         exact = bool(operators & {"ConvInteger", "MatMulInteger", "QuantizeLinear"})
         name = f"{source.parent.name}-{source.stem}"
-        yield Entry(name, "real", make, 1e-2 if exact else 2e-4, "stored" if stored else "plain onnxruntime")
+        yield Entry(name, "real", make, 1e-2 if exact else 2e-4, oracle="stored" if stored else "plain onnxruntime")
