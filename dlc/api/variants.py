@@ -9,6 +9,11 @@ from typing import ClassVar
 from dlc.api.plan import Plan
 
 
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes as users write them: `batch=1,seq=128`."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items())
+
+
 @dataclass(frozen=True)
 class Variant:
     """The plan of a program for one size of each of some symbols; other symbols stay open."""
@@ -19,7 +24,7 @@ class Variant:
     @property
     def title(self) -> str:
         """`batch=1,seq=128`."""
-        return ",".join(f"{name}={size}" for name, size in self.sizes.items())
+        return sizes_text(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dlc.api.backend import Backend
 from dlc.api.frontend import Frontend
+from dlc.api.variants import sizes_text
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.extents import symbols
 
@@ -36,12 +37,7 @@ class Special:
     @property
     def name(self) -> str:
         """`batch=1,seq=128`."""
-        return name_of(self.sizes)
-
-
-def name_of(sizes: Mapping[str, int]) -> str:
-    """Sizes as users write them."""
-    return ",".join(f"{name}={size}" for name, size in sizes.items())
+        return sizes_text(self.sizes)
 
 
 def combined(texts: Sequence[str]) -> tuple[dict[str, int], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,17 @@ def images() -> bytes:
     return model(nodes, {"x": ("batch", 3, 8, 8)}, ["y"], constants)
 
 
+def check(program: Any, content: bytes, sizes: Sequence[Mapping[str, int]]) -> None:
+    """A program gives what onnxruntime does at these sizes."""
+    loaded = onnx.load_model_from_string(content)
+    names = [o.name for o in loaded.graph.output]
+    for size in sizes:
+        given = feeds(content, size)
+        got = program(**given)
+        for name, wanted in zip(names, runtime(loaded, names, given), strict=True):
+            np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{name} of {size}")
+
+
 def refused(content: bytes, target: str = "c", **options: Any) -> DlcError:
     with pytest.raises(DlcError) as caught:
         dlc.build(content, target, **options)
@@ -57,11 +69,7 @@ def refused(content: bytes, target: str = "c", **options: Any) -> DlcError:
 def test_any_batch_without_a_flag(cpu: str, tmp_path: Path) -> None:
     content = images()
     program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
-    loaded = onnx.load_model_from_string(content)
-    for batch in SIZES:
-        given = feeds(content, {"batch": batch})
-        (wanted,) = runtime(loaded, ["y"], given)
-        np.testing.assert_allclose(program(**given)["y"], wanted, rtol=1e-4, atol=1e-5, err_msg=f"batch {batch}")
+    check(program, content, [{"batch": batch} for batch in SIZES])
     memory = program._library.manifest["memory"]
     needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
     assert needs == [eval(memory["arena_formula"], {"max": max, "batch": batch}) for batch in SIZES]
@@ -82,13 +90,7 @@ def several(kind: str) -> bytes:
 def test_networks_of_any_batch(kind: str, tmp_path: Path) -> None:
     content = several(kind)
     program: Any = dlc.build(content, cache_dir=tmp_path)
-    loaded = onnx.load_model_from_string(content)
-    names = [o.name for o in loaded.graph.output]
-    for batch in SIZES:
-        given = feeds(content, {"batch": batch})
-        got = program(**given)
-        for name, wanted in zip(names, runtime(loaded, names, given), strict=True):
-            np.testing.assert_allclose(got[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{name} of batch {batch}")
+    check(program, content, [{"batch": batch} for batch in SIZES])
 
 
 def test_bounds_do_not_change_what_a_call_computes(tmp_path: Path) -> None:
@@ -191,12 +193,7 @@ def inside(kind: str) -> bytes:
 def test_a_batch_inside_is_stored_outermost(kind: str, cpu: str, tmp_path: Path) -> None:
     content = inside(kind)
     program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
-    loaded = onnx.load_model_from_string(content)
-    names = [o.name for o in loaded.graph.output]
-    for batch in SIZES:
-        given = feeds(content, {"batch": batch})
-        for name, wanted in zip(names, runtime(loaded, names, given), strict=True):
-            np.testing.assert_allclose(program(**given)[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"batch {batch}")
+    check(program, content, [{"batch": batch} for batch in SIZES])
     assert program.arena_bytes_at(batch=2) < 1 << 20
 
 
@@ -239,12 +236,7 @@ def with_workspace(kind: str) -> bytes:
 def test_kernels_work_in_memory_for_the_rows_of_a_call(kind: str, cpu: str, tmp_path: Path) -> None:
     content = with_workspace(kind)
     program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
-    loaded = onnx.load_model_from_string(content)
-    names = [o.name for o in loaded.graph.output]
-    for batch in SIZES:
-        given = feeds(content, {"batch": batch})
-        for name, wanted in zip(names, runtime(loaded, names, given), strict=True):
-            np.testing.assert_allclose(program(**given)[name], wanted, rtol=1e-4, atol=1e-5, err_msg=f"batch {batch}")
+    check(program, content, [{"batch": batch} for batch in SIZES])
     if program._library.manifest["memory"]["arena_bytes"]:
         needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
         assert needs[0] < needs[3] < needs[1] < needs[4] < 1 << 23

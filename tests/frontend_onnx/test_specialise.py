@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from building import runtime
 from sized_models import attention, feeds, model, n, pyramid
-from test_no_limit import dlc_run, images, with_workspace
+from test_no_limit import check, dlc_run, images, with_workspace
 
 import dlc
 from dlc import DlcError, Source
@@ -57,13 +55,7 @@ CASES: Mapping[str, tuple[bytes, Mapping[str, str], Mapping[str, tuple[int, ...]
 def test_values_are_those_of_onnxruntime(name: str, cpu: str, tmp_path: Path) -> None:
     content, dims, special, sizes = CASES[name]
     program: Any = dlc.build(content, f"c{{cpu={cpu}}}", dims=dims, specialise=special, cache_dir=tmp_path)
-    loaded = onnx.load_model_from_string(content)
-    names = [o.name for o in loaded.graph.output]
-    for size in sizes:
-        given = feeds(content, size)
-        got = program(**given)
-        for output, wanted in zip(names, runtime(loaded, names, given), strict=True):
-            np.testing.assert_allclose(got[output], wanted, rtol=1e-4, atol=1e-5, err_msg=f"{output} of {size}")
+    check(program, content, sizes)
 
 
 def test_a_fast_path_is_the_program_of_its_size(tmp_path: Path) -> None:
@@ -176,8 +168,4 @@ def test_sizes_in_steps(tmp_path: Path) -> None:
     with pytest.raises(DlcError, match=r"h=12 is not one of its sizes, 8\.\.24 in steps of 8"):
         dlc.build(content, dims=dims, specialise={"h": (12,)}, cache_dir=tmp_path)
     program: Any = dlc.build(content, dims=dims, specialise={"h": (16,)}, cache_dir=tmp_path)
-    for size in ({"h": 16, "w": 8}, {"h": 16, "w": 24}, {"h": 8, "w": 16}):
-        given = feeds(content, size)
-        wanted = runtime(onnx.load_model_from_string(content), ["y", "g"], given)
-        for got, want in zip(program(**given).values(), wanted, strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    check(program, content, [{"h": 16, "w": 8}, {"h": 16, "w": 24}, {"h": 8, "w": 16}])
