@@ -75,14 +75,15 @@ def readable(model: Model, types: Mapping[str, np.dtype[Any]]) -> Model:
     inputs = dict(model.inputs)
     renamed: dict[str, str] = {}
 
-    def cast(source: str, to: str, dtype: np.dtype[Any] | str) -> str:
+    def cast(source: str, to: str, dtype: np.dtype[Any] | str, **how: int) -> str:
         if all(to not in n.outputs for n in nodes):
-            nodes.append(Node("Cast", (source,), (to,), {"to": code(dtype)}))
+            nodes.append(Node("Cast", (source,), (to,), {"to": code(dtype), **how}))
         return to
 
     for name in [k for k in model.inputs if k in narrow]:
         inputs[name] = wide(model.inputs[name])
-        renamed[name] = cast(name, f"{name}.narrow", narrow[name])
+        exact = {"saturate": 0} if str(narrow[name]).startswith("float8") else {}  # infinity stays what it is
+        renamed[name] = cast(name, f"{name}.narrow", narrow[name], **exact)
 
     def widened(name: str) -> str:
         return cast(renamed.get(name, name), f"{name}.wide", wide_type(narrow[name])) if name in narrow else name
