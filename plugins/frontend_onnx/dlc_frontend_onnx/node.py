@@ -154,9 +154,11 @@ class Node:
         """The value of operand `k`, which must not depend on the model's inputs."""
         found = self.values.value(self.x(k))
         if found is None:
+            noun = what.removeprefix("the ").split()[0]  # the sizes; the shape of the windows
+            are, constants = ("are", "constants") if noun.endswith("s") and noun != "axis" else ("is", "a constant")
             raise Unsupported(
-                f"{what} is computed from the model's inputs",
-                f"export the model with {what} as a constant, or with fixed input shapes where they follow from those",
+                f"{what} {are} computed from the model's inputs",
+                f"export the model with {what} as {constants}, or with fixed input shapes where they follow from those",
             )
         return found
 

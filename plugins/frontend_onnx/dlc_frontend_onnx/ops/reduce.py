@@ -53,7 +53,8 @@ def reduce_operand(node: Node) -> Op:
         if count == 1:
             return along_axis(node.x(1), len(x), [d for (d,) in sets], lambda d: _reduced(node, (d,), all_if_empty))
         if len(sets) > 1:
-            raise Unsupported("axes is computed from the model's inputs, and several lead to the declared shape", FIXED)
+            reason = "the axes are computed from the model's inputs, and several lead to the declared shape"
+            raise Unsupported(reason, FIXED)
     return _reduced(node, axes, all_if_empty)
 
 
