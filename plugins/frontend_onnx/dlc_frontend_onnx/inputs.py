@@ -10,11 +10,12 @@ from typing import Final, TypeAlias
 import onnx
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
-from dlc.base.extents import symbol
+from dlc.base.extents import bounds, symbol
 from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type
 from dlc.graph import Input
 from dlc.graph.closed import needs_sizes
+from dlc_frontend_onnx.dim_formulas import formula, is_formula
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -62,6 +63,10 @@ class Symbols:
     """Names that sizes have inside of the compiler: word characters, and of no input."""
 
     taken: frozenset[str]
+    names: frozenset[str] = frozenset()
+    """Those of dimensions in the model."""
+    first: frozenset[str] = frozenset()
+    """Those of outermost ones."""
     given: dict[str, tuple[str, Range]] = field(default_factory=dict[str, "tuple[str, Range]"])
 
     def extent(self, name: str, size: Range) -> int:
@@ -136,7 +141,9 @@ class Binding:
         stored = {t.name for t in graph.initializer}
         protos = [i for i in graph.input if i.name not in stored]
         self._check_names(protos)
-        symbols = Symbols(frozenset(p.name for p in protos))
+        open_ = {(k, d.dim_param) for p in protos for k, d in enumerate(p.type.tensor_type.shape.dim) if d.dim_param}
+        first = frozenset(name for k, name in open_ if k == 0)
+        symbols = Symbols(frozenset(p.name for p in protos), frozenset(name for _, name in open_), first)
         outermost = _outermost(protos) if self.free else frozenset[str]()
         unbound: dict[str, list[str]] = {}
         out: dict[str, Input | None] = {}
@@ -209,11 +216,32 @@ class Binding:
             if size is None and given is None and k == 0 and dim.dim_param in outermost:
                 self.freed.add(proto.name)
                 size = ANY
+            if size is None and given is None and is_formula(dim.dim_param, symbols.names):
+                shape.append(self._formula(proto.name, k, dim.dim_param, symbols, outermost))
+                continue
             if size is None:
                 unbound.setdefault(dim.dim_param, []).append(proto.name)
                 size = LIKELY if 0 < k < MOST else 1
             shape.append(size if isinstance(size, int) else symbols.extent(_name(proto.name, k, dim), size))
         return Type(dtype, tuple(shape))
+
+    def _formula(self, name: str, k: int, text: str, symbols: Symbols, outermost: Collection[str]) -> int:
+        """A dimension that is a formula of others; those without a size are reported where they stand alone."""
+
+        def extent(of: str) -> int:
+            size = self.dims.get(of, ANY if of in outermost else 1 if of in symbols.first else LIKELY)
+            return size if isinstance(size, int) else symbols.extent(of, size)
+
+        try:
+            found = formula(text, extent)
+        except ValueError as problem:
+            raise error("bad-shape", f"dimension {k} of input {name}: {problem}") from None
+        low, _ = bounds(found)
+        if low < 0:
+            raise _usage(
+                f"dimension {k} of input {name}, {text}, may be {low}", "give ranges in which it is not negative"
+            )
+        return found
 
     def _size(self, name: str, k: int, dim: onnx.TensorShapeProto.Dimension, given: Size | None) -> Size | None:
         if dim.HasField("dim_value"):
