@@ -90,7 +90,7 @@ class BuildOptions:
         "--dim",
         metavar="NAME=N|LOW..HIGH",
         help="Set the size of a symbolic dimension, or the sizes that it may have when the program runs: batch=1..8, "
-        "height=64..512/8 (multiples of 8); may repeat.",
+        "height=64..512/8 (multiples of 8); or say what it is in terms of others: total=past+seq. May repeat.",
         panel=WHAT,
     )
     special: tuple[str, ...] = flag(

@@ -110,3 +110,37 @@ def test_any_text_is_a_formula_or_a_name(text: str) -> None:
         except ValueError:
             return
         assert found == eval(text.strip(), {"past": 3, "seq": 5})
+
+
+def test_users_say_which_sizes_are_one(tmp_path: Path) -> None:
+    content = model([n("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("m", 3)}, ["y"], {})
+    apart = refused(content, n="1..8", m="1..8").diagnostics[0]
+    assert apart.code == "shape" and "--dim NAME=OTHER says that two sizes are equal" in " ".join(apart.notes)
+    program: Any = dlc.build(content, dims={"n": "1..8", "m": "n"}, cache_dir=tmp_path)
+    assert [p.name for p in program.signature.inputs] == ["a", "b", "n"]
+    ones = {k: np.ones((5, 3), np.float32) for k in "ab"}
+    assert program(**ones)["y"].shape == (5, 3)
+    with pytest.raises(DlcError, match="b"):
+        program(**{**ones, "b": np.ones((4, 3), np.float32)})
+    free: Any = dlc.build(content, dims={"m": "n"}, cache_dir=tmp_path)
+    assert free(**ones)["y"].shape == (5, 3)
+
+
+def test_users_say_what_a_size_is(tmp_path: Path) -> None:
+    program: Any = dlc.build(cached("total"), dims={**DIMS, "total": "past + seq"}, cache_dir=tmp_path)
+    assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        ({"total": "past+sequence"}, "the model has no dimension sequence"),
+        ({"toal": "past+seq"}, "the model has no dimension toal"),
+        ({"total": "past+total"}, "total depends on itself"),
+        ({"total": "seq", "seq": "total"}, "depends on itself"),
+        ({"total": "past*"}, "total:past* is not a dimension and its size"),
+    ],
+    ids=str,
+)
+def test_wrong_formulas_are_reported(dims: dict[str, Any], said: str) -> None:
+    assert said in refused(cached("total"), **{**DIMS, **dims}).diagnostics[0].message

@@ -19,10 +19,16 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
 }
 
 
-def is_formula(text: str, names: Collection[str]) -> bool:
-    """Whether the name of a dimension is a formula of other dimensions, which are called `names`."""
+def is_formula(text: str, names: Collection[str], said: bool = False) -> bool:
+    """Whether the name of a dimension is a formula of others, which are called `names`; a user may say one name."""
+    found = names_in(text)
+    return bool(found) and found <= set(names) and (said or text not in found)
+
+
+def names_in(text: str) -> set[str]:
+    """The names in a formula; none of any other text."""
     tree = _tree(text)
-    return tree is not None and bool(found := _names(tree)) and found <= set(names) and text not in found
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} if tree is not None else set()
 
 
 def formula(text: str, size: Callable[[str], int]) -> int:
@@ -61,10 +67,6 @@ def _allowed(node: ast.AST) -> bool:
             return type(op) in _OPERATORS
         case _:
             return False
-
-
-def _names(tree: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
 
 def _value(tree: ast.expr, size: Callable[[str], int]) -> int:

@@ -46,7 +46,10 @@ MAX_ORDER = 4
 MAX_SHOWN = 8
 """Operands whose types a message shows."""
 
-_SOME_SIZES: Final = "shapes may be right for some of the sizes only: --dim NAME=64..512/8 gives multiples of 8"
+_SOME_SIZES: Final = (
+    "shapes may be right for some of the sizes only: --dim NAME=64..512/8 gives multiples of 8, "
+    "--dim NAME=OTHER says that two sizes are equal"
+)
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from dlc.base.polynomials import LONGEST
 from dlc.base.types import Type
 from dlc.graph import Input
 from dlc.graph.closed import needs_sizes
-from dlc_frontend_onnx.dim_formulas import formula, is_formula
+from dlc_frontend_onnx.dim_formulas import formula, is_formula, names_in
 from dlc_frontend_onnx.refusals import Refusals
 from dlc_frontend_onnx.tensors import MAX_RANK, check_size, dtype_of
 from dlc_frontend_onnx.unsupported import Unsupported
@@ -90,6 +90,8 @@ class Binding:
     """Size by symbol."""
     shapes: Mapping[str, tuple[Size, ...]]
     """Shape by input."""
+    formulas: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Symbols that are as long as a formula of others says."""
     guessed: set[str] = field(default_factory=set[str])
     """Inputs with open dimensions that were given a size to go on with."""
     free: bool = False
@@ -106,11 +108,17 @@ class Binding:
     def of(cls, dims: Sequence[str], inputs: Sequence[str], *, free: bool = False) -> Binding:
         """From option texts `batch:1` (or `batch=1`, `batch=1..8`) and `x:1x3x224x224`; raises DlcError (USAGE)."""
         sizes: dict[str, Size] = {}
+        formulas: dict[str, str] = {}
         for text in dims:
             name, _, size = text.replace("=", ":").rpartition(":") if ":" not in text else text.rpartition(":")
             found = size_of(size)
+            if name and found is None and names_in(size):
+                formulas[name] = size
+                continue
             if not name or found is None:
-                help = "write --dim batch=1, or the sizes that it may have: --dim batch=1..8"
+                help = (
+                    "write --dim batch=1, the sizes that it may have: --dim batch=1..8, or others: --dim total=past+seq"
+                )
                 raise _usage(f"{text} is not a dimension and its size", help)
             sizes[name] = found
         shapes: dict[str, tuple[Size, ...]] = {}
@@ -121,7 +129,7 @@ class Binding:
             if not name or len(known) < len(parts):
                 raise _usage(f"{text} is not an input and its shape", "write --input x:1x3x224x224")
             shapes[name] = known
-        return cls(sizes, shapes, free=free)
+        return cls(sizes, shapes, formulas, free=free)
 
     def inputs(
         self, graph: onnx.GraphProto, refusals: Refusals, limit: int, guess: bool = False
@@ -176,7 +184,8 @@ class Binding:
             if not d.HasField("dim_value")
         ]
         problems = [
-            *(("dimension", n, symbols) for n in self.dims if n not in symbols),
+            *(("dimension", n, symbols) for n in (*self.dims, *self.formulas) if n not in symbols),
+            *(("dimension", n, symbols) for f in self.formulas.values() for n in names_in(f) if n not in symbols),
             *(("input", n, names) for n in self.shapes if n not in names),
         ]
         if problems:
@@ -213,12 +222,13 @@ class Binding:
         for k in range(len(declared) if given is None else len(given)):
             dim = declared[k] if declared else onnx.TensorShapeProto.Dimension()
             size = self._size(proto.name, k, dim, None if given is None else given[k])
+            told = self.formulas.get(_name(proto.name, k, dim), dim.dim_param)
+            if size is None and given is None and is_formula(told, symbols.names, told != dim.dim_param):
+                shape.append(self._formula(proto.name, k, told, symbols, outermost))
+                continue
             if size is None and given is None and k == 0 and dim.dim_param in outermost:
                 self.freed.add(proto.name)
                 size = ANY
-            if size is None and given is None and is_formula(dim.dim_param, symbols.names):
-                shape.append(self._formula(proto.name, k, dim.dim_param, symbols, outermost))
-                continue
             if size is None:
                 unbound.setdefault(dim.dim_param, []).append(proto.name)
                 size = LIKELY if 0 < k < MOST else 1
@@ -227,8 +237,14 @@ class Binding:
 
     def _formula(self, name: str, k: int, text: str, symbols: Symbols, outermost: Collection[str]) -> int:
         """A dimension that is a formula of others; those without a size are reported where they stand alone."""
+        around: list[str] = []
 
         def extent(of: str) -> int:
+            if (own := self.formulas.get(of)) is not None:
+                if of in around:
+                    raise ValueError(f"{of} depends on itself")
+                around.append(of)
+                return formula(own, extent)
             size = self.dims.get(of, ANY if of in outermost else 1 if of in symbols.first else LIKELY)
             return size if isinstance(size, int) else symbols.extent(of, size)
 
