@@ -82,7 +82,7 @@ def test_names_that_the_model_does_not_have_are_reported_with_those_it_has() -> 
     [
         (("batch",), (), "batch is not a dimension and its size"),
         (("batch:-1",), (), "batch:-1 is not a dimension and its size"),
-        (("batch:x",), (), "batch:x is not a dimension and its size"),
+        (("batch:x",), (), "the model has no dimension x"),
         ((), ("x0",), "x0 is not an input and its shape"),
         ((), ("x0:1x-2",), "x0:1x-2 is not an input and its shape"),
         ((), ("x0:4x3x1",), "--input gives x0 3 dimensions, the model 2"),
