@@ -118,6 +118,8 @@ class _Range:
         before = self._codes[elements]
         for code in np.flatnonzero(np.bincount(before)):
             new = common(self._sets[code], intervals)
+            if self._what != "label":  # else the ends of all choices stay apart, of each step of a sequence for example
+                new = joined(new)
             if new not in self._sets:
                 self._sets.append(new)
             self._codes[elements[before == code]] = self._sets.index(new)
