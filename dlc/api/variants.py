@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dlc.api.plan import Plan
+if TYPE_CHECKING:
+    from dlc.api.plan import Plan
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
