@@ -71,7 +71,7 @@ def test_gradients_are_those_of_pytorch(kind: str) -> None:
     given, seeds = (random.standard_normal(v.shape).astype(np.float32) for v in (x, y))
     have = evaluate(make_graph((x, seed), {"dx": gradients([y], [seed], [x])[0]}), {"x": given, "seed": seeds})["dx"]
     leaf = torch.tensor(given, requires_grad=True)
-    found = torch.nn.functional.interpolate(leaf, scale_factor=2, mode="bilinear", align_corners=False)
+    found: Any = torch.nn.functional.interpolate(leaf, scale_factor=2, mode="bilinear", align_corners=False)
     found.backward(torch.tensor(seeds))
     assert leaf.grad is not None
     np.testing.assert_allclose(have, leaf.grad.numpy(), rtol=1e-4, atol=1e-5)
