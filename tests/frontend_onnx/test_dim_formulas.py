@@ -126,6 +126,13 @@ def test_users_say_which_sizes_are_one(tmp_path: Path) -> None:
     assert free(**ones)["y"].shape == (5, 3)
 
 
+def test_a_name_may_stand_twice_in_a_formula(tmp_path: Path) -> None:
+    content = model([n("Neg", ["a"], ["y"]), n("Neg", ["b"], ["z"])], {"a": ("n", "m"), "b": ("k", 3)}, ["y", "z"], {})
+    program: Any = dlc.build(content, dims={"n": "1..4", "m": "n", "k": "m + m"}, cache_dir=tmp_path)
+    given = {"a": np.ones((2, 2), np.float32), "b": np.ones((4, 3), np.float32)}
+    assert program(**given)["z"].shape == (4, 3)
+
+
 def test_users_say_what_a_size_is(tmp_path: Path) -> None:
     program: Any = dlc.build(cached("total"), dims={**DIMS, "total": "past + seq"}, cache_dir=tmp_path)
     assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)

@@ -250,9 +250,13 @@ def bytes_function(
     ]
 
 
-def arena_offsets(arena: Arena, prefix: str) -> list[str]:
-    """The statement that finds the offsets `o` of a call whose sizes were checked."""
-    sizes = (f"*(const int64_t *)inputs[{k}]" for k in arena.inputs.values())
+def arena_offsets(arena: Arena, prefix: str, inputs: Sequence[int] | None = None) -> list[str]:
+    """The statement that finds the offsets `o` of a call whose sizes were checked.
+
+    `inputs`: for each input of the plan the number of that of the program, where that is another one.
+    """
+    numbers = (k if inputs is None else inputs[k] for k in arena.inputs.values())
+    sizes = (f"*(const int64_t *)inputs[{k}]" for k in numbers)
     return [f"    (void){prefix}_places({', '.join(sizes)}, o);"]
 
 

@@ -104,7 +104,7 @@ def _fast_path(program: CProgram, special: Special) -> list[str]:
         "{",
         *([] if arena is None else [f"    size_t o[{len(arena.sizes)}];"]),
         *(f"    (void){n};" for n in _names(known)),
-        *([] if arena is None else [special.offsets()]),
+        *([] if arena is None else arena_offsets(arena, special.name, special.inputs)),
         *statements,
         *size_checks(program.package, special.outputs),
         f"    return {program.package.macro}_OK;",

@@ -39,12 +39,6 @@ class Special:
         """Whether a call has its sizes."""
         return " && ".join(f"*(const int64_t *)inputs[{k}] == {size}" for k, size in self.sizes.items())
 
-    def offsets(self) -> str:
-        """The statement that finds the offsets `o` of a call."""
-        assert self.arena is not None
-        sizes = (f"*(const int64_t *)inputs[{self.inputs[k]}]" for k in self.arena.inputs.values())
-        return f"    (void){self.name}_places({', '.join(sizes)}, o);"
-
     def needs(self, names: Mapping[int, str]) -> str:
         """Bytes that a call needs; `names` are those of sizes by the number of their input."""
         if self.arena is None:

@@ -244,7 +244,9 @@ class Binding:
                 if of in around:
                     raise ValueError(f"{of} depends on itself")
                 around.append(of)
-                return formula(own, extent)
+                found = formula(own, extent)
+                around.remove(of)
+                return found
             size = self.dims.get(of, ANY if of in outermost else 1 if of in symbols.first else LIKELY)
             return size if isinstance(size, int) else symbols.extent(of, size)
 
