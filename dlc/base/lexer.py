@@ -1,4 +1,4 @@
-"""Tokens of `.dlc` text, with spans: shared by the parsers of kernels and graphs."""
+"""Tokens of `.dlc` text, with spans: shared by the parsers of kernels, loops and graphs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
-      |(?P<number>(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      |(?P<number>(?:[0-9]+\.(?!\.)[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?)
       |(?P<value>%[A-Za-z0-9_.]+)
       |(?P<kernel>@[A-Za-z0-9_]+)
       |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-      |(?P<op>->|//|<=|>=|==|!=|\+=|\*=|[-+*/%<>=(){}\[\],:|])""",
+      |(?P<op>->|\.\.|//|<=|>=|==|!=|\+=|\*=|[-+*/%<>=(){}\[\],:|])""",
     re.VERBOSE,
 )
 
@@ -106,6 +106,12 @@ class Tokens:
         if not token.text.isdigit():
             raise self.fail(f"expected {what}, found '{token.text}'", token.offset)
         return sign * int(token.text)
+
+    @property
+    def column(self) -> int:
+        """How many characters stand before the current token in its line; -1 at the end of the text."""
+        at = self.current.offset
+        return -1 if self.current.kind == "end" else at - self.text.rfind("\n", 0, at) - 1
 
     def extent(self, what: str) -> int:
         """Consume a size: an integer that is not negative."""

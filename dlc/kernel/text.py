@@ -13,20 +13,15 @@ with their extents. Axes that stand nowhere in front are the outer ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from dlc.base.diagnostics import did_you_mean, nearest
-from dlc.base.lexer import MAX_DEPTH, Token, Tokens
+from dlc.base.diagnostics import did_you_mean
+from dlc.base.lexer import Token, Tokens
 from dlc.base.types import DTYPES, Type, parse_dims
-from dlc.kernel.expr import Axis, Const, Expr, Load, Number, apply
+from dlc.kernel.expr import Axis, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param, Reduce
-from dlc.kernel.print import PRECEDENCE
-from dlc.kernel.scalar import SCALARS
-
-_BY_INFIX = {s.infix: s.name for s in SCALARS.values() if s.infix}
-_LITERALS: Mapping[str, Number] = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
+from dlc.kernel.read_expr import LITERALS, ExprReader
 
 
 def print_kernel(kernel: Kernel, name: str = "") -> str:
@@ -109,7 +104,7 @@ def _read_nest(tokens: Tokens, tensors: Mapping[str, Param]) -> Nest:
         tokens.expect(":")
     extents = _implied_extents(tokens, tensors, extents) | extents
     axes = {name: Axis(f"i{k}", extent) for k, (name, extent) in enumerate(extents.items())}
-    reader = _ExprReader(tokens, axes, tensors)
+    reader = ExprReader(tokens, axes, tensors)
     target = reader.atom(0)
     if not isinstance(target, Load):
         raise tokens.fail("the left side of a nest is a tensor element")
@@ -125,7 +120,7 @@ def _implied_extents(tokens: Tokens, tensors: Mapping[str, Param], known: Mappin
     found: dict[str, int] = {}
     for extent, subscript in zip(target.shape if target else (), tokens.items_ahead(), strict=False):
         match subscript:
-            case (Token("word", name, _),) if name not in (*known, *tensors, *_LITERALS):
+            case (Token("word", name, _),) if name not in (*known, *tensors, *LITERALS):
                 found.setdefault(name, extent)
             case _:
                 pass
@@ -146,66 +141,3 @@ def _read_assign(tokens: Tokens) -> Reduce | None:
             return word
         case _:
             raise tokens.fail(f"expected an assignment (=, +=, *=, max=, min=), found '{word}'")
-
-
-class _ExprReader:
-    """Precedence climbing over the tokens of one nest."""
-
-    def __init__(self, tokens: Tokens, axes: Mapping[str, Axis], tensors: Mapping[str, Param]) -> None:
-        self._tokens, self._axes, self._tensors = tokens, axes, tensors
-
-    def expr(self, level: int = 1, depth: int = 0) -> Expr:
-        left = self.atom(depth + 1)
-        # `a+b+c+…` nests to the left, so its height counts as parentheses do.
-        while (found := PRECEDENCE.get(self._tokens.current.text, 0)) >= level:
-            depth += 1
-            infix = self._tokens.take().text
-            left = apply(_BY_INFIX[infix], left, self.expr(found + 1, depth))
-        return left
-
-    def atom(self, depth: int) -> Expr:
-        tokens = self._tokens
-        if depth > MAX_DEPTH:
-            raise tokens.fail(f"expression nested deeper than {MAX_DEPTH}")
-        if tokens.accept("("):
-            inner = self.expr(1, depth)
-            tokens.expect(")")
-            return inner
-        if tokens.accept("-"):
-            return Const(float("-inf")) if tokens.accept("inf") else Const(-_number(tokens))
-        if tokens.current.kind == "number":
-            return Const(_number(tokens))
-        word = tokens.kind("word", "an expression")
-        name = word.text
-        if name in _LITERALS:
-            return Const(_LITERALS[name])
-        if name in self._axes:
-            return self._axes[name]
-        if name in self._tensors:
-            of = self._tensors[name]
-            return Load(of.name, self._list("[", "]", depth, len(of.shape), name))
-        if name in SCALARS and tokens.peek("("):
-            return apply(name, *self._list("(", ")", depth, SCALARS[name].arity, name))
-        known = (*self._axes, *self._tensors)
-        help = f"axes and tensors here: {', '.join(known)}" if len(known) <= 24 else ""
-        close = nearest(name, SCALARS)
-        message = f"'{name}' is neither an axis, a tensor nor a function"
-        raise tokens.fail(message, word.offset, f"did you mean {close}?" if close else help)
-
-    def _list(self, opening: str, closing: str, depth: int, count: int, name: str) -> tuple[Expr, ...]:
-        start = self._tokens.expect(opening)
-        out: list[Expr] = []
-        # Not `Tokens.listed`: every level of nesting would take more of the interpreter's stack.
-        while not self._tokens.accept(closing):
-            out.append(self.expr(1, depth))
-            if not self._tokens.peek(closing):
-                self._tokens.expect(",")
-        if len(out) != count:
-            what = "subscripts" if opening == "[" else "arguments"
-            raise self._tokens.fail(f"{name} takes {count} {what}, found {len(out)}", start.offset)
-        return tuple(out)
-
-
-def _number(tokens: Tokens) -> int | float:
-    text = tokens.kind("number", "a number").text
-    return int(text) if text.isdigit() else float(text)

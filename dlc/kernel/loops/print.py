@@ -1,16 +1,34 @@
-"""Loops as text, for people: one statement a line, what is inside a loop indented.
+"""Loops as text: one statement a line, what is inside a loop indented. `dlc.kernel.loops.parse` reads it.
 
 for i0 in 0..8:
-  for i1 in 0..8:
+  for i1<8 in 0..4 step 2:
     r0[8*i0+i1] = (p0[8*i0+i1]+p0[8*i0+i1+8]+p0[8*i0+i1+16])/3.0
+
+A variable's extent stands behind its name where the loop does not end there; a `limit` behind `to`. Variables that are
+sizes of a call have an extent as well: `size0<64: i64 = p1[0]-1`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load
-from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, LoopProgram, Prefetch, Set, Stmt, Store
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.kernel.loops.program import (
+    Block,
+    Fold,
+    For,
+    If,
+    Lanes,
+    Let,
+    Local,
+    LoopProgram,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    axes_of,
+    walk_stmts,
+)
 from dlc.kernel.nest import Param
 from dlc.kernel.print import print_expr
 
@@ -19,42 +37,52 @@ _INDENT = "  "
 
 def print_loops(program: LoopProgram) -> str:
     """Parameters, results, working memory, then the statements. Tensors are flat: a subscript counts elements."""
-    head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}) {{"
+    aligned = " aligned" if program.aligned else ""
+    head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}){aligned} {{"
     buffers = [
-        f"{_INDENT}{b.name}: {b.dtype}[{b.size}] {'on the stack' if b.stack else 'in the workspace'}"
+        f"{_INDENT}{b.name}: {b.type} {'on the stack' if b.stack else 'in the workspace'}"
+        f"{f' below {b.below}' if b.below is not None else ''}"
         for b in program.buffers
     ]
-    return "\n".join([head, *buffers, *_lines(program.body, 1), "}"])
+    declared = {s.local.name for s in walk_stmts(program.body) if isinstance(s, Let)}
+    sizes = {a.name: a.extent for a in axes_of(program.body) if a.name in declared}
+    return "\n".join([head, *buffers, *_lines(program.body, 1, sizes), "}"])
 
 
 def _tensors(params: tuple[Param, ...]) -> str:
-    return ", ".join(f"{p.name}: {p.type}{f' stored as {p.stored}' if p.stored else ''}" for p in params)
+    return ", ".join(
+        f"{p.name}: {p.type}{f' stored as {p.stored}' if p.stored else ''}{' packed' if p.packed else ''}"
+        for p in params
+    )
 
 
-def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+def _lines(body: tuple[Stmt, ...], depth: int, sizes: Mapping[str, int]) -> Iterator[str]:
     for stmt in body:
-        yield _INDENT * depth + _head(stmt)
+        yield _INDENT * depth + _head(stmt, sizes)
         match stmt:
             case For(_, _, _, inner, _) | Block(inner):
-                yield from _lines(inner, depth + 1)
+                yield from _lines(inner, depth + 1, sizes)
             case If(_, then, otherwise):
-                yield from _lines(then, depth + 1)
+                yield from _lines(then, depth + 1, sizes)
                 if otherwise:
                     yield f"{_INDENT * depth}else:"
-                    yield from _lines(otherwise, depth + 1)
+                    yield from _lines(otherwise, depth + 1, sizes)
             case _:
                 pass
 
 
-def _head(stmt: Stmt) -> str:
+def _head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
     """A statement without those inside it."""
     match stmt:
         case For(axis, start, stop, _, step):
-            return f"for {axis.name} in {_text(start)}..{_text(stop)}{f' step {step}' if step > 1 else ''}:"
+            extent = "" if stop == Const(axis.extent) else f"<{axis.extent}"
+            limit = "" if axis.limit is None else f" to {_text(axis.limit)}"
+            return f"for {axis.name}{extent}{limit} in {_text(start)}..{_text(stop)}{f' step {step}' * (step > 1)}:"
         case If(condition, _, _):
             return f"if {_text(condition)}:"
         case Let(local, value):
-            return f"{local.name}: {local.dtype}{f'x{local.lanes}' if local.lanes > 1 else ''} = {_text(value)}"
+            extent = f"<{sizes[local.name]}" if local.name in sizes else ""
+            return f"{local.name}{extent}: {local.dtype}{f'x{local.lanes}' * (local.lanes > 1)} = {_text(value)}"
         case Set(local, value):
             return f"{local.name} = {_text(value)}"
         case Store(out, at, value, lanes):
