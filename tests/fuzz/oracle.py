@@ -88,6 +88,7 @@ def _parting(model: Model, outputs: Values) -> Opinion:
     # Of operands that a movement joins, one may differ by no more than rounding: each in turn is taken for the cause.
     most = max((len(n.inputs) for n in model.nodes if n.op in MOVEMENTS), default=1)
     wanted = {name: wide(v) for name, v in evaluate(graph, model.inputs).items()}
+    bad |= _undefined(model, bad, got, wanted)
     found = [_first(model, got, wanted, _moved(model, bad, got, wanted, k)) for k in range(most)]
     return next((opinion for opinion in found if opinion.explained), found[0])
 
@@ -101,6 +102,18 @@ def _moved(model: Model, bad: Set[str], got: Values, wanted: Values, choice: int
             far = [n for n in known if not _same(got[n], wanted[n])]
             bad |= {far[choice % len(far)]} if far else set()
     return bad
+
+
+def _undefined(model: Model, bad: Set[str], got: Values, wanted: Values) -> set[str]:
+    """What onnxruntime leaves undefined among that which bad values come from: it may be right by chance, once."""
+    values = {name: wide(v) for name, v in {**model.inputs, **model.constants, **got}.items()}
+    reached, found = set(bad), set[str]()
+    for node in reversed(model.nodes):
+        if reached & set(node.outputs):
+            reached |= set(node.inputs)
+            if any(r.undefined and node.op in r.ops and r.applies(node, values, wanted) for r in RULES):
+                found |= set(node.outputs) & wanted.keys()
+    return found
 
 
 def _first(model: Model, got: Values, wanted: Values, bad: Set[str]) -> Opinion:
@@ -131,7 +144,10 @@ def _shown(got: Array, want: Array) -> str:
     if of_another_type(got, want):
         return f"{got.dtype}{list(got.shape)} of onnxruntime, {want.dtype}{list(want.shape)} of dlc"
     far = ~np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5, atol=0.0, equal_nan=True)
-    at = tuple(int(k) for k in np.argwhere(far if far.any() else got != want)[0])
+    unequal = np.argwhere(far if far.any() else got != want)
+    if not len(unequal):
+        return "equal in this run"
+    at = tuple(int(k) for k in unequal[0])
     return f"at {list(at)} {got[at]} of onnxruntime, {want[at]} of dlc; {far.sum()} of {far.size} elements"
 
 
