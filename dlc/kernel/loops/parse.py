@@ -133,12 +133,15 @@ class _Reader:
         tokens = self._tokens
         if tokens.peek("}"):
             return None
-        if tokens.ahead != ":" or tokens.peek("block"):
+        declares = tokens.ahead == ":" and not tokens.peek("block")
+        if not declares:
             return self._statement(column, 0)
         name = _new_name(tokens, self._tensors)
         tokens.expect(":")
-        if tokens.ahead != "[":
-            return self._declared(name, None)
+        return self._buffer(name) if tokens.ahead == "[" else self._declared(name, None)
+
+    def _buffer(self, name: str) -> Buffer:
+        tokens = self._tokens
         type = read_type(tokens)
         stack = tokens.accept("on")
         for word in ("the", "stack") if stack else ("in", "the", "workspace"):

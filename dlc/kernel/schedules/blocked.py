@@ -28,6 +28,7 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.pack import Block, halo, inside
 from dlc.kernel.schedules.product_axes import ProductAxes, product_axes
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import conjuncts, simplify_guard
 
 VECTORS = 2
@@ -53,6 +54,8 @@ class Blocked:
         around: Loops around the panels of a block of rows, which do not move along them.
         parts: Loops over parts of the reduction; none when it runs through.
         before: Copies that serve all parts.
+        depth: Steps of the reduction in a part.
+        tall: Most rows of a tile.
     """
 
     operands: Operands
@@ -62,6 +65,8 @@ class Blocked:
     around: tuple[Axis, ...]
     parts: tuple[Axis, ...]
     before: tuple[Stmt, ...]
+    depth: int
+    tall: int
 
     @property
     def column(self) -> Axis:
@@ -71,22 +76,34 @@ class Blocked:
 
 def columns_of(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
     """The axes that the columns of a product on copies walk as one; none where it does not run on copies."""
-    axes = product_axes(group, kernel)
-    if axes is None or not _pays(axes, group, kernel, machine) or _guards(axes, group.nests[0].where, kernel) is None:
+    try:
+        axes = product_axes(group, kernel)
+        _check_pays(axes, group, kernel, machine)
+        _guards(axes, group.nests[0].where, kernel)
+    except Unfit:
         return ()
     return axes.run
 
 
-def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
-    """The group's product on copies; None when that is impossible or does not pay."""
+def blocked(group: Group, kernel: Kernel, machine: Machine, tall: int, rows: int, depth: int) -> Blocked:
+    """The group's product on copies.
+
+    Args:
+        group: Its first nest is the product.
+        kernel: The kernel that it belongs to.
+        machine: What it runs on.
+        tall: Most rows of a tile; 0: as many as registers allow.
+        rows: Rows that are copied at a time; 0: as many as half the second-level cache holds.
+        depth: Steps of the reduction that are copied at a time; 0: as many as the first-level cache holds.
+
+    Raises:
+        Unfit: that is impossible, or does not pay.
+    """
     if any(a.limit is not None for a in group.nests[0].axes):
-        return None
+        raise Unfit("a loop ends at a size of the call")
     axes = product_axes(group, kernel)
-    if axes is None or not _pays(axes, group, kernel, machine):
-        return None
+    _check_pays(axes, group, kernel, machine)
     guards = _guards(axes, group.nests[0].where, kernel)
-    if guards is None:
-        return None
     a, b = (
         Source(factors, tuple(kernel.tensors[x.param] for x in factors), guard)
         for factors, guard in zip((axes.a, axes.b), guards, strict=True)
@@ -98,7 +115,7 @@ def blocked(group: Group, kernel: Kernel, machine: Machine) -> Blocked | None:
         if done is not None:
             b, before = Source((done.load,), (done.buffer,), None), done.fill
             buffers.append(done.buffer)
-    return _copied(group, axes, a, b, before, buffers, machine)
+    return _copied(group, axes, a, b, before, buffers, machine, (tall, rows, depth))
 
 
 def _whole_vectors(axes: ProductAxes, b: Source) -> bool:
@@ -108,28 +125,38 @@ def _whole_vectors(axes: ProductAxes, b: Source) -> bool:
     return near and not set(axes.run) & set(axes_in(*conjuncts(b.where)))
 
 
-def _pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machine) -> bool:
-    """Whether every element is used often, and the operands are more than the second-level cache holds."""
+def _check_pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machine) -> None:
+    """Raises Unfit unless every element is used often, and operands are more than the second-level cache holds."""
     item = kernel.tensors[group.nests[0].out].dtype.itemsize
     width = VECTORS * machine.lanes(item)
     reduction = math.prod(x.extent for x in axes.reduced)
     size = (axes.row.extent + axes.columns) * reduction * item
     rows = ROWS if reduction <= LONG else FEW_ROWS
-    enough = axes.row.extent >= rows and axes.columns >= width and reduction >= REDUCTION
-    return enough and size > machine.l2 and machine.registers // 2 > VECTORS
+    for fits, why in (
+        (axes.row.extent >= rows, f"copies pay from {rows} rows on, and there are {axes.row.extent}"),
+        (axes.columns >= width, f"copies pay from {width} columns on, and there are {axes.columns}"),
+        (reduction >= REDUCTION, f"copies pay from {REDUCTION} steps of a sum on, and there are {reduction}"),
+        (size > machine.l2, f"its {size} bytes of operands fit the second-level cache of {machine.l2}"),
+        (machine.registers // 2 > VECTORS, f"{machine.registers} registers are too few"),
+    ):
+        if not fits:
+            raise Unfit(why)
 
 
-def _guards(axes: ProductAxes, where: Expr | None, kernel: Kernel) -> tuple[Expr | None, Expr | None] | None:
+def _guards(axes: ProductAxes, where: Expr | None, kernel: Kernel) -> tuple[Expr | None, Expr | None]:
     """The guard's parts by the operand whose copy can hold them; None when a part needs rows and columns.
 
     Every operand exists where its own parts hold: a part on neither rows nor columns goes to both where it must.
+
+    Raises:
+        Unfit: there are other parts, or an operand does not exist where its own hold.
     """
     rows, columns, shared = None, None, None
     for part in conjuncts(simplify_guard(where)):
         axes_here = frozenset(axes_in(part))
         moves = bool(axes_here & {*axes.run, *axes.around})
         if any(True for _ in loads(part)) or (moves and axes.row in axes_here) or part == Const(False):
-            return None
+            raise Unfit("its guard belongs to neither operand alone")
         if moves:
             columns = both(columns, part)
         else:
@@ -137,7 +164,9 @@ def _guards(axes: ProductAxes, where: Expr | None, kernel: Kernel) -> tuple[Expr
             shared = shared if axes.row in axes_here else both(shared, part)
     if not _exists(axes.b, kernel, columns):
         columns = both(columns, shared)
-    return (rows, columns) if _exists(axes.a, kernel, rows) and _exists(axes.b, kernel, columns) else None
+    if not (_exists(axes.a, kernel, rows) and _exists(axes.b, kernel, columns)):
+        raise Unfit("an operand does not exist everywhere where its part of the guard holds")
+    return rows, columns
 
 
 def _exists(factors: Sequence[Load], kernel: Kernel, guard: Expr | None) -> bool:
@@ -174,22 +203,24 @@ def _copied(
     before: tuple[Stmt, ...],
     buffers: list[Param],
     machine: Machine,
+    wanted: tuple[int, int, int],
 ) -> Blocked:
+    tall, rows, most = wanted
     nest = group.nests[0]
     item, lanes = a.dtype.itemsize, machine.lanes(a.dtype.itemsize)
     width = VECTORS * lanes
     whole = math.prod(x.extent for x in axes.reduced)
     # Sums of parts wait in the output, in whole vectors.
     in_place = len(group.nests) == 1 and group.nests[0].index[-1] == axes.run[-1]
-    fitting = machine.l1 * 5 // 8 // (width * item) if in_place else whole
+    fitting = (most or machine.l1 * 5 // 8 // (width * item)) if in_place else whole
     parts, inner, mapping = _cut(axes.reduced, fitting)
     a, b = a.substitute(mapping), b.substitute(mapping)
     depth = math.prod(x.extent for x in inner)
-    limit = row_limit(VECTORS, machine.registers)
-    rows = machine.l2 // 2 // (depth * item)
+    tall = tall or row_limit(VECTORS, machine.registers)
+    fit = machine.l2 // 2 // (depth * item)
     if not in_place:
-        rows = max(rows, UNCUT_ROWS)
-    size = rows_per_block(axes.row.extent, rows, limit, VECTORS)
+        fit = max(fit, UNCUT_ROWS)
+    size = rows or rows_per_block(axes.row.extent, fit, tall, VECTORS)
     block = Block(axes.row, Axis("y0", axes.row.extent), size) if size < axes.row.extent else None
     load, copies = a.factors[0], ()
     if len(a.factors) > 1 or a.where is not None or axes.columns >= REUSED or not _streams(a, inner):
@@ -215,7 +246,7 @@ def _copied(
         0,
         sizes,
     )
-    return Blocked(operands, axes.row, axes.run, axes.outer, axes.around, parts, before)
+    return Blocked(operands, axes.row, axes.run, axes.outer, axes.around, parts, before, depth, tall)
 
 
 def _streams(a: Source, inner: Sequence[Axis]) -> bool:

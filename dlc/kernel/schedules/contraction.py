@@ -9,127 +9,135 @@ there is one operand (pooling), tiles have one row. Blocks keep what is read aga
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from dlc.base.types import f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, axes_of, wrap
+from dlc.kernel.loops.rename import rename
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules.blocked import VECTORS, Blocked, blocked
+from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction_rows import block_start, panel_rows
 from dlc.kernel.schedules.flat import coefficient, offset
-from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.heights import row_limit, rows_per_block
-from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, tile_of, widths
+from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
-from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.tile import Parts
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import simplify
+from dlc.spec import option
 
 
 @dataclass(frozen=True)
-class Scheduled:
-    """Statements, and the buffers they need."""
+class Tiles(Choice):
+    """Register tiles of a sum of products, operands as they lie, or copied where guards or columns ask for it."""
 
-    body: tuple[Stmt, ...]
-    buffers: tuple[Param, ...]
+    name = "tiles"
+    columns: int = option(0, "output axis that becomes lanes, by its position", low=0)
+    panels: bool = option(False, "copy the operand of the columns, one panel at a time")
+    vectors: int = option(0, "vectors of a tile's row", low=0)
+    rows: int = option(0, "most rows of a tile", low=0)
+    block: int = option(0, "rows that run through all columns before the next ones do", low=0)
+
+    @classmethod
+    def candidates(cls, place: Place) -> Iterator[Self]:
+        check_contraction(place)
+        axes = columns_of_group(place)
+        if not axes:
+            raise Unfit("no output axis has unit stride")
+        for column in axes:
+            for panels in (False, True):
+                yield cls(place.group.shared.index(column), panels)
+
+    def apply(self, place: Place) -> Applied:
+        check_contraction(place)
+        group, kernel, machine = place.group, place.kernel, place.machine
+        if self.columns >= len(group.shared):
+            raise Unfit(f"there is no output axis {self.columns}")
+        column = group.shared[self.columns]
+        if column not in columns_of_group(place):
+            raise Unfit(f"output axis {self.columns} has no unit stride")
+        o = prepare(group, kernel, column, machine, self.panels, self.block)
+        whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
+        # Copies are written in terms of these axes, so they must stay.
+        named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
+        frozen = (o.column, *([o.block.axis] if o.block else ()), *(a for a in group.shared if a in named))
+        plan = plan_loops(o, open_scope(o.group, whole, frozen), whole, machine, named, self.block)
+        problem = Unfit("no vector fits a row")
+        for vectors in [self.vectors] if self.vectors else widths(plan, machine):
+            try:
+                return self._tiled(place, o, plan, vectors)
+            except Unfit as found:
+                problem = found
+        raise problem
+
+    def _tiled(self, place: Place, o: Operands, plan: LoopPlan, vectors: int) -> Applied:
+        machine = place.machine
+        rows = self.rows or row_limit(vectors, machine.registers)
+        plan = replace(plan, vectors=vectors, tall=rows)
+        if not self.block:
+            plan = replace(plan, size=_block_size(o, plan))
+        body = panels_of(plan, machine)
+        waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
+        choice = replace(self, vectors=vectors, rows=rows, block=plan.size if plan.blocked else _whole(plan))
+        return applied(choice, place, plan, wrap(plan.outer, body), o.buffers, waiting)
 
 
-def contraction(group: Group, kernel: Kernel, machine: Machine, written: frozenset[str]) -> Scheduled | None:
-    """The group by register tiles, or None when it does not have this form."""
-    nest = group.nests[0]
-    if not _applies(group, kernel, machine) or nest.out in written:
-        return None
-    copied = blocked(group, kernel, machine)
-    found = None if copied is None else _on_copies(copied, kernel, machine)
-    if found is not None:
-        return found
-    for column in _columns(group, kernel):
-        for packed in (False, True):
-            operands = prepare(group, kernel, column, machine, packed)
-            found = None if operands is None else _scheduled(operands, kernel, machine)
-            if found is not None:
-                return found
-    return None
+def applied(
+    choice: Choice, place: Place, plan: LoopPlan, body: tuple[Stmt, ...], copies: Sequence[Param], waiting: int = 0
+) -> Applied:
+    """Loops of tiles, with names of buffers that no other group of the kernel has."""
+    type = place.kernel.tensors[plan.tile.product.out].type
+    # All accumulators of a tile are in registers, whatever its shape.
+    held = place.machine.registers * plan.tile.lanes
+    own = (Param("tile", type.with_shape((held,))), *([Param("part", type.with_shape((waiting,)))] if waiting else ()))
+    names = {p.name: f"{p.name}{place.number}" for p in (*copies, *own)}
+    return Applied(choice, rename(body, names), tuple(buffer(names[p.name], p.type) for p in (*copies, *own)))
 
 
-def _applies(group: Group, kernel: Kernel, machine: Machine) -> bool:
+def check_contraction(place: Place) -> None:
+    """Raises Unfit for a group whose first nest is no reduction into elements of its own, or that may not use tiles."""
+    group, kernel, machine = place.group, place.kernel, place.machine
     nest = group.nests[0]
     shape, dtype = kernel.tensors[nest.out].shape, kernel.tensors[nest.out].dtype
     kept = [a for a in nest.axes if a not in nest.reduction_axes]
-    return (
-        machine.vector_bytes >= 16
-        and nest.reduce is not None
-        and bool(nest.reduction_axes)
-        and all(a.extent > 0 for a in nest.axes)
-        and dtype in (f32, f64)
-        and plain_write(nest, shape)
-        and not any(kernel.tensors[n.out].type.dense for n in group.nests)  # tiles may run past the end of a size
-        and set(kept) == set(group.shared)
-        and all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:])
-    )
+    for fits, why in (
+        (not machine.strict, "sums keep the order of their axes"),
+        (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
+        (nest.out not in place.written, f"{nest.out} has a value before"),
+        (nest.reduce is not None and bool(nest.reduction_axes), "it adds nothing up"),
+        (all(a.extent > 0 for a in nest.axes), "it is empty"),
+        (dtype in (f32, f64), f"there are no vectors of {dtype}"),
+        (plain_write(nest, shape), f"output axes and elements of {nest.out} do not correspond one to one"),
+        # Tiles may run past the end of a size.
+        (not any(kernel.tensors[n.out].type.dense for n in group.nests), "no element lies behind the last of a call"),
+        (set(kept) == set(group.shared), "its followers do not share all loops"),
+        (all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:]), "a follower adds up"),
+    ):
+        if not fits:
+            raise Unfit(why)
 
 
-def _columns(group: Group, kernel: Kernel) -> list[Axis]:
+def columns_of_group(place: Place) -> list[Axis]:
     """Output axes along which the last result is contiguous."""
-    last = group.nests[-1]
-    at = offset(last.index, kernel.tensors[last.out].shape)
-    return [a for a in group.shared if coefficient(at, a) == 1]
+    last = place.group.nests[-1]
+    at = offset(last.index, place.kernel.tensors[last.out].shape)
+    return [a for a in place.group.shared if coefficient(at, a) == 1]
 
 
-def _scheduled(o: Operands, kernel: Kernel, machine: Machine) -> Scheduled | None:
-    whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
-    # Copies are written in terms of these axes, so they must stay.
-    named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
-    frozen = (o.column, *([o.block.axis] if o.block else ()), *(a for a in o.group.shared if a in named))
-    scope = open_scope(o.group, whole, frozen)
-    plan = plan_loops(o, scope, whole, machine, named)
-    for vectors in widths(plan, machine):
-        plan = replace(plan, size=_block_size(o, plan, machine, vectors))
-        body = _panels(plan, vectors, machine)
-        if body is not None:
-            # All accumulators of a tile are in registers, whatever its shape.
-            held = machine.registers * plan.tile.lanes
-            waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
-            type = kernel.tensors[plan.tile.product.out].type
-            own = (Param("tile", type.with_shape((held,))), Param("part", type.with_shape((waiting,))))
-            return Scheduled(wrap(plan.outer, body), (*o.buffers, *own))
-    return None
-
-
-def _on_copies(c: Blocked, kernel: Kernel, machine: Machine) -> Scheduled | None:
-    """Parts of the reduction outermost, their sums in the result; then row blocks and panels."""
-    whole = Kernel((*kernel.params, *c.operands.buffers), kernel.results, kernel.locals, kernel.nests)
-    scope = open_scope(c.operands.group, whole, (c.row, *c.outer, *c.around))
-    tiling = tile_of(scope, whole, machine, c.row, c.column)
-    if c.column not in scope.shared:
-        return None
-    if c.parts:
-        tiling = replace(tiling, parts=Parts(tiling.product.out, tiling.product.index[0], False, True))
-    block = c.operands.block
-    size = block.size if block else c.row.extent
-    at = block.axis if block else None
-    plan = LoopPlan(replace(c.operands, column=c.column), tiling, (), (), at, size, None, False, c.around)
-    body = _panels(plan, VECTORS, machine)
-    if body is None:
-        return None
-    result = kernel.tensors[tiling.product.out]
-    start = starting(result, kernel) if c.parts else ()
-    held = Param("tile", result.type.with_shape((machine.registers * tiling.lanes,)))
-    loops = wrap(c.outer, (*c.before, *wrap(c.parts, body)))
-    return Scheduled((*start, *loops), (*c.operands.buffers, held))
-
-
-def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def panels_of(plan: LoopPlan, machine: Machine) -> tuple[Stmt, ...]:
     """All columns: full panels in a loop, then what is left."""
+    vectors = plan.vectors
     width = vectors * plan.tile.lanes
     extent = plan.tile.column.extent
     if plan.tile.column.limit is not None:
-        some = _some_columns(plan, vectors, machine)
-        return None if some is None else _blocks(plan, wrap(plan.around, some))
+        return _blocks(plan, wrap(plan.around, _some_columns(plan, machine)))
     full, rest = divmod(extent, width)
     panel = plan.operands.panel
     before = () if panel is None else panel.fill
@@ -137,66 +145,54 @@ def _panels(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] 
     body: list[Stmt] = []
     if full:
         rows = panel_rows(plan, cb * width, vectors, width, machine)
-        if rows is None:
-            return None
         body.append(For(cb, Const(0), Const(full), (*before, *rows)))
     if rest and panel is not None:
         rows = panel_rows(plan, cb * width, vectors, rest, machine)
-        if rows is None:
-            return None
         body.append(For(cb, Const(full), Const(full + 1), (*before, *rows)))
     elif rest:
-        rows = _last_columns(plan, rest, machine)
-        if rows is None:
-            return None
-        body += rows
+        body += _last_columns(plan, rest, machine)
     return _blocks(plan, wrap(plan.around, tuple(body)))
 
 
-def _some_columns(plan: LoopPlan, vectors: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def _some_columns(plan: LoopPlan, machine: Machine) -> tuple[Stmt, ...]:
     """The columns up to a limit: panels, then single vectors. The last may run past the limit, where there is room."""
     lanes, extent, limit = plan.tile.lanes, plan.tile.column.extent, plan.tile.column.stop
     panel, body = plan.operands.panel, list[Stmt]()
-    width = vectors * lanes
+    width = plan.vectors * lanes
     if panel is not None:
         cb, full = plan.operands.panel_axis, extent // width
         panels = simplify((limit + (width - 1)) // width)
         for first, stop, columns in ((0, apply("min", panels, full), width), (full, panels, extent % width)):
-            rows = panel_rows(plan, cb * width, vectors, columns, machine) if columns else ()
-            if rows is None:
-                return None
-            body += [For(cb, Const(first), stop, (*panel.fill, *rows))] if rows else []
+            if columns:
+                rows = panel_rows(plan, cb * width, plan.vectors, columns, machine)
+                body.append(For(cb, Const(first), stop, (*panel.fill, *rows)))
         return tuple(body)
     start: Expr = Const(0)
-    for count in dict.fromkeys((vectors, 1)):
+    for count in dict.fromkeys((plan.vectors, 1)):
         step = count * lanes
         last = simplify(limit // step * step if count > 1 else apply("min", limit, extent - extent % lanes))
         at = Axis("cv", extent)
-        rows = panel_rows(plan, at, count, step, machine) if extent >= step else ()
-        if rows is None:
-            return None
-        if rows:
-            body.append(For(at, start, last, rows, step))
+        if extent >= step:
+            body.append(For(at, start, last, panel_rows(plan, at, count, step, machine), step))
             start = last if count > 1 else start
     if extent % lanes:
         rows = _last_columns(plan, extent % lanes, machine)
-        if rows is None:
-            return None
         body.append(If(apply("gt", limit, extent - extent % lanes), rows))
     return tuple(body)
 
 
-def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ...] | None:
+def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ...]:
     """Columns behind the full panels: exactly, by computing some again, or by reading padding that exists."""
     lanes, extent = plan.tile.lanes, plan.tile.column.extent
     vectors = -(-rest // lanes)
     width = vectors * lanes
     if width != rest and extent >= width and not plan.once:
-        again = panel_rows(plan, Const(extent - width), vectors, width, machine)
-        if again is not None:
-            return again
+        try:
+            return panel_rows(plan, Const(extent - width), vectors, width, machine)
+        except Unfit:
+            pass  # there may be padding to read
     if width != rest and not _padding_exists(plan, extent - rest, width):
-        return None
+        raise Unfit(f"the last {rest} of {extent} columns fill no vector of {lanes}")
     return panel_rows(plan, Const(extent - rest), vectors, rest, machine)
 
 
@@ -228,8 +224,13 @@ def _blocks(plan: LoopPlan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return (For(start, Const(0), stop, (*copies, *body), plan.size),)
 
 
-def _block_size(o: Operands, plan: LoopPlan, machine: Machine, vectors: int) -> int:
+def _block_size(o: Operands, plan: LoopPlan) -> int:
     """Blocks of the tile's own axis are whole tiles; those of a copy are as large as the copy."""
     if o.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
         return plan.size
-    return rows_per_block(plan.block.extent, plan.size, row_limit(vectors, machine.registers), vectors)
+    return rows_per_block(plan.block.extent, plan.size, plan.tall, plan.vectors)
+
+
+def _whole(plan: LoopPlan) -> int:
+    """All rows in one block."""
+    return plan.block.extent if plan.block else 0

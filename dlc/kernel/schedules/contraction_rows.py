@@ -25,9 +25,13 @@ def block_start(plan: LoopPlan) -> Axis:
     return plan.operands.block.start if plan.operands.block else Axis("y0", plan.block.extent)
 
 
-def panel_rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...] | None:
-    """All rows of a block for one panel; where the reduction is cut, part by part and then the followers."""
-    limit = row_limit(vectors, machine.registers)
+def panel_rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine: Machine) -> tuple[Stmt, ...]:
+    """All rows of a block for one panel; where the reduction is cut, part by part and then the followers.
+
+    Raises:
+        Unfit: tiles cannot be written there.
+    """
+    limit = plan.tall if vectors == plan.vectors else row_limit(vectors, machine.registers)
     spot = Spot(Const(0), column, limit, vectors, columns)
     if plan.outside is None:
         return _row_loops(plan, spot)
@@ -39,12 +43,10 @@ def panel_rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine
     adding, ending = (replace(plan, tile=replace(plan.tile, parts=replace(parts, finish=f))) for f in (False, True))
     add = _row_loops(adding, spot)
     end = _row_loops(ending, replace(spot, rows=1))
-    if add is None or end is None:
-        return None
     return (*fill("part", plan.height * width, plan.tile.start), loop(plan.outside, *add), *end)
 
 
-def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
+def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...]:
     """Tiles of at most as many rows as `s` has over all rows of a block."""
     row = plan.tile.row
     extent = row.extent if row else 1
@@ -54,8 +56,6 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
         result = _some_rows(plan, s, start, apply("min", start + plan.size, row.limit) if own else row.limit)
     else:
         result = _own_blocks(plan, s, extent) if own else _tiles(plan, s, Const(0), extent)
-    if result is None:
-        return None
     for axis in reversed(plan.between):
         if plan.blocked and axis == plan.block:
             start = block_start(plan)
@@ -65,7 +65,7 @@ def _row_loops(plan: LoopPlan, s: Spot) -> tuple[Stmt, ...] | None:
     return result
 
 
-def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
     """The rows from `start` to `stop`, a size: tall tiles, then those that cover what is left.
 
     Where heights do not divide every size, the last tile runs past the last row, if there is always room; what is there
@@ -93,11 +93,7 @@ def _some_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, 
         if not found.exact and row.extent % found.step:
             first = apply("max", simplify(stop - sum(parts)), 0)
         rows = _below_one_another(plan, s, first, parts)
-        if rows is None:
-            return None
         cases.append((sum(parts), rows))
-    if body is None:
-        return None
     left = simplify(stop - end)
     rest = _choice(left, cases)
     always = found.shared > 0 and low > 0
@@ -110,14 +106,11 @@ def _unit(row: Axis) -> int:
     return 1 if form is None else max(1, math.gcd(form.constant, *(c for _, c in form.terms)))
 
 
-def _below_one_another(plan: LoopPlan, s: Spot, first: Expr, rows: Sequence[int]) -> tuple[Stmt, ...] | None:
+def _below_one_another(plan: LoopPlan, s: Spot, first: Expr, rows: Sequence[int]) -> tuple[Stmt, ...]:
     """Tiles of these heights from a row on."""
     out: list[Stmt] = []
     for height in rows:
-        body = tile(plan.tile, replace(s, row=first, rows=height))
-        if body is None:
-            return None
-        out.append(Block(body))
+        out.append(Block(tile(plan.tile, replace(s, row=first, rows=height))))
         first = simplify(first + height)
     return tuple(out)
 
@@ -130,20 +123,17 @@ def _choice(left: Expr, cases: Sequence[tuple[int, tuple[Stmt, ...]]]) -> tuple[
     return (If(apply("le", left, cases[half - 1][0]), _choice(left, cases[:half]), _choice(left, cases[half:])),)
 
 
-def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+def _fewer_rows(plan: LoopPlan, s: Spot, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
     """Tall tiles, half as tall ones, single rows."""
     out: list[Stmt] = []
     for height in dict.fromkeys((s.rows, max(1, s.rows // 2), 1)):
         end = stop if height == 1 else simplify(start + (stop - start) // height * height)
-        tall = _tall(plan, replace(s, rows=height), start, end)
-        if tall is None:
-            return None
-        out += tall
+        out += _tall(plan, replace(s, rows=height), start, end)
         start = end
     return tuple(out)
 
 
-def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...] | None:
+def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...]:
     """The tiles of one block of the tile's own axis: exactly its rows, whatever the heights.
 
     Where blocks are whole tiles and only the last holds others, one loop serves all. Else the last, which is shorter,
@@ -154,41 +144,34 @@ def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...] | None
     whole = heights.count(heights[0]) * heights[0]
     if size % heights[0] == 0 and last_block(extent, size) <= whole:
         tall = _tall(plan, replace(s, rows=heights[0]), start, apply("min", start + size, whole))
-        if tall is None or whole == extent:
+        if whole == extent:
             return tall
-        rest = _tiles(plan, s, Const(whole), extent - whole)
-        return None if rest is None else (*tall, If(apply("ge", start + size, extent), rest))
+        return (*tall, If(apply("ge", start + size, extent), _tiles(plan, s, Const(whole), extent - whole)))
     full = _tiles(plan, s, start, size)
-    if extent % size == 0 or full is None:
+    if extent % size == 0:
         return full
-    rest = _tiles(plan, s, start, extent % size)
-    return None if rest is None else (If(apply("le", start + size, extent), full, rest),)
+    return (If(apply("le", start + size, extent), full, _tiles(plan, s, start, extent % size)),)
 
 
-def _tiles(plan: LoopPlan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...] | None:
+def _tiles(plan: LoopPlan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...]:
     """Tiles over `count` rows from `first` on."""
     out: list[Stmt] = []
     for height, run in groupby(split_rows(count, s.rows, s.vectors)):
         rows = height * len(list(run))
-        body = _equal(plan, replace(s, rows=height), first, rows)
-        if body is None:
-            return None
-        out += body
+        out += _equal(plan, replace(s, rows=height), first, rows)
         first = first + rows
     return tuple(out)
 
 
-def _equal(plan: LoopPlan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...] | None:
+def _equal(plan: LoopPlan, s: Spot, first: Expr, rows: int) -> tuple[Stmt, ...]:
     """Equal tiles below one another over so many rows."""
     if s.rows < rows:
         return _tall(plan, s, first, first + rows)
-    single = tile(plan.tile, replace(s, row=first))
-    return None if single is None else (Block(single),)
+    return (Block(tile(plan.tile, replace(s, row=first))),)
 
 
-def _tall(plan: LoopPlan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...] | None:
+def _tall(plan: LoopPlan, s: Spot, first: Expr, stop: Expr) -> tuple[Stmt, ...]:
     """A loop of equal tiles from row to row."""
     assert plan.tile.row is not None
     at = Axis("rt", plan.tile.row.extent)
-    body = tile(plan.tile, replace(s, row=at))
-    return None if body is None else (For(at, first, stop, body, s.rows),)
+    return (For(at, first, stop, tile(plan.tile, replace(s, row=at)), s.rows),)

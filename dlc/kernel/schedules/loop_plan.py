@@ -30,6 +30,8 @@ class LoopPlan:
         outside: Part of the reduction that runs outside of the rows, its sums waiting in memory.
         once: No element may be computed twice, because a follower may overwrite what it reads.
         around: Loops around the panels of a block of rows.
+        vectors: Vectors of a tile's row.
+        tall: Most rows of a tile.
     """
 
     operands: Operands
@@ -41,6 +43,8 @@ class LoopPlan:
     outside: Axis | None
     once: bool
     around: tuple[Axis, ...] = ()
+    vectors: int = 1
+    tall: int = 1
 
     @property
     def blocked(self) -> bool:
@@ -58,8 +62,13 @@ class LoopPlan:
         return math.prod(a.extent for a in self.rows)
 
 
-def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis]) -> LoopPlan:
-    """The loops of a group whose operands are ready; `named` axes occur in loops that are written already."""
+def plan_loops(
+    o: Operands, scope: Scope, kernel: Kernel, machine: Machine, named: set[Axis], wanted: int = 0
+) -> LoopPlan:
+    """The loops of a group whose operands are ready; `named` axes occur in loops that are written already.
+
+    Blocks have the `wanted` rows, or (0) as many as the caches ask for.
+    """
     tiling = tile_of(scope, kernel, machine, None, o.column)
     product = tiling.product
     others = [a for a in scope.shared if a != o.column]
@@ -71,7 +80,7 @@ def plan_loops(o: Operands, scope: Scope, kernel: Kernel, machine: Machine, name
         size = o.block.size
     else:
         block = rows[-2] if len(rows) > 1 else row
-        size = _rows_per_block(o, block, machine) if block else 0
+        size = (min(wanted, block.extent) or _rows_per_block(o, block, machine)) if block else 0
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
     read = {name for n in tiling.followers for name in n.reads()}

@@ -15,6 +15,7 @@ from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.pack import Block, Packed, evaluated, halo, inside, is_bare, panel
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import bounds
 
 
@@ -49,15 +50,23 @@ class Operands:
     sizes: Mapping[str, int]
 
 
-def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed: bool) -> Operands | None:
-    """The operands for this column axis; `packed`: the column operand by panels. None when that is no use."""
+def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed: bool, wanted: int = 0) -> Operands:
+    """The operands for this column axis; `packed`: the column operand by panels.
+
+    A copy of the row operand serves the `wanted` rows, or (0) as many as the caches ask for.
+
+    Raises:
+        Unfit: that is impossible, or of no use.
+    """
     nest = group.nests[0]
     match nest.body:
         case Apply("mul", (x, y)) if nest.reduce == "add" and (column in axes_in(x)) != (column in axes_in(y)):
             flip = column in axes_in(x)
-            return _product(group, kernel, column, machine, packed, (y, x) if flip else (x, y), flip)
+            return _product(group, kernel, column, machine, packed, (y, x) if flip else (x, y), flip, wanted)
+        case _ if packed:
+            raise Unfit("it is no product of an operand with the columns and one without")
         case _:
-            return None if packed else _single_rows(group, kernel, column)
+            return _single_rows(group, kernel, column)
 
 
 def _single_rows(group: Group, kernel: Kernel, column: Axis) -> Operands:
@@ -73,14 +82,15 @@ def _product(
     packed: bool,
     operands: tuple[Expr, Expr],
     flip: bool,
-) -> Operands | None:
+    wanted: int,
+) -> Operands:
     nest = group.nests[0]
     a, b = operands
     rows = [x for x in group.shared if x in axes_in(a) and x not in axes_in(b)]
     if not packed and _expanded(b, kernel) and math.prod(x.extent for x in rows) > row_limit(2, machine.registers):
-        return None  # every tile would compute it again
+        raise Unfit("every tile would compute the operand of the columns again")
     if _is_dot(nest, kernel, a, b, rows):
-        return None
+        raise Unfit(f"of {math.prod(x.extent for x in rows)} rows, vectors along the reduction are faster")
     buffers: list[Param] = []
     copies: tuple[Stmt, ...] = ()
     block: Block | None = None
@@ -90,7 +100,7 @@ def _product(
     column_bytes = _footprint(b, kernel, fixed) * itemsize
     needed = nest.where is not None or not is_bare(a)
     if needed or _converted(a, kernel, column, machine.lanes(itemsize) * 2):
-        block = _block(rows, row_bytes, column_bytes, column, machine)
+        block = _block(rows, row_bytes, column_bytes, column, machine, wanted)
         # The copy takes the guard's place, so the other operand must exist without it.
         done = _copy_rows(nest, kernel, a, fixed, block, column) if inside(b, kernel.tensors) else None
         if done is not None:
@@ -99,10 +109,10 @@ def _product(
             block = None
             done = halo(b, kernel.tensors[b.param], nest.where, fixed, None, column, group.shared)
             if done is None:
-                return None
+                raise Unfit("the guard says more than that the operands exist")
             b, copies, buffers = done.load, done.fill, [done.buffer]
         elif needed:
-            return None
+            raise Unfit("the operand of the rows can neither be read as it is nor copied")
         else:
             block = None
     panel_axis, width, copied = Axis("cb", 1), 0, None
@@ -145,9 +155,14 @@ def _copy_rows(
     return None if dtype is None else evaluated(a, kernel.tensors, dtype, axes, block)
 
 
-def _block(rows: Sequence[Axis], row_bytes: int, column_bytes: int, column: Axis, machine: Machine) -> Block | None:
-    """The rows copied at a time: as many as half the second-level cache holds, if all are too many."""
+def _block(
+    rows: Sequence[Axis], row_bytes: int, column_bytes: int, column: Axis, machine: Machine, wanted: int
+) -> Block | None:
+    """The rows copied at a time: as many as half the second-level cache holds, if all are too many; or those wanted."""
     budget = machine.l2 // 2
+    if len(rows) > 1 and wanted:
+        axis = rows[-2]
+        return Block(axis, Axis("y0", axis.extent), wanted) if wanted < axis.extent else None
     if len(rows) < 2 or row_bytes <= budget:
         return None
     blocks = -(-row_bytes // budget)

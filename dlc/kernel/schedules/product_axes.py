@@ -18,6 +18,7 @@ from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.schedules.pack import is_bare
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import conjuncts
 
 # Columns in a multiple of this make whole panels, whatever the vectors.
@@ -54,24 +55,28 @@ class ProductAxes:
         return math.prod(x.extent for x in self.run)
 
 
-def product_axes(group: Group, kernel: Kernel) -> ProductAxes | None:
-    """Which axis does what in the first nest of a group; None where it is no product of rows and columns."""
+def product_axes(group: Group, kernel: Kernel) -> ProductAxes:
+    """Which axis does what in the first nest of a group; raises Unfit where it is no product of rows and columns."""
     nest, last = group.nests[0], group.nests[-1]
     factors = _factors(nest)
-    if len(factors) < 2 or any(n.where is not None for n in group.nests[1:]):
-        return None
+    if len(factors) < 2:
+        raise Unfit("it is no sum of products of tensors")
+    if any(n.where is not None for n in group.nests[1:]):
+        raise Unfit("a follower has a guard")
     at = offset(last.index, kernel.tensors[last.out].shape)
     steps = {x: n for x in group.shared if (n := coefficient(at, x))}
     near = _near(nest, factors, steps, kernel)
     a = tuple(x for x in factors if near not in axes_in(x))
     b = tuple(x for x in factors if near in axes_in(x))
     if near is None or not a or not b:
-        return None
+        raise Unfit("no factor has the columns alone")
     in_a, in_b = (frozenset(axes_in(*x)) for x in (a, b))
     run = _run(nest, factors, steps, near)
     rows = [x for x in group.shared if x in in_a and x not in in_b]
-    if not rows or _in_panels(b, run):
-        return None
+    if not rows:
+        raise Unfit("no output axis belongs to the rows alone")
+    if _in_panels(b, run):
+        raise Unfit("the operand of the columns lies in panels already")
     row = max(rows, key=lambda x: x.extent)
     others = [x for x in group.shared if x != row and x not in run]
     place = offset(a[0].index, kernel.tensors[a[0].param].shape)

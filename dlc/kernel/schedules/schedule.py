@@ -1,39 +1,171 @@
-"""A kernel becomes loops: groups of nests in order, each by the fastest schedule whose conditions it meets.
+"""A kernel becomes loops: groups of nests in order, each by a schedule that is given, or by the first that applies.
 
 Classification is by the roles of axes, never by the name of an op.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from dlc.base.types import Type, i64
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Buffer, LoopProgram, Stmt, axes_of
-from dlc.kernel.loops.rename import rename
+from dlc.kernel.loops.program import Let, LoopProgram, Stmt, axes_of
 from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.columns_innermost import columns_innermost
-from dlc.kernel.schedules.contraction import contraction
+from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
+from dlc.kernel.schedules.copies import Copies
 from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.extents import limited
-from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
-from dlc.kernel.schedules.machine import STACK_BYTES, Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
+from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
-from dlc.kernel.schedules.ranking import Ranking, heap_loops, rankings
-from dlc.kernel.schedules.scalar_loops import scalar_group, starting
+from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
 
+FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
+"""The families of schedules of a group, the one that is expected to be fastest first; `Heap` is that of a ranking."""
 
-def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A kernel as loops.
+
+    Attributes:
+        program: The loops.
+        choices: How each group of nests became loops; with them, `scheduled` gives the same again.
+    """
+
+    program: LoopProgram
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way in which a group may become loops, and why it does not apply; "" where it does."""
+
+    choice: Choice
+    unfit: str
+
+
+@dataclass(frozen=True)
+class Considered:
+    """What there was to choose from for one group.
+
+    Attributes:
+        nests: The nests of the group.
+        candidates: In the order in which they are tried: the first that applies is chosen.
+    """
+
+    nests: tuple[Nest, ...]
+    candidates: tuple[Candidate, ...]
+
+
+def schedule(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> LoopProgram:
     """The loops of a kernel for a machine; results and reductions as `kernel.evaluate`, up to the order of sums."""
+    return scheduled(kernel, machine, choices).program
+
+
+def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> Scheduled:
+    """The loops of a kernel for a machine, and what was chosen; `choices` that are given decide.
+
+    Raises:
+        Unfit: a choice that is given does not apply, or there is not one for each group of nests.
+    """
+    prepared = _prepare(kernel, machine)
+    found: list[Applied] = []
+    if choices and len(choices) != len(prepared.places):
+        raise Unfit(f"the kernel has {len(prepared.places)} groups of nests, and the schedule has {len(choices)} parts")
+    for k, place in enumerate(prepared.places):
+        found.append(choices[k].apply(place) if choices else _first(place))
+    return Scheduled(prepared.program(found), tuple(x.choice for x in found))
+
+
+def considered(kernel: Kernel, machine: Machine) -> tuple[Considered, ...]:
+    """Every candidate for each group of a kernel, with why it does not apply."""
+    return tuple(
+        Considered(place.group.nests, tuple(Candidate(choice, problem) for choice, problem in _tried(place)))
+        for place in _prepare(kernel, machine).places
+    )
+
+
+def _families(place: Place) -> tuple[type[Choice], ...]:
+    return FAMILIES if place.ranking is None else (Heap,)
+
+
+def _first(place: Place) -> Applied:
+    """The first candidate that applies; `Loops` always does."""
+    for family in _families(place):
+        try:
+            for choice in family.candidates(place):
+                try:
+                    return choice.apply(place)
+                except Unfit:
+                    continue
+        except Unfit:
+            continue
+    raise AssertionError(place.group)
+
+
+def _tried(place: Place) -> Iterator[tuple[Choice, str]]:
+    for family in _families(place):
+        try:
+            for choice in family.candidates(place):
+                try:
+                    yield choice.apply(place).choice, ""
+                except Unfit as problem:
+                    yield choice, str(problem)
+        except Unfit as problem:
+            yield family(), str(problem)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A kernel in the form that schedules are applied to.
+
+    Attributes:
+        whole: The kernel with the parameters and results of its program.
+        kernel: An equal one, of the nests that become loops.
+        sizes: What computes the sizes of a call first.
+        start: What sets elements to their start first.
+        places: Its groups, in order.
+        vectors: Whether the machine has any.
+    """
+
+    whole: Kernel
+    kernel: Kernel
+    sizes: Sequence[Let]
+    start: tuple[Stmt, ...]
+    places: tuple[Place, ...]
+    vectors: bool
+
+    def program(self, groups: Sequence[Applied]) -> LoopProgram:
+        """The loops of all groups, in order."""
+        kernel = self.kernel
+        scopes = [p.scope for p in self.places if p.scope is not None]
+        narrow = {name: s.tensors[name].type for s in scopes for name in s.narrow}
+        scalars = {name for s in scopes for name in s.scalars}
+        buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in scalars]
+        body = (*self.start, *(s for g in groups for s in g.body))
+        if self.sizes:
+            used = {a.name for a in axes_of(body)}
+            body = (*(s for s in self.sizes if s.local.name in used), *body)
+        all_buffers = (*buffers, *(b for g in groups for b in g.buffers))
+        return LoopProgram(self.whole.params, self.whole.results, all_buffers, body, self.vectors)
+
+
+def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole = kernel
@@ -41,40 +173,24 @@ def schedule(kernel: Kernel, machine: Machine) -> LoopProgram:
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
-    body: list[Stmt] = []
     pieces = _pieces(kernel, alone, converted)
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
-    scopes = {k: open_scope(g, kernel) for k, g in enumerate(pieces) if isinstance(g, Group)}
-    narrow = {name: s.tensors[name].type for s in scopes.values() for name in s.narrow}
-    scalars = {name for s in scopes.values() for name in s.scalars}
-    buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in scalars]
+    scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in pieces]
+    narrow = {name for s in scopes if s is not None for name in s.narrow}
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name) and not _in_parts(p.name, kernel, whole)]
-    for p in filled:
-        body += starting(p, kernel)
+    start = tuple(s for p in filled for s in starting(p, kernel))
     written = frozenset(p.name for p in filled)
-    for number, g in enumerate(pieces):
-        if isinstance(g, Ranking):
-            buffers.append(replace(buffer(f"heap{number}", Type(i64, (g.first,))), below=g.place.extent))
-            body += heap_loops(g, kernel, f"heap{number}")
-            written |= {g.writes}
-            continue
-        tiled = None if machine.strict else contraction(g, kernel, machine, written)
-        if tiled is None:
-            loops = scalar_group(scopes[number], kernel, machine, written)
-            staged = {STAGE: f"{STAGE}{number}"} if stages(loops) else {}
-            body += rename(loops, staged)
-            buffers += [buffer(n, Type(kernel.tensors[g.nests[0].out].dtype, (CHUNK,))) for n in staged.values()]
+    places: list[Place] = []
+    for number, (piece, scope) in enumerate(zip(pieces, scopes, strict=True)):
+        if isinstance(piece, Ranking):
+            places.append(Place(Group((piece.nest,), ()), kernel, machine, written, number, ranking=piece))
+            written |= {piece.writes}
         else:
-            names = {p.name: f"{p.name}{number}" for p in tiled.buffers}
-            body += rename(tiled.body, names)
-            buffers += [buffer(names[p.name], p.type) for p in tiled.buffers]
-        written |= {n.out for n in g.nests}
-    if sizes:
-        used = {a.name for a in axes_of(tuple(body))}
-        body = [*(s for s in sizes if s.local.name in used), *body]
-    return LoopProgram(whole.params, whole.results, tuple(buffers), tuple(body), machine.vector_bytes > 0)
+            places.append(Place(piece, kernel, machine, written, number, scope))
+            written |= {n.out for n in piece.nests}
+    return _Prepared(whole, kernel, sizes, start, tuple(places), machine.vector_bytes > 0)
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
@@ -98,8 +214,3 @@ def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) ->
         elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
             run.append(nest)
     return [*out, *partition(replace(kernel, nests=tuple(run)), alone, converted)]
-
-
-def buffer(name: str, of: Type) -> Buffer:
-    """Working memory on the stack when it is small."""
-    return Buffer(name, of, of.capacity * of.dtype.itemsize <= STACK_BYTES)

@@ -18,17 +18,16 @@ from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
 from dlc.kernel.schedules.tile import Parts, Spot, Tile
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import simplify
 
 UNROLL = 4
 
 
-def tile(t: Tile, s: Spot) -> tuple[Stmt, ...] | None:
-    """One tile, or None when an operand has no vector form there."""
+def tile(t: Tile, s: Spot) -> tuple[Stmt, ...]:
+    """One tile; raises Unfit when an operand has no vector form there."""
     sums = [[Local(f"c{r}_{v}", t.dtype, t.lanes) for v in range(s.vectors)] for r in range(s.rows)]
     inner = () if t.parts and t.parts.finish else _reduction(t, s, sums)
-    if inner is None:
-        return None
     if t.parts is None or t.parts.result:
         start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
     else:
@@ -63,19 +62,19 @@ def _mapping(t: Tile, s: Spot, r: int | Axis, column: Expr) -> dict[Expr, Expr]:
     return {t.column: column} if t.row is None else {t.column: column, t.row: s.row + r}
 
 
-def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     if t.product.where is not None or not t.reduced:
         if t.product.where is not None and axis_inside(t.product.where, t.column):
-            return None  # one test cannot stand for all lanes
+            raise Unfit(f"its guard depends on {t.column.name}: one test cannot stand for all lanes")
         step = _step(t, s, sums, {}, 0)
         guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
-        return None if step is None else guarded(t.reduced, guard, step)
+        return guarded(t.reduced, guard, step)
     # Tiles of one row wait for memory, so that a second level costs nothing.
     cut = levels(t.reduced, unit=UNROLL) if t.row is None and t.product.reduce == "add" else None
     return _running(t, s, sums) if cut is None else _in_two_levels(t, s, sums, cut)
 
 
-def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Levels) -> tuple[Stmt, ...] | None:
+def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Levels) -> tuple[Stmt, ...]:
     """Parts of the reduction summed by themselves and then added: rounding grows with the terms of one sum."""
     parts = [[replace(x, name=f"{x.name}_part") for x in row] for row in sums]
     start = tuple(Let(x, Const(0.0)) for row in parts for x in row)
@@ -84,13 +83,11 @@ def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Level
     for piece in cut.pieces:
         body = flat_simplify(substitute(t.product.body, {cut.axis: piece.value}))
         inner = _running(replace(t, product=replace(t.product, body=body), reduced=piece.inner), s, parts)
-        if inner is None:
-            return None
         out += wrap(piece.blocks, (Block((*start, *inner, *add)),))
     return wrap(cut.outer, tuple(out))
 
 
-def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """Every term added to the sums, one after another."""
     *outer, k = t.reduced
     if k.limit is not None:
@@ -99,15 +96,11 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
     body: list[Stmt] = []
     if main > UNROLL:
         steps = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
-        if steps is None:
-            return None
         body.append(For(k, Const(0), Const(main), steps, UNROLL))
     else:
         main = 0
     if k.extent - main:
         steps = _unrolled(t, s, sums, [Const(u) for u in range(main, k.extent)], k)
-        if steps is None:
-            return None
         body += steps
     out = tuple(body)
     for axis in reversed(outer):
@@ -115,32 +108,20 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
     return out
 
 
-def _limited(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...] | None:
+def _limited(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """The same up to a limit that is known when the program runs."""
     *outer, k = t.reduced
     several = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
     single = _unrolled(t, s, sums, [k], k)
-    if several is None or single is None:
-        return None
     main = simplify(k.stop // UNROLL * UNROLL)
     return wrap(tuple(outer), (For(k, Const(0), main, several, UNROLL), For(k, main, k.stop, single)))
 
 
-def _unrolled(
-    t: Tile, s: Spot, sums: Sequence[Sequence[Local]], values: Sequence[Expr], k: Axis
-) -> tuple[Stmt, ...] | None:
-    out: list[Stmt] = []
-    for u, value in enumerate(values):
-        step = _step(t, s, sums, {k: value}, u)
-        if step is None:
-            return None
-        out += step
-    return tuple(out)
+def _unrolled(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], values: Sequence[Expr], k: Axis) -> tuple[Stmt, ...]:
+    return tuple(x for u, value in enumerate(values) for x in _step(t, s, sums, {k: value}, u))
 
 
-def _step(
-    t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int
-) -> tuple[Stmt, ...] | None:
+def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int) -> tuple[Stmt, ...]:
     """One value of the reduction for the whole tile; every element is loaded once."""
     lane = Axis("lane", t.lanes)
     names: dict[Expr, Local] = {}
@@ -164,7 +145,7 @@ def _step(
             mapping = {**_mapping(t, s, r, s.column + v * t.lanes + lane), **at_k}
             value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known)
             if value is None or not has_lanes(value):
-                return None
+                raise Unfit(f"its terms have no form for {t.lanes} values of {t.column.name} at once")
             out.append(Set(sums[r][v], Apply(t.product.reduce or "add", (sums[r][v], once(value, r)))))
     return tuple(out)
 

@@ -1,0 +1,82 @@
+"""How one group of nests becomes loops, as a value: a family and its numbers, `tiles{columns=1 vectors=2 rows=14}`.
+
+A family offers candidates for a group on a machine. Each of them can be applied, printed, read again and compared; what
+does not apply says why.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import Buffer, Stmt
+from dlc.kernel.schedules.groups import Group
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.ranking import Ranking
+from dlc.kernel.schedules.scope import Scope
+from dlc.spec import Configurable
+
+
+@dataclass(frozen=True)
+class Place:
+    """A group that is to become loops.
+
+    Attributes:
+        group: Its nests.
+        kernel: The kernel that they belong to.
+        machine: What they run on.
+        written: Tensors that earlier groups wrote or that were filled.
+        number: The group's position in the kernel, for names of buffers.
+        scope: The group in flat form; None where it ranks elements.
+        ranking: What its nest counts, where it ranks elements.
+    """
+
+    group: Group
+    kernel: Kernel
+    machine: Machine
+    written: frozenset[str]
+    number: int
+    scope: Scope | None = None
+    ranking: Ranking | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A group as loops.
+
+    Attributes:
+        choice: What was applied, with every number that was left open.
+        body: Statements.
+        buffers: What they work in.
+    """
+
+    choice: Choice
+    body: tuple[Stmt, ...]
+    buffers: tuple[Buffer, ...]
+
+
+class Choice(Configurable, ABC):
+    """How a group becomes loops. Subclasses are frozen dataclasses whose fields are options; 0 leaves a number open."""
+
+    @classmethod
+    def candidates(cls, place: Place) -> Iterator[Self]:
+        """Members of the family that may apply, the one that is expected to be fastest first.
+
+        By default the one that leaves all numbers open.
+
+        Raises:
+            Unfit: none does.
+        """
+        del place
+        yield cls()
+
+    @abstractmethod
+    def apply(self, place: Place) -> Applied:
+        """The loops.
+
+        Raises:
+            Unfit: it does not apply.
+        """
