@@ -33,6 +33,18 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class KernelSchedule:
+    """What a backend says of a kernel before steps are ordered."""
+
+    workspace: int = 0
+    """Bytes that it works in while it runs, beside its arguments and results."""
+    text: str = ""
+    """How it becomes loops, as the backend writes it; "" where there is nothing to choose."""
+    tried: tuple[tuple[str, str], ...] = ()
+    """(candidate, why it does not apply) of what was tried before."""
+
+
+@dataclass(frozen=True)
 class Region:
     """A kind of memory that a program uses."""
 
@@ -83,12 +95,16 @@ class Backend(Configurable, ABC):
         """The default pipeline with these options: `pipeline`, unless one of them wants another."""
         return self.pipeline
 
-    def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
-        """Bytes that each kernel works in on this target while it runs, beside its arguments and results.
+    def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
+        """How each kernel becomes loops on this target, and the bytes that it works in.
 
-        They are stated before steps are ordered, and placed like values: `Plan.workspaces` says where. None by default.
+        They are stated before steps are ordered. Workspaces are placed like values: `Plan.workspaces` says where;
+        `Graph.schedules` has the texts. By default nothing is stated.
+
+        Raises:
+            DlcError: (USAGE) a schedule that the user gave does not apply.
         """
-        return (0,) * len(kernels)
+        return (KernelSchedule(),) * len(kernels)
 
     def processor(self) -> str:
         """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
@@ -107,7 +123,7 @@ class Backend(Configurable, ABC):
         return self
 
     def with_workshop(self, workshop: Workshop) -> "Backend":
-        """The backend with cached sub-steps for `workspaces`, `emit`, `emit_training`; itself when it needs none.
+        """The backend with cached sub-steps for `schedules`, `emit`, `emit_training`; itself when it needs none.
 
         For text that takes long and depends on little, such as a kernel's, while the program around it changes.
         """

@@ -13,11 +13,11 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Statistics by name: {"merged": 442}."""
     misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """(subject, reason) of what the stage looked at and left alone; shown by `--explain`."""
+    """(subject, reason) of what the stage looked at and left alone, or chose something for; shown by `--explain`."""
     notes: list[str] = field(default_factory=list[str])
     """Facts worth a line in the log."""
     missed_as: str = "not done"
-    """What the stage did not do to the subjects of `misses`, as output names it: "not fused"."""
+    """What the stage did not do to the subjects of `misses`, or did, as output names it: "not fused"."""
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""

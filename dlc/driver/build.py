@@ -102,20 +102,20 @@ def compile_source(
 def function_steps(function: Function, pipeline: ResolvedPipeline) -> Iterator[BuildStep]:
     """The steps of a function, and those in which the backend has its say.
 
-    It is asked about ops before anything else is made of them, and states what kernels work in before they are ordered.
+    It is asked about ops before anything else is made of them, and states how kernels become loops, and what they work
+    in, before they are ordered.
     """
-    from dlc.api.workspaces import states_workspaces
+    from dlc.api.schedules import states_schedules
     from dlc.driver.legality import asks_about_ops
 
     backend, package = pipeline.backend, pipeline.backend_package
-    asks, states = asks_about_ops(backend), states_workspaces(backend)
+    asks, states = asks_about_ops(backend), states_schedules(backend)
     for step in function.steps:
-        before, after = step.stage.level_in, step.stage.level_out
-        if asks and after != "ops":
+        if asks and step.stage.level_out != "ops":
             yield steps.accept(backend, package)
             asks = False
-        if states and (before, after) == ("kernels", "plan"):
-            yield steps.workspaces(backend, package)
+        if states and step.orders:
+            yield steps.schedule_kernels(backend, package)
             states = False
         yield steps.apply(step)
     if asks:

@@ -17,7 +17,7 @@ from dlc.driver.offload import offload_options
 from dlc.plugins.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
 
-PARSE, EMIT, BUILD = "parse", "emit", "build"
+PARSE, SCHEDULE, EMIT, BUILD = "parse", "schedule-kernels", "emit", "build"
 """Steps around those of the pipeline."""
 GRADIENT, TRAINING = "gradient", "autodiff"
 """Passes that --grad and --train put in front: the only ones that are known by name."""
@@ -42,6 +42,11 @@ class Step:
     def name(self) -> str:
         """Spec name."""
         return self.stage.name
+
+    @property
+    def orders(self) -> bool:
+        """Whether it makes a plan of a graph of kernels: the backend states their schedules before."""
+        return (self.stage.level_in, self.stage.level_out) == ("kernels", "plan")
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,14 @@ class ResolvedPipeline:
     @property
     def step_names(self) -> list[str]:
         """Names of all steps of a build, as --stop-after, --explain and --dump-ir take them."""
-        return [PARSE, *(step.name for step in self.whole), EMIT, BUILD]
+        from dlc.api.schedules import states_schedules
+
+        names = [PARSE]
+        for step in self.whole:
+            if step.orders and SCHEDULE not in names and states_schedules(self.backend):
+                names.append(SCHEDULE)
+            names.append(step.name)
+        return [*names, EMIT, BUILD]
 
     @property
     def program_pass(self) -> ProgramPass | None:

@@ -20,7 +20,7 @@ from dlc.base.libraries import versions
 from dlc.base.report import Report
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver.left import check_left
-from dlc.driver.pipeline import BUILD, EMIT, PARSE, Step
+from dlc.driver.pipeline import BUILD, EMIT, PARSE, SCHEDULE, Step
 from dlc.driver.session import Session, SessionWorkshop, Stage, code_lines
 from dlc.runtime.manifest import with_manifest
 from dlc.spec import OptionError
@@ -102,19 +102,19 @@ def accept(backend: Backend, package: str) -> BuildStep:
     return _of_backend("accept", backend, package, lambda _: run)
 
 
-def workspaces(backend: Backend, package: str) -> BuildStep:
-    """The same graph, with the bytes that its kernels work in on the target."""
+def schedule_kernels(backend: Backend, package: str) -> BuildStep:
+    """The same graph, with how its kernels become loops on the target, and the bytes that they work in."""
 
     def started(session: Session) -> Callable[[Graph, Report], Graph]:
         def run(graph: Graph, report: Report) -> Graph:
-            from dlc.api.workspaces import with_workspaces
+            from dlc.api.schedules import with_schedules
 
             report.count("nodes", len(graph.ops))
-            return with_workspaces(graph, _with_jobs(backend, package, session, report))
+            return with_schedules(graph, _with_jobs(backend, package, session, report), report)
 
         return run
 
-    return _of_backend("workspaces", backend, package, started, lambda: [("processor", backend.processor())])
+    return _of_backend(SCHEDULE, backend, package, started, lambda: [("processor", backend.processor())])
 
 
 def emit(backend: Backend, package: str, title: str) -> BuildStep:

@@ -20,6 +20,7 @@ from dlc.graph.walk import toposort
 Rule = Callable[[Op], Op | None]
 _EMPTY: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _NO_WORKSPACES: Mapping[str, int] = MappingProxyType({})
+_NO_SCHEDULES: Mapping[str, str] = MappingProxyType({})
 _NO_LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # A rewritten op explains at most this many source nodes; more would only make reports unreadable.
 MAX_ORIGINS = 16
@@ -37,6 +38,7 @@ class Graph(Body):
         origins: Op digest → names of the source model's nodes it came from. Never part of a digest.
         workspaces: Kernel digest → bytes that it works in while it runs, beside arguments and results, where the target
             has stated any.
+        schedules: Kernel digest → how it becomes loops, as the target's backend writes it, where it has stated that.
         labels: Name of an output → texts: those that its whole numbers stand for, or the names of the entries along its
             last dimension, if it has floats. They change no value.
     """
@@ -49,6 +51,7 @@ class Graph(Body):
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _EMPTY)
     workspaces: Mapping[str, int] = field(default_factory=lambda: _NO_WORKSPACES)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_LABELS)
+    schedules: Mapping[str, str] = field(default_factory=lambda: _NO_SCHEDULES)
 
     @cached_property
     def digest(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -61,6 +64,8 @@ class Graph(Body):
         h.update(repr(self.aliases).encode())
         for kernel, size in sorted(self.workspaces.items()):
             h.update(f"{kernel} {size}\0".encode())
+        for kernel, schedule in sorted(self.schedules.items()):
+            h.update(f"schedule {kernel} {schedule}\0".encode())
         for output, texts in sorted(self.labels.items()):
             h.update(f"labels {' '.join(map(quote, (output, *texts)))}\0".encode())
         return h.hexdigest()
@@ -203,11 +208,16 @@ def _near(op: Op, depth: int = 4) -> list[Op]:
 
 
 def with_live_origins(graph: Graph) -> Graph:
-    """The graph with the origins of ops, and the workspaces of kernels, that are no longer there forgotten."""
+    """The graph with the origins of ops, and what is stated of kernels, that are no longer there forgotten."""
     live = {op.digest for op in graph.ops}
-    kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)} if graph.workspaces else set[str]()
-    workspaces = {d: n for d, n in graph.workspaces.items() if d in kernels}
-    return replace(graph, origins={d: n for d, n in graph.origins.items() if d in live}, workspaces=workspaces)
+    stated = graph.workspaces or graph.schedules
+    kernels = {op.body.digest for op in graph.ops if isinstance(op, Call)} if stated else set[str]()
+    return replace(
+        graph,
+        origins={d: n for d, n in graph.origins.items() if d in live},
+        workspaces={d: n for d, n in graph.workspaces.items() if d in kernels},
+        schedules={d: s for d, s in graph.schedules.items() if d in kernels},
+    )
 
 
 def make_graph(

@@ -72,13 +72,17 @@ class GraphReader:
         while tokens.accept("workspace"):
             kernel = self._attributes.kernel()
             workspaces[kernel.digest] = tokens.extent("a size in bytes")
+        schedules: dict[str, str] = {}
+        while tokens.accept("schedule"):
+            kernel = self._attributes.kernel()
+            schedules[kernel.digest] = self._attributes.string()
         labels: dict[str, tuple[str, ...]] = {}
         while tokens.accept("labels"):
             output = self._attributes.string()
             labels[output] = tuple(self._strings())
         tokens.expect("}")
         values, names = tuple(o for o, _ in outputs), tuple(n for _, n in outputs)
-        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces, labels)
+        return Graph(tuple(inputs), values, names, tuple(aliases), self._origins, workspaces, labels, schedules)
 
     def _kernel(self) -> None:
         # The name stands between `kernel` and its parameters; the reader of kernels knows no names.

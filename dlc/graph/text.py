@@ -81,6 +81,7 @@ def _lines(graph: Graph, kernels: Mapping[str, str], origins: bool) -> list[str]
     lines.append(f"  return {returned}")
     lines += [f"  alias {i} {j}" for i, j in graph.aliases]
     lines += [f"  workspace {name} {graph.workspaces[d]}" for d, name in kernels.items() if d in graph.workspaces]
+    lines += [f"  schedule {name} {quote(graph.schedules[d])}" for d, name in kernels.items() if d in graph.schedules]
     lines += [f"  labels {' '.join(map(quote, (output, *texts)))}" for output, texts in graph.labels.items()]
     return "\n".join([*lines, "}"]).split("\n")
 

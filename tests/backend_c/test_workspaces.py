@@ -86,4 +86,4 @@ def test_copies_work_in_no_memory(cpu: str, shape: tuple[int, ...]) -> None:
     x = Input("x", Type(f32, shape))
     copies = separate_outputs(make_graph((x,), {"y": x, "z": Splat(1.0, x.of)})).outputs
     kernels = [op.body for op in copies if isinstance(op, Call)]
-    assert backend_of(cpu).workspaces(kernels) == [0, 0]
+    assert [s.workspace for s in backend_of(cpu).schedules(kernels)] == [0, 0]

@@ -3,6 +3,20 @@
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
-from dlc.kernel.schedules.schedule import schedule
+from dlc.kernel.schedules.schedule import Scheduled, schedule, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 
-__all__ = ["Machine", "in_program", "lengths", "overruns", "schedule", "sizes_first"]
+__all__ = [
+    "Machine",
+    "Scheduled",
+    "Unfit",
+    "in_program",
+    "lengths",
+    "overruns",
+    "parse_choices",
+    "print_choices",
+    "schedule",
+    "scheduled",
+    "sizes_first",
+]

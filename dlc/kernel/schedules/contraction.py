@@ -33,6 +33,9 @@ from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import simplify
 from dlc.spec import option
 
+PANEL_VECTORS = 2
+"""Vectors of a row of a panel that is copied, where nothing else is said."""
+
 
 @dataclass(frozen=True)
 class Tiles(Choice):
@@ -63,7 +66,7 @@ class Tiles(Choice):
         column = group.shared[self.columns]
         if column not in columns_of_group(place):
             raise Unfit(f"output axis {self.columns} has no unit stride")
-        o = prepare(group, kernel, column, machine, self.panels, self.block)
+        o = prepare(group, kernel, column, machine, (self.vectors or PANEL_VECTORS) * self.panels, self.block)
         whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
         # Copies are written in terms of these axes, so they must stay.
         named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
@@ -80,6 +83,8 @@ class Tiles(Choice):
     def _tiled(self, place: Place, o: Operands, plan: LoopPlan, vectors: int) -> Applied:
         machine = place.machine
         rows = self.rows or row_limit(vectors, machine.registers)
+        if rows * vectors > machine.registers:
+            raise Unfit(f"{rows} rows of {vectors} vectors are more than {machine.registers} registers hold")
         plan = replace(plan, vectors=vectors, tall=rows)
         if not self.block:
             plan = replace(plan, size=_block_size(o, plan))

@@ -29,6 +29,8 @@ class Copies(Choice):
     def apply(self, place: Place) -> Applied:
         check_contraction(place)
         kernel, machine = place.kernel, place.machine
+        if self.rows * VECTORS > machine.registers:
+            raise Unfit(f"{self.rows} rows of {VECTORS} vectors are more than {machine.registers} registers hold")
         c = blocked(place.group, kernel, machine, self.rows, self.block, self.depth)
         whole = Kernel((*kernel.params, *c.operands.buffers), kernel.results, kernel.locals, kernel.nests)
         scope = open_scope(c.operands.group, whole, (c.row, *c.outer, *c.around))

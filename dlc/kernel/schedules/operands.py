@@ -50,8 +50,8 @@ class Operands:
     sizes: Mapping[str, int]
 
 
-def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed: bool, wanted: int = 0) -> Operands:
-    """The operands for this column axis; `packed`: the column operand by panels.
+def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, panel_vectors: int, wanted: int) -> Operands:
+    """The operands for this column axis, its own copied in panels of so many vectors; 0: not copied.
 
     A copy of the row operand serves the `wanted` rows, or (0) as many as the caches ask for.
 
@@ -62,8 +62,8 @@ def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, packed
     match nest.body:
         case Apply("mul", (x, y)) if nest.reduce == "add" and (column in axes_in(x)) != (column in axes_in(y)):
             flip = column in axes_in(x)
-            return _product(group, kernel, column, machine, packed, (y, x) if flip else (x, y), flip, wanted)
-        case _ if packed:
+            return _product(group, kernel, column, machine, panel_vectors, (y, x) if flip else (x, y), flip, wanted)
+        case _ if panel_vectors:
             raise Unfit("it is no product of an operand with the columns and one without")
         case _:
             return _single_rows(group, kernel, column)
@@ -79,7 +79,7 @@ def _product(
     kernel: Kernel,
     column: Axis,
     machine: Machine,
-    packed: bool,
+    panel_vectors: int,
     operands: tuple[Expr, Expr],
     flip: bool,
     wanted: int,
@@ -87,10 +87,11 @@ def _product(
     nest = group.nests[0]
     a, b = operands
     rows = [x for x in group.shared if x in axes_in(a) and x not in axes_in(b)]
-    if not packed and _expanded(b, kernel) and math.prod(x.extent for x in rows) > row_limit(2, machine.registers):
+    count = math.prod(x.extent for x in rows)
+    if not panel_vectors and _expanded(b, kernel) and count > row_limit(2, machine.registers):
         raise Unfit("every tile would compute the operand of the columns again")
     if _is_dot(nest, kernel, a, b, rows):
-        raise Unfit(f"of {math.prod(x.extent for x in rows)} rows, vectors along the reduction are faster")
+        raise Unfit(f"of {count} rows, vectors along the reduction are faster")
     buffers: list[Param] = []
     copies: tuple[Stmt, ...] = ()
     block: Block | None = None
@@ -116,8 +117,8 @@ def _product(
         else:
             block = None
     panel_axis, width, copied = Axis("cb", 1), 0, None
-    if packed:
-        width = machine.lanes(itemsize) * 2
+    if panel_vectors:
+        width = machine.lanes(itemsize) * panel_vectors
         panel_axis = Axis("cb", -(-column.extent // width))
         reduced = [x for x in nest.axes if x in nest.reduction_axes]
         tensors = {**kernel.tensors, **{p.name: p for p in buffers}}

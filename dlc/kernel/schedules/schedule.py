@@ -35,7 +35,9 @@ from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
 
 FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
-"""The families of schedules of a group, the one that is expected to be fastest first; `Heap` is that of a ranking."""
+"""The families of schedules of a group, the one that is expected to be fastest first."""
+ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap)
+"""These, and that of a nest that ranks elements."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,12 @@ class Scheduled:
     Attributes:
         program: The loops.
         choices: How each group of nests became loops; with them, `scheduled` gives the same again.
+        tried: What was tried before, for each group.
     """
 
     program: LoopProgram
     choices: tuple[Choice, ...]
+    tried: tuple[tuple[Candidate, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Candidate:
     """A way in which a group may become loops, and why it does not apply; "" where it does."""
 
     choice: Choice
-    unfit: str
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,50 +88,48 @@ def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) 
         Unfit: a choice that is given does not apply, or there is not one for each group of nests.
     """
     prepared = _prepare(kernel, machine)
-    found: list[Applied] = []
-    if choices and len(choices) != len(prepared.places):
-        raise Unfit(f"the kernel has {len(prepared.places)} groups of nests, and the schedule has {len(choices)} parts")
-    for k, place in enumerate(prepared.places):
-        found.append(choices[k].apply(place) if choices else _first(place))
-    return Scheduled(prepared.program(found), tuple(x.choice for x in found))
+    count = len(prepared.places)
+    if not choices:
+        found = [_first(place) for place in prepared.places]
+        groups, tried = [applied for applied, _ in found], tuple(before for _, before in found)
+    elif len(choices) == count:
+        groups, tried = [c.apply(place) for c, place in zip(choices, prepared.places, strict=True)], ((),) * count
+    else:
+        raise Unfit(f"the kernel has {count} groups of nests, and the schedule has {len(choices)} parts")
+    return Scheduled(prepared.program(groups), tuple(x.choice for x in groups), tried)
 
 
 def considered(kernel: Kernel, machine: Machine) -> tuple[Considered, ...]:
     """Every candidate for each group of a kernel, with why it does not apply."""
     return tuple(
-        Considered(place.group.nests, tuple(Candidate(choice, problem) for choice, problem in _tried(place)))
+        Considered(place.group.nests, tuple(candidate for candidate, _ in _tried(place)))
         for place in _prepare(kernel, machine).places
     )
 
 
-def _families(place: Place) -> tuple[type[Choice], ...]:
-    return FAMILIES if place.ranking is None else (Heap,)
-
-
-def _first(place: Place) -> Applied:
-    """The first candidate that applies; `Loops` always does."""
-    for family in _families(place):
-        try:
-            for choice in family.candidates(place):
-                try:
-                    return choice.apply(place)
-                except Unfit:
-                    continue
-        except Unfit:
-            continue
+def _first(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
+    """The first candidate that applies, as `Loops` and `Heap` always do, and those before."""
+    before: list[Candidate] = []
+    for candidate, applied in _tried(place):
+        if applied is not None:
+            return applied, tuple(before)
+        before.append(candidate)
     raise AssertionError(place.group)
 
 
-def _tried(place: Place) -> Iterator[tuple[Choice, str]]:
-    for family in _families(place):
+def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
+    """Candidates in order, with the loops of those that apply."""
+    for family in FAMILIES if place.ranking is None else (Heap,):
         try:
             for choice in family.candidates(place):
                 try:
-                    yield choice.apply(place).choice, ""
+                    applied = choice.apply(place)
                 except Unfit as problem:
-                    yield choice, str(problem)
+                    yield Candidate(choice, str(problem)), None
+                else:
+                    yield Candidate(applied.choice), applied
         except Unfit as problem:
-            yield family(), str(problem)
+            yield Candidate(family(), str(problem)), None
 
 
 @dataclass(frozen=True)

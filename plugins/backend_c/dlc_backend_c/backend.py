@@ -11,6 +11,7 @@ from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
+    from dlc.api.backend import KernelSchedule
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
@@ -59,12 +60,12 @@ class C(Options, Backend):
 
         return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "1"}}
 
-    def workspaces(self, kernels: "Sequence[Kernel]") -> Sequence[int]:
-        """The workspace that each kernel's function asks for."""
-        from dlc_backend_c.function import workspaces
+    def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
+        """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
+        from dlc_backend_c.scheduling import schedules
         from dlc_backend_c.target import target_for
 
-        return workspaces(kernels, target_for(self.cpu, self.strict_float), self.workshop)
+        return schedules(kernels, target_for(self.cpu, self.strict_float), self.schedule, self.workshop)
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""

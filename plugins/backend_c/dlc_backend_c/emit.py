@@ -35,7 +35,7 @@ def emit(
     constants = {c.digest: c for each in plans for c in constants_of(each)}.values()
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions = functions_of(plans, target, workshop)
+    functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))

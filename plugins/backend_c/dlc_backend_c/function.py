@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -13,12 +12,11 @@ from dlc import Job, Workshop
 from dlc.base.extent_text import parse
 from dlc.base.extents import Extent
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import Machine, overruns, schedule
-from dlc_backend_c.divide import Part, divide
+from dlc.kernel.schedules import overruns
 from dlc_backend_c.loops_to_c import function_text
 from dlc_backend_c.prelude import prelude
+from dlc_backend_c.scheduling import loops_of, plain_kernel
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.working import open_places, workspace_places
 
@@ -88,6 +86,7 @@ class Wanted:
     name: str
     disjoint: bool
     packed: tuple[int, ...] = ()
+    schedule: str = ""
 
     def job(self, target: CTarget) -> Job:
         """Generating it: all that the text depends on is the kernel, its name, the machine, and what may overlap."""
@@ -97,12 +96,15 @@ class Wanted:
             ("buffers", "disjoint" if self.disjoint else "shared"),
             ("packed", " ".join(map(str, self.packed))),
             ("machine", str(target.machine)),
+            ("schedule", self.schedule),
         )
         return Job("generate", self.name, key, lambda: self.function(target).to_bytes())
 
     def function(self, target: CTarget) -> CFunction:
         """The function itself."""
-        return c_function(self.kernel, self.name, target, disjoint=self.disjoint, packed=self.packed)
+        return c_function(
+            self.kernel, self.name, target, disjoint=self.disjoint, packed=self.packed, schedule=self.schedule
+        )
 
 
 def c_functions(wanted: Sequence[Wanted], target: CTarget, workshop: Workshop | None = None) -> list[CFunction]:
@@ -112,38 +114,26 @@ def c_functions(wanted: Sequence[Wanted], target: CTarget, workshop: Workshop | 
     return [CFunction.from_bytes(made) for made in workshop.cached([w.job(target) for w in wanted])]
 
 
-def workspaces(kernels: Sequence[Kernel], target: CTarget, workshop: Workshop | None = None) -> list[int]:
-    """Bytes that the function of each kernel works in, whatever its results overwrite; 64-aligned."""
-    if workshop is None:
-        return [workspace(k, target) for k in kernels]
-    machine = ("machine", str(target.machine))
-    jobs = [
-        Job("workspace", k.digest, (("kernel", k.digest), machine), lambda k=k: b"%d" % workspace(k, target))
-        for k in kernels
-    ]
-    return [int(made) for made in workshop.cached(jobs)]
-
-
-def workspace(kernel: Kernel, target: CTarget) -> int:
-    """`CFunction.workspace` of a kernel."""
-    whole, _ = _loops(_plain(kernel), target.machine)
-    _, size = workspace_places(whole)
-    return size
-
-
 def c_function(
-    kernel: Kernel, name: str, target: CTarget, *, disjoint: bool = True, packed: Sequence[int] = ()
+    kernel: Kernel,
+    name: str,
+    target: CTarget,
+    *,
+    disjoint: bool = True,
+    packed: Sequence[int] = (),
+    schedule: str = "",
 ) -> CFunction:
     """The function that computes a kernel; results need no initial content.
 
-    A byte holds several elements of the parameters numbered `packed`, whose types have less than 8 bits.
+    A byte holds several elements of the parameters numbered `packed`, whose types have less than 8 bits. Without a
+    `schedule`, the first that applies is chosen.
 
     Buffers may not overlap. Unless `disjoint`, the compiler may not assume it: a result may then overwrite an argument
     of which the kernel reads each element before it writes that one.
     """
-    plain = _plain(kernel)
+    plain = plain_kernel(kernel)
     params = tuple(replace(p, packed=k in packed) for k, p in enumerate(plain.params))
-    program, parts = _loops(replace(plain, params=params) if packed else plain, target.machine)
+    program, parts = loops_of(replace(plain, params=params) if packed else plain, target.machine, schedule)
     places, workspace = workspace_places(program)
     behind = overruns(program)
     count = len(kernel.params) + len(kernel.results)
@@ -168,13 +158,3 @@ def c_function(
 
 _PART: Final = "part"
 """Name of a part before its text, of which its name is made, is known."""
-
-
-def _plain(kernel: Kernel) -> Kernel:
-    return Kernel.canonical(kernel.params, kernel.results, kernel.nests, kernel.locals)
-
-
-@lru_cache(maxsize=1024)
-def _loops(kernel: Kernel, machine: Machine) -> tuple[LoopProgram, tuple[Part, ...]]:
-    """A kernel's loops, and their parts: memory is planned with what they work in before their text is written."""
-    return divide(schedule(kernel, machine))

@@ -31,6 +31,9 @@ class Options(Configurable):
     check: Literal["none", "inputs"] = option(
         "none", "what functions check in their inputs: nothing, or that indices are in range"
     )
+    schedule: tuple[tuple[str, str], ...] = option(
+        (), "schedules of kernels, by the first digits of their digests; others are chosen"
+    )
     flags: tuple[str, ...] = option((), "additional flags for the compiler and linker, after those of dlc", runs=True)
     jobs: int = option(0, "number of compilers that run in parallel; 0: as --jobs of the build", low=0)
 

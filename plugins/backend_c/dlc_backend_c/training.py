@@ -32,7 +32,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
     prefix = options.prefix or "model"
     target = target_for(options.cpu, options.strict_float)
-    functions = functions_of(plans, target, workshop)
+    functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]

@@ -1,0 +1,142 @@
+"""How kernels become loops on a target: schedules that are chosen, or given by the user, and the loops themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+
+from dlc import ExitCode, Job, Workshop
+from dlc.api.backend import KernelSchedule
+from dlc.base.diagnostics import error
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import LoopProgram
+from dlc.kernel.schedules import Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
+from dlc_backend_c.divide import Part, divide
+from dlc_backend_c.target import CTarget
+from dlc_backend_c.working import workspace_places
+
+PREFIX = "dlc_k_"
+"""Of the names of functions, before digits of their kernel's digest."""
+LEAST_DIGITS = 8
+"""Of a digest that stands for a kernel."""
+
+Given = Sequence[tuple[str, str]]
+"""Schedules that the user gives: (name of a kernel's function or first digits of its digest, schedule)."""
+
+
+def schedules(
+    kernels: Sequence[Kernel], target: CTarget, given: Given = (), workshop: Workshop | None = None
+) -> list[KernelSchedule]:
+    """The schedule of each kernel, and bytes that its function works in, whatever its results overwrite; 64-aligned.
+
+    Raises:
+        DlcError: (USAGE) a schedule that is given does not apply, or is no schedule.
+    """
+    texts = [given_for(k, given) for k in kernels]
+    if workshop is None:
+        return [_schedule(k, target, text) for k, text in zip(kernels, texts, strict=True)]
+    machine = ("machine", str(target.machine))
+    jobs = [
+        Job(
+            "schedule",
+            k.digest,
+            (("kernel", k.digest), machine, ("given", text)),
+            lambda k=k, text=text: _to_bytes(_schedule(k, target, text)),
+        )
+        for k, text in zip(kernels, texts, strict=True)
+    ]
+    return [_from_bytes(made) for made in workshop.cached(jobs)]
+
+
+def given_for(kernel: Kernel, given: Given) -> str:
+    """The schedule that the user gives a kernel; "" for none."""
+    return next((text for name, text in given if kernel.digest.startswith(_digits(name))), "")
+
+
+def check_given(kernels: Iterable[Kernel], given: Given) -> None:
+    """Raise DlcError (USAGE) where a schedule is given for a kernel that a program has not."""
+    digests = [k.digest for k in kernels]
+    for name, _ in given:
+        digits = _digits(name)
+        if len(digits) < LEAST_DIGITS:
+            message = f"a schedule is given for kernel {name!r}: {LEAST_DIGITS} digits of its digest are needed"
+        elif not any(d.startswith(digits) for d in digests):
+            message = f"a schedule is given for kernel {name!r}, which the program does not have"
+        else:
+            continue
+        help = "--explain schedule-kernels lists the kernels with their schedules"
+        raise error("unknown-kernel", message, help=help, exit_code=ExitCode.USAGE)
+
+
+def _digits(name: str) -> str:
+    return name.removeprefix(PREFIX)
+
+
+def suffix_of(schedule: str) -> str:
+    """What tells the function of a schedule that is given from others of the same kernel."""
+    return f"_s{blake2b(schedule.encode(), digest_size=4).hexdigest()}" if schedule else ""
+
+
+def _schedule(kernel: Kernel, target: CTarget, given: str) -> KernelSchedule:
+    plain = plain_kernel(kernel)
+    found = _scheduled(plain, target.machine, given)
+    whole, _ = loops_of(plain, target.machine, given)
+    _, size = workspace_places(whole)
+    group = " for nests {}" if len(found.choices) > 1 else ""
+    tried = [(c.choice.brief + group.format(k), c.unfit) for k, before in enumerate(found.tried) for c in before]
+    return KernelSchedule(size, print_choices(found.choices), tuple(dict.fromkeys(tried)))
+
+
+def _to_bytes(found: KernelSchedule) -> bytes:
+    return json.dumps([found.workspace, found.text, found.tried]).encode()
+
+
+def _from_bytes(content: bytes) -> KernelSchedule:
+    workspace, text, tried = json.loads(content)
+    return KernelSchedule(workspace, text, tuple((candidate, reason) for candidate, reason in tried))
+
+
+def plain_kernel(kernel: Kernel) -> Kernel:
+    """The kernel under canonical names."""
+    return Kernel.canonical(kernel.params, kernel.results, kernel.nests, kernel.locals)
+
+
+@lru_cache(maxsize=1024)
+def loops_of(kernel: Kernel, machine: Machine, schedule: str = "") -> tuple[LoopProgram, tuple[Part, ...]]:
+    """A kernel's loops, and their parts: memory is planned with what they work in before their text is written.
+
+    Raises:
+        DlcError: (USAGE) the schedule does not apply.
+    """
+    return divide(_scheduled(kernel, machine, schedule).program)
+
+
+_FOUND: dict[tuple[Kernel, Machine, str], Scheduled] = {}
+_MOST_FOUND = 1024
+
+
+def _scheduled(kernel: Kernel, machine: Machine, schedule: str) -> Scheduled:
+    """Kept for the next who asks: what is chosen for a plan is what its functions are then generated with."""
+    key = kernel, machine, schedule
+    if key not in _FOUND:
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        found = _FOUND[key] = _applied(kernel, machine, schedule)
+        _FOUND[kernel, machine, print_choices(found.choices)] = found
+    return _FOUND[key]
+
+
+def _applied(kernel: Kernel, machine: Machine, schedule: str) -> Scheduled:
+    if not schedule:
+        return scheduled(kernel, machine)
+    try:
+        return scheduled(kernel, machine, parse_choices(schedule))
+    except Unfit as problem:
+        raise error(
+            "schedule",
+            f"schedule {schedule} of kernel {kernel.digest[:16]} does not apply: {problem}",
+            help="--explain schedule-kernels lists what applies",
+            exit_code=ExitCode.USAGE,
+        ) from None
