@@ -42,6 +42,8 @@ class KernelSchedule:
     """How it becomes loops, as the backend writes it; "" where there is nothing to choose."""
     tried: tuple[tuple[str, str], ...] = ()
     """(candidate, why it does not apply) of what was tried before."""
+    given: bool = False
+    """Whether the user gave it."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
         if schedule.text:
             of = f" ({' '.join(nodes[digest])})" if nodes[digest] else ""
             others = (f"not {candidate}, because {reason}" for candidate, reason in schedule.tried)
-            report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}", "; ".join(others) or "the first candidate")
+            why = "; ".join(others) or ("given" if schedule.given else "the first candidate")
+            report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}", why)
     return stated(graph)
 
 

@@ -152,6 +152,15 @@ class BuildOptions:
         panel=WHAT,
     )
 
+    schedules: tuple[str, ...] = flag(
+        (),
+        "--schedule",
+        metavar="KERNEL=SCHEDULE",
+        help="Set how a kernel becomes loops, as 392454940dcc27dc='tiles{columns=2 vectors=2 rows=8}'; --explain "
+        "schedule-kernels lists kernels with their schedules. May repeat.",
+        panel=WHAT,
+    )
+
     def of(self, model: str) -> BuildOptions:
         """The same for a model's file."""
         return replace(self, model=model)

@@ -170,6 +170,7 @@ class Workspace:
                 grad=choice.by,
                 train=choice.train,
                 min_offload=choice.min_offload,
+                schedules=choice.schedules,
             )
 
         try:

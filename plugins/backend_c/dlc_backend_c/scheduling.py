@@ -86,16 +86,16 @@ def _schedule(kernel: Kernel, target: CTarget, given: str) -> KernelSchedule:
     _, size = workspace_places(whole)
     group = " for nests {}" if len(found.choices) > 1 else ""
     tried = [(c.choice.brief + group.format(k), c.unfit) for k, before in enumerate(found.tried) for c in before]
-    return KernelSchedule(size, print_choices(found.choices), tuple(dict.fromkeys(tried)))
+    return KernelSchedule(size, print_choices(found.choices), tuple(dict.fromkeys(tried)), bool(given))
 
 
 def _to_bytes(found: KernelSchedule) -> bytes:
-    return json.dumps([found.workspace, found.text, found.tried]).encode()
+    return json.dumps([found.workspace, found.text, found.tried, found.given]).encode()
 
 
 def _from_bytes(content: bytes) -> KernelSchedule:
-    workspace, text, tried = json.loads(content)
-    return KernelSchedule(workspace, text, tuple((candidate, reason) for candidate, reason in tried))
+    workspace, text, tried, given = json.loads(content)
+    return KernelSchedule(workspace, text, tuple((candidate, reason) for candidate, reason in tried), given)
 
 
 def plain_kernel(kernel: Kernel) -> Kernel:

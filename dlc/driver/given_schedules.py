@@ -1,0 +1,43 @@
+"""The flag --schedule: kernels that are to become loops in another way than their backend would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dlc.api.backend import Backend
+from dlc.base.diagnostics import ExitCode, error
+from dlc.spec import Spec
+
+OPTION = "schedule"
+"""The option of a backend that takes `(kernel, schedule)`."""
+FLAG = "--schedule"
+
+
+def with_given(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:
+    """The spec of a backend with the schedules of `KERNEL=SCHEDULE` texts, after those that it has.
+
+    Raises:
+        DlcError: (USAGE) a text has another form, or the backend lets nobody choose.
+    """
+    if not given:
+        return spec
+    if OPTION not in {doc.key for doc in backend.options_doc()}:
+        raise error("no-effect", f"{FLAG}: {spec.name} has no schedules to choose from", exit_code=ExitCode.USAGE)
+    pairs: list[str] = []
+    for text in given:
+        kernel, equals, schedule = text.partition("=")
+        if not equals or not kernel.strip() or not schedule.strip():
+            raise error(
+                "bad-option",
+                f"{FLAG}: {text!r} is not of the form KERNEL=SCHEDULE",
+                help="such as --schedule 392454940dcc27dc='tiles{columns=2 vectors=1 rows=8}'; "
+                "--explain schedule-kernels lists kernels with their schedules",
+                exit_code=ExitCode.USAGE,
+            )
+        pairs.append(f"{kernel.strip()}:{schedule.strip()}")
+    old = spec.get(OPTION)
+    before = () if old is None else old if isinstance(old, tuple) else (old,)
+    others = tuple((k, v) for k, v in spec.options if k != OPTION)
+    # What is said later is found first.
+    return replace(spec, options=(*others, (OPTION, (*pairs, *before))), spans=())
