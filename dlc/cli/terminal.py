@@ -95,7 +95,7 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), width: int
     room = max(width - sum(w + 2 for w in widths[:-1]), _NARROW) if width else 0
     lines: list[str] = []
     for row in rows:
-        last = textwrap.wrap(row[-1], room) if room and len(row[-1]) > room else [row[-1]]
+        last = textwrap.wrap(row[-1], room, break_on_hyphens=False) if room and len(row[-1]) > room else [row[-1]]
         cells = [
             cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]

@@ -10,8 +10,8 @@ from dlc_backend_c.training_runtime import TrainingModel
 from dlc import Backend, Report, Spec
 from dlc.api.function_names import FUNCTIONS
 from dlc.api.plan import Plan
+from dlc.api.schedules import with_schedules
 from dlc.api.training import Bundle, FunctionName
-from dlc.api.workspaces import with_workspaces
 from dlc.graph import Graph
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.fuse import Fuse
@@ -42,7 +42,7 @@ def bundle_of(
 def _plan(graph: Graph, backend: Backend) -> Plan:
     report = Report()
     kernels = Fuse().run(Lower().run(Simplify().run(graph, report), report), report)
-    return PlanMemory().run(Order().run(with_workspaces(kernels, backend), report), report)
+    return PlanMemory().run(Order().run(with_schedules(kernels, backend, report), report), report)
 
 
 def trainer(bundle: Bundle, directory: Path, bench: Bench, spec: str = "c{prefix=net}") -> TrainingModel:

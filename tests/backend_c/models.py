@@ -13,7 +13,7 @@ from dlc_backend_c.backend import C
 
 from dlc import Artifact, Backend, Job, Report
 from dlc.api.plan import Plan
-from dlc.api.workspaces import with_workspaces
+from dlc.api.schedules import with_schedules
 from dlc.base.types import Type, f32
 from dlc.files.hashing import OwnedFile
 from dlc.graph import Constant, Graph, Input, Tensor, make_graph
@@ -34,7 +34,7 @@ def plan_of(graph: Graph, backend: Backend | None = None) -> Plan:
     """The plan of a graph, unfused: what the backend gets, with in-place steps and views, and room for its kernels."""
     report = Report()
     kernels = Lower().run(Expand().run(graph, report), report)
-    return PlanMemory().run(Order().run(with_workspaces(kernels, backend or C()), report), report)
+    return PlanMemory().run(Order().run(with_schedules(kernels, backend or C(), report), report), report)
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:

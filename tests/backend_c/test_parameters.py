@@ -13,7 +13,7 @@ from dlc_backend_c.parameters import LIMIT
 
 from dlc import DlcError, Report, Spec
 from dlc.api.plan import parse_plan, plan_text, results_of
-from dlc.api.workspaces import with_workspaces
+from dlc.api.schedules import with_schedules
 from dlc.base.types import Type, f32, f64, i32
 from dlc.graph import Call, Graph, Input, Op, evaluate
 from dlc.kernel.define import comp, grid, kernel_of
@@ -130,7 +130,7 @@ def test_a_product_is_added_to_a_tensor_in_its_place(dtype: Any, bench: Bench, t
     a, b, c = (Input(n, Type(dtype, s)) for n, s in (("A", (37, 130)), ("B", (37, 1500)), ("C", (1500, 130))))
     graph, report = in_out((a, b, c), {"A": Add(MatMul(b, c), a)}), Report()
     backend = C.from_spec(Spec.parse("c{prefix=net}"))
-    kernels = with_workspaces(Fuse().run(Lower().run(graph, report), report), backend)
+    kernels = with_schedules(Fuse().run(Lower().run(graph, report), report), backend, report)
     plan = PlanMemory().run(Order().run(kernels, report), report)
     assert len(plan.steps) == 1 and not plan.kept
     install(backend.build(backend.emit(plan, Report()), bench), tmp_path)

@@ -11,7 +11,7 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.target import X86_64_V4, Cpu
 
 from dlc import Report, Spec
-from dlc.api.workspaces import with_workspaces
+from dlc.api.schedules import with_schedules
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.types import Type, f32
 from dlc.graph import Call, Graph, Input, Splat, make_graph
@@ -47,7 +47,7 @@ def test_what_is_stated_is_what_the_function_asks_for(cpu: str) -> None:
 
 def test_targets_state_what_their_machines_need() -> None:
     plan = plan_of(products(), backend_of("generic"))
-    stated = {cpu: with_workspaces(plan.graph, backend_of(cpu)).workspaces for cpu in CPUS}
+    stated = {cpu: with_schedules(plan.graph, backend_of(cpu), Report()).workspaces for cpu in CPUS}
     assert stated["generic"] == {}
     assert stated["x86-64-v3"] and all(size % 64 == 0 < size for size in stated["x86-64-v3"].values())
 

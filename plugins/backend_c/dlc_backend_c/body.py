@@ -232,13 +232,11 @@ def functions_of(
     digests = {digest for digest, _, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
-    planned = {digest: text for plan in plans for digest, text in plan.graph.schedules.items()}
     wanted: list[Wanted] = []
     for (digest, shares, packed), kernel in kernels.items():
-        by_hand = given_for(kernel, given)
-        name = f"{PREFIX}{digest[:length]}{'_over' * shares}{_suffix(packed)}{suffix_of(by_hand)}"
-        # What is planned is for operands of a byte or more an element.
-        schedule = by_hand or ("" if packed else planned.get(digest, ""))
+        # Others are chosen again, to the same effect: a plan may have been made for another machine.
+        schedule = given_for(kernel, given)
+        name = f"{PREFIX}{digest[:length]}{'_over' * shares}{_suffix(packed)}{suffix_of(schedule)}"
         wanted.append(Wanted(kernel, name, not shares, packed, schedule))
     functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
     for plan in plans:
