@@ -52,7 +52,7 @@ class Triple:
         except Exception as bug:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
             return f"{type(bug).__name__}: {bug}"
         for k, (got, want) in enumerate(zip(found, run_kernel(self.kernel, args), strict=True)):
-            if not close(got, want) and not _equal_in_double(program, self.kernel, args, k):
+            if not close(got, want) and not equal_in_double(program, self.kernel, args, k):
                 return f"difference: {self.kernel.results[k].name} is not the reference's"
         return ""
 
@@ -61,7 +61,7 @@ class Triple:
         return f'agree(parse_kernel("""{print_kernel(self.kernel)}"""), {self.machine!r})'
 
 
-def _equal_in_double(program: LoopProgram, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
+def equal_in_double(program: LoopProgram, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
     """Whether the same loops agree in double precision: what differs then is rounding, which a function such as exp of
     a long sum may amplify beyond any tolerance."""
     got = run_loops(in_double(program), args)[result]

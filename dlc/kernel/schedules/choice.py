@@ -58,6 +58,7 @@ class Applied:
     buffers: tuple[Buffer, ...]
 
 
+@dataclass(frozen=True)
 class Choice(Configurable, ABC):
     """How a group becomes loops. Subclasses are frozen dataclasses whose fields are options; 0 leaves a number open."""
 

@@ -1,0 +1,161 @@
+"""Schedules as values: what is chosen can be printed, read and applied again; others are right or say why not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+
+import pytest
+
+from dlc.base.diagnostics import DlcError
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.print import print_loops
+from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.plain import Loops
+from dlc.kernel.schedules.schedule import ALL_FAMILIES, considered
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import close, samples
+from tests.backend_c.test_schedules import KERNELS, conv, matmul
+from tests.docs.blocks import ROOT
+from tests.kernel.triples import equal_in_double, triples
+from tests.machines import MACHINES
+
+NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
+PRODUCT = parse_kernel(matmul(40, 64, 48, False))
+WIDE = Machine(32, 16)
+SMALL = replace(WIDE, l2=1 << 10)
+THREE = "kernel(f32[6,3]) -> (f32[3]) {\n k<6: r0[i] += p0[k,i]\n}"
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_what_is_chosen_gives_the_same_loops_again(first: int) -> None:
+    for seed in range(first, first + 10):
+        for form, triple in triples(seed):
+            found = scheduled(triple.kernel, triple.machine)
+            read = parse_choices(print_choices(found.choices))
+            assert read == found.choices
+            again = scheduled(triple.kernel, triple.machine, read)
+            assert print_loops(again.program) == print_loops(found.program), f"seed {seed}, {form}"
+            assert again.choices == found.choices
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_other_choices_are_right_or_do_not_apply(first: int) -> None:
+    ran = sum(tried_others(seed) for seed in range(first, first + 10))
+    assert ran > 5
+
+
+def tried_others(seed: int) -> int:
+    """How many other schedules of a seed's kernels ran, for one group at a time and with numbers of its own."""
+    rng, ran = random.Random(seed), 0
+    for form, triple in triples(seed):
+        kernel, chosen = triple.kernel, scheduled(triple.kernel, triple.machine).choices
+        for k, group in enumerate(considered(kernel, triple.machine)):
+            applies = [c.choice for c in group.candidates if not c.unfit]
+            for choice in dict.fromkeys((*applies, *(varied(c, rng) for c in applies))):
+                if choice == chosen[k]:
+                    continue
+                choices = (*chosen[:k], choice, *chosen[k + 1 :])
+                try:
+                    program = scheduled(kernel, triple.machine, choices).program
+                except Unfit:
+                    continue
+                args, ran = samples(kernel), ran + 1
+                for number, (got, want) in enumerate(
+                    zip(run_loops(program, args), run_kernel(kernel, args), strict=True)
+                ):
+                    right = close(got, want) or equal_in_double(program, kernel, args, number)
+                    assert right, f"seed {seed}, {form}: {print_choices(choices)} on {triple.machine}"
+    return ran
+
+
+def varied(choice: Choice, rng: random.Random) -> Choice:
+    """The choice with some of its numbers drawn."""
+    drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name != "columns" and rng.random() < 0.6}
+    return replace(choice, **{name: bool(n % 2) if name == "panels" else n for name, n in drawn.items()})
+
+
+def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
+    """What does not apply to the first group of a kernel, and why."""
+    return {c.choice.brief: c.unfit for c in considered(kernel, machine)[0].candidates if c.unfit}
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "choice", "reason"),
+    [
+        (matmul(40, 64, 48, False), Machine(), "tiles", "vectors have 0 bytes, tiles need 16"),
+        (matmul(40, 64, 48, False), replace(WIDE, strict=True), "tiles", "sums keep the order of their axes"),
+        (matmul(40, 64, 8, False), SMALL, "copies", "copies pay from 32 steps of a sum on, and there are 8"),
+        (matmul(8, 64, 48, False), WIDE, "copies", "copies pay from 16 rows on, and there are 8"),
+        (matmul(40, 64, 48, False), WIDE, "copies", "its 19968 bytes of operands fit the second-level cache of 524288"),
+        (matmul(40, 64, 48, False).replace("f32", "i32"), WIDE, "tiles", "there are no vectors of i32"),
+        ("kernel(f32[8]) -> (f32[8]) {\n r0[i] = p0[7-i]\n}", WIDE, "tiles", "it adds nothing up"),
+        (THREE, WIDE, "tiles", "the last 3 of 3 columns fill no vector of 8"),
+    ],
+)  # fmt: skip
+def test_reasons(text: str, machine: Machine, choice: str, reason: str) -> None:
+    found = reasons(parse_kernel(text), machine)
+    assert found[choice] == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tiles{columns=7}", "there is no output axis 7"),
+        ("tiles{columns=0}", "output axis 0 has no unit stride"),
+        ("tiles{columns=1 vectors=4 rows=5}", "5 rows of 4 vectors are more than 16 registers hold"),
+        ("heap", "it does not count how many elements come before each"),
+        ("loops,loops", "the kernel has 1 groups of nests, and the schedule has 2 parts"),
+    ],
+)
+def test_a_choice_that_does_not_apply_says_why(text: str, reason: str) -> None:
+    with pytest.raises(Unfit) as caught:
+        scheduled(PRODUCT, WIDE, parse_choices(text))
+    assert str(caught.value) == reason
+
+
+def test_numbers_that_are_left_open_are_chosen() -> None:
+    (open_,) = scheduled(PRODUCT, WIDE, parse_choices("tiles{columns=1 rows=3}")).choices
+    assert open_.brief == "tiles{columns=1 vectors=2 rows=3 block=40}"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_rows_of_tiles_are_as_many_as_asked_for(rows: int) -> None:
+    program = scheduled(PRODUCT, WIDE, parse_choices(f"tiles{{columns=1 vectors=2 rows={rows}}}")).program
+    assert f"step {rows}:" in print_loops(program) or rows == 1
+    assert f"c{rows - 1}_1: f32x8" in print_loops(program)
+    assert f"c{rows}_1: f32x8" not in print_loops(program)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tile", "there is no schedule tile"),
+        ("tiles{row=3}", "tiles has no option row"),
+        ("tiles{rows=-1}", "tiles: option rows: -1 is below the least value, 0"),
+        ("tiles{rows=3", "expected '}' to close tiles{, found the end of the text"),
+    ],
+)
+def test_text_that_is_no_schedule(text: str, message: str) -> None:
+    with pytest.raises(DlcError) as caught:
+        parse_choices(text)
+    assert caught.value.diagnostics[0].message.startswith(message)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_kernel_has_a_schedule(machine: str) -> None:
+    for text in (*KERNELS, conv(6, 4, 16, 3, pad=1)):
+        for group in considered(parse_kernel(text), MACHINES[machine]):
+            assert group.candidates[-1].unfit == ""
+            assert group.candidates[-1].choice.name in (Loops.name, "heap")
+
+
+def test_the_page_has_every_option() -> None:
+    page = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    for family in ALL_FAMILIES:
+        assert f"| `{family.name}` | | {family.__doc__} |" in page
+        for option in family.options_doc():
+            assert f"| | `{option.key}` | {option.doc} |" in page
