@@ -36,6 +36,7 @@ graph(%0 "x": f32[2,3], %1 "w": f32[3] weight) {
   return %7 "y", %0 "x again"
   alias 1 0
   workspace @k0 4096
+  schedule @k0 "tiles{columns=1 rows=4},loops"
 }
 """
 
@@ -63,6 +64,9 @@ def test_the_example_of_the_documentation() -> None:
     assert [i.role for i in graph.inputs] == ["data", "weight"]
     assert graph.aliases == ((1, 0),)
     assert graph.workspace(call) == 4096 and graph.workspace(graph.ops[3]) == 0
+    assert list(graph.schedules.values()) == ["tiles{columns=1 rows=4},loops"]
+    other = parse_graph(text.replace("rows=4", "rows=5"), OPS)
+    assert other.digest != graph.digest
 
 
 def test_calls_may_be_written_as_any_op() -> None:

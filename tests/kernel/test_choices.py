@@ -93,7 +93,7 @@ def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
         (matmul(40, 64, 48, False), WIDE, "copies", "its 19968 bytes of operands fit the second-level cache of 524288"),
         (matmul(40, 64, 48, False).replace("f32", "i32"), WIDE, "tiles", "there are no vectors of i32"),
         ("kernel(f32[8]) -> (f32[8]) {\n r0[i] = p0[7-i]\n}", WIDE, "tiles", "it adds nothing up"),
-        (THREE, WIDE, "tiles", "the last 3 of 3 columns fill no vector of 8"),
+        (THREE, WIDE, "tiles", "the last 3 of 3 columns are no whole vectors of 8"),
     ],
 )  # fmt: skip
 def test_reasons(text: str, machine: Machine, choice: str, reason: str) -> None:

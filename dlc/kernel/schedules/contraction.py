@@ -197,7 +197,7 @@ def _last_columns(plan: LoopPlan, rest: int, machine: Machine) -> tuple[Stmt, ..
         except Unfit:
             pass  # there may be padding to read
     if width != rest and not _padding_exists(plan, extent - rest, width):
-        raise Unfit(f"the last {rest} of {extent} columns fill no vector of {lanes}")
+        raise Unfit(f"the last {rest} of {extent} columns are no whole vectors of {lanes}")
     return panel_rows(plan, Const(extent - rest), vectors, rest, machine)
 
 
