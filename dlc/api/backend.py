@@ -108,6 +108,10 @@ class Backend(Configurable, ABC):
         """
         return (KernelSchedule(),) * len(kernels)
 
+    def machines(self) -> Mapping[str, str]:
+        """What the backend builds for, by the names that its options take → what that is, for `dlc list machines`."""
+        return {}
+
     def processor(self) -> str:
         """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
         return ""

@@ -21,6 +21,7 @@ KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "frontends": ("frontends",),
     "backends": ("backends",),
     "pipelines": ("passes", "pipelines"),
+    "machines": ("backends",),
 }
 """What can be listed → the tables needed for it."""
 
@@ -47,6 +48,8 @@ def listing(kind: str, config: Config) -> Listing:
                 text, items = _pipelines(registry, config)
             case "ops":
                 text, items = _ops(registry)
+            case "machines":
+                text, items = _machines(registry)
             case _:
                 text, items = _configurables(registry.tables[KINDS[kind][0]])
         return Listing(text, items, registry.problems)
@@ -74,7 +77,11 @@ def overview(config: Config, width: int) -> Listing:
         "pipelines": sorted({*registry.pipelines, *config.named("pipeline")}),
         "passes": list(registry.passes),
     }
-    rows = {**{kind: ", ".join(found) for kind, found in names.items()}, "ops": "what graphs are made of"}
+    rows = {
+        **{kind: ", ".join(found) for kind, found in names.items()},
+        "ops": "what graphs are made of",
+        "machines": "what backends build for",
+    }
     wide = max(map(len, rows)) + 2
     lines: list[str] = []
     for kind, text in rows.items():
@@ -82,7 +89,7 @@ def overview(config: Config, width: int) -> Listing:
         lines += [f"{head:{wide}}{line}" for head, line in zip((kind, *[""] * len(wrapped)), wrapped, strict=False)]
     reader = "onnx" if "onnx" in registry.frontends else "FRONTEND"
     lines += ["", f"dlc list KIND shows each with its options, dlc list {reader} what that reads."]
-    items = tuple({"kind": kind, "names": found} for kind, found in {**names, "ops": None}.items())
+    items = tuple({"kind": kind, "names": found} for kind, found in {**names, "ops": None, "machines": None}.items())
     return Listing("\n".join(lines), items, registry.problems)
 
 
@@ -127,6 +134,19 @@ def _ops(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
             }
         )
     return "\n".join(lines), tuple(items)
+
+
+def _machines(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
+    """What each backend builds for."""
+    rows = [
+        (name, machine, what)
+        for name in sorted(registry.backends)
+        for machine, what in registry.backend(Spec(name)).machines().items()
+    ]
+    wide, width = (max((len(row[k]) for row in rows), default=0) for k in (0, 1))
+    lines = [f"{name:{wide}}  {machine:{width}}  {what}".rstrip() for name, machine, what in rows]
+    items = tuple({"backend": name, "name": machine, "description": what} for name, machine, what in rows)
+    return "\n".join(lines) or "no backend names machines", items
 
 
 def _pipelines(registry: Registry, config: Config) -> tuple[str, tuple[Mapping[str, Any], ...]]:

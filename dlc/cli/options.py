@@ -152,6 +152,13 @@ class BuildOptions:
         panel=WHAT,
     )
 
+    machine: str = flag(
+        "",
+        "--machine",
+        metavar="FILE",
+        help="Build for the machine that a TOML file describes: vectors, registers, caches, flags of the compiler.",
+        panel=WHAT,
+    )
     schedules: tuple[str, ...] = flag(
         (),
         "--schedule",

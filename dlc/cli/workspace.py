@@ -171,6 +171,7 @@ class Workspace:
                 train=choice.train,
                 min_offload=choice.min_offload,
                 schedules=choice.schedules,
+                machine=choice.machine,
             )
 
         try:

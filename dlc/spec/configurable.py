@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
 
 from dlc.base.diagnostics import DlcError, did_you_mean
 from dlc.spec.convert import Bytes, Problem, describe, format_bytes, format_option, parse_bytes, read, write
-from dlc.spec.span import Span, fault, placed
+from dlc.spec.span import OptionError, Span, fault, placed
 from dlc.spec.text import Spec
 
 __all__ = ["Bytes", "Configurable", "OptionDoc", "format_bytes", "option", "parse_bytes"]
@@ -84,6 +84,8 @@ class Configurable:
             values[declared.name] = found
         try:
             return cls(**values)
+        except OptionError as problem:
+            raise spec.pointed(problem) from None
         except DlcError as problem:
             raise (placed(problem, spec.span) if spec.span else problem) from None
 

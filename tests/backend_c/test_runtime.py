@@ -256,7 +256,7 @@ def test_a_library_for_a_larger_cpu_is_refused(
     cpu: str, has: str, lacks: str, help: str, compile_model: Compile, tmp_path: Path, monkeypatch: Any
 ) -> None:
     compile_model(sums(), f"c{{cpu={cpu}}}", tmp_path)
-    monkeypatch.setattr(target, "_features", lambda: target.LEVELS[has])
+    monkeypatch.setattr(target, "_features", lambda: target.levels()[has])
     with pytest.raises(DlcError, match=f"the library is built for {cpu}: this processor lacks {lacks}\n") as caught:
         C().load(tmp_path)
     assert caught.value.exit_code == ExitCode.USAGE
@@ -265,8 +265,9 @@ def test_a_library_for_a_larger_cpu_is_refused(
 
 
 def test_levels_follow_from_flags() -> None:
-    assert [target.level_of(t.flags) for t in (target.GENERIC, target.X86_64_V3, target.X86_64_V4)] == [*target.LEVELS]
-    for level, features in target.LEVELS.items():
+    known = (target.GENERIC, target.X86_64_V3, target.X86_64_V4)
+    assert [target.level_of(t.flags) for t in known] == [t.cpu for t in known] == [*target.levels()]
+    for level, features in target.levels().items():
         assert target.level_of(target.native(features).flags) == level
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from dlc_backend_c.backend import C
-from dlc_backend_c.target import X86_64_V4, Cpu
+from dlc_backend_c.machine_file import names
+from dlc_backend_c.target import X86_64_V4
 
 from dlc import Report, Spec
 from dlc.api.schedules import with_schedules
@@ -20,7 +20,7 @@ from dlc.ops.linear import MatMul
 from dlc.passes.outputs import separate_outputs
 from tests.backend_c.models import Bench, content, plan_of
 
-CPUS = get_args(Cpu)
+CPUS = ("native", *names())
 
 
 def backend_of(cpu: str) -> C:

@@ -214,4 +214,4 @@ def test_listings_and_classes_agree_on_what_runs() -> None:
     for table in (registry.backends, registry.passes, registry.frontends):
         for entry in table.values():
             assert entry.declaration().options == entry.load().options_doc()
-    assert {o.key for o in registry.backends["c"].declaration().options if o.runs} == {"cc", "flags"}
+    assert {o.key for o in registry.backends["c"].declaration().options if o.runs} == {"cc", "flags", "machine"}

@@ -48,24 +48,32 @@ class C(Options, Backend):
         target = f"target {self.processor()}"
         return target if self.lib == "none" else f"{target}\n{find_toolchain(self.cc).identity}"
 
+    def machines(self) -> Mapping[str, str]:
+        """Values of the option cpu."""
+        from dlc_backend_c.machine_file import named, names
+        from dlc_backend_c.target import NATIVE, level_of, target_for
+
+        here = level_of(target_for(NATIVE).flags)
+        return {NATIVE: f"this machine: {named(here).description}"} | {n: named(n).description for n in names()}
+
     def processor(self) -> str:
         """What compilers are reported of it, and the sizes that loops are made for."""
-        from dlc_backend_c.target import target_for
+        from dlc_backend_c.target import target_of
 
-        return target_for(self.cpu, self.strict_float).identity
+        return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """Factors in panels where there are vectors to read them."""
-        from dlc_backend_c.target import target_for
+        from dlc_backend_c.target import target_of
 
-        return {} if target_for(self.cpu).vector_bytes else {"layout": {"panel": "1"}}
+        return {} if target_of(self).vector_bytes else {"layout": {"panel": "1"}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
         from dlc_backend_c.scheduling import schedules
-        from dlc_backend_c.target import target_for
+        from dlc_backend_c.target import target_of
 
-        return schedules(kernels, target_for(self.cpu, self.strict_float), self.schedule, self.workshop)
+        return schedules(kernels, target_of(self), self.schedule, self.workshop)
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""

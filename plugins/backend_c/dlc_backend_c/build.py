@@ -4,7 +4,6 @@ Results depend on contents only: every tool runs inside a fresh directory on rel
 away, so that two builds of one model give the same bytes.
 """
 
-import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
-from dlc_backend_c.target import level_of, target_for
+from dlc_backend_c.target import target_of
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
 from dlc_backend_c.weights import IN_MEMORY
 
@@ -27,16 +26,12 @@ _LIBRARY_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffile-prefix-map=$PWD=.")
 """Position-independent also in static libraries, which end up in shared ones."""
 
 
-_X86 = re.compile(r"x86_64|amd64|i[3-6]86")
-"""Machines that levels of x86-64 are for, as compilers call them."""
-
-
 def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     """The artifact with `libPREFIX.so` or `libPREFIX.a`; raises DlcError (TOOL)."""
     toolchain = find_toolchain(options.cc)
     _check_cpu(toolchain, options)
     prefix = Path(artifact.entry).stem
-    flags = (*target_for(options.cpu, options.strict_float).flags, *options.flags)
+    flags = (*target_of(options).flags, *options.flags)
     source = manifest.read(artifact.files[f"{prefix}.c"]).decode("ascii")
     found = units(source)
     header = {artifact.entry: interface(manifest.read(artifact.files[artifact.entry]).decode("ascii")).encode("ascii")}
@@ -61,11 +56,12 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
 
 def _check_cpu(toolchain: Toolchain, options: Options) -> None:
     """Raises DlcError (TOOL) when the code is for a processor that the compiler builds nothing for."""
-    level = level_of(target_for(options.cpu).flags)
-    if level != "generic" and toolchain.machine != "unknown" and not _X86.match(toolchain.machine):
+    target = target_of(options)
+    name, wanted = target.cpu, target.architectures
+    if wanted and toolchain.machine not in ("unknown", *wanted) and toolchain.machine.partition("-")[0] not in wanted:
         raise error(
             "wrong-compiler",
-            f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {level} (cpu={options.cpu})",
+            f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {name} ({' or '.join(wanted)})",
             help="for a cross compiler choose c{cpu=generic}, with the flags of the processor: "
             'c{cc=… cpu=generic flags=("-mcpu=…")}',
             exit_code=ExitCode.TOOL,

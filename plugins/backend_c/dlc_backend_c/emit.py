@@ -15,7 +15,7 @@ from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import CProgram, main_text
 from dlc_backend_c.ranges import range_names
 from dlc_backend_c.special import special_of
-from dlc_backend_c.target import target_for
+from dlc_backend_c.target import target_of
 from dlc_backend_c.weights import write_weights
 
 
@@ -34,7 +34,7 @@ def emit(
     plans = [plan, *(v.plan for v in variants)]
     constants = {c.digest: c for each in plans for c in constants_of(each)}.values()
     prefix = options.prefix or "model"
-    target = target_for(options.cpu, options.strict_float)
+    target = target_of(options)
     functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)

@@ -187,14 +187,18 @@ def _checked_library(directory: Path, content: Mapping[str, Any]) -> Path:
 
 def _check_cpu(manifest: Mapping[str, Any]) -> None:
     """Instructions that this CPU lacks would kill the process at the first call."""
-    from dlc_backend_c.target import level_of, missing, target_for
+    from dlc_backend_c.machine_file import named
+    from dlc_backend_c.target import NATIVE, level_of, missing, target_for
 
-    needed = level_of(manifest.get("cpu", []))
+    level = level_of(manifest.get("cpu", []))
+    needed = manifest.get("features", named(level).features)  # 0.1 did not state them
+    name = manifest.get("machine", NATIVE)
+    name = level if name == NATIVE else name
     if lacking := missing(needed):
         here = level_of(target_for("native").flags)
         raise error(
             "cannot-load",
-            f"the library is built for {needed}: this processor lacks {', '.join(lacking)}",
+            f"the library is built for {name}: this processor lacks {', '.join(lacking)}",
             help=f"build the model again: here, or with c{{cpu={here}}}",
             exit_code=ExitCode.USAGE,
         )

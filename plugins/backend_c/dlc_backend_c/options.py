@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlc import ExitCode, option
-from dlc.base.diagnostics import error
-from dlc.spec import Configurable
+from dlc.base.diagnostics import did_you_mean, error
+from dlc.spec import Configurable, OptionError
+from dlc_backend_c import machine_file
 from dlc_backend_c.names import prefix_problem
 
 
@@ -14,9 +15,10 @@ class Options(Configurable):
     """What a user may choose."""
 
     cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True)
-    cpu: Literal["native", "generic", "x86-64-v3", "x86-64-v4"] = option(
-        "native", "instruction set: that of this machine, portable C99 without extensions, or a level of x86-64"
+    cpu: str = option(
+        "native", f"what the code is for: this machine (native), or one by name: {', '.join(machine_file.names())}"
     )
+    machine: str = option("", "TOML file that describes what the code is for, in place of cpu", runs=True)
     strict_float: bool = option(
         False, "sums in the order of the axes and no fused multiply-add, as in plain loops; slower"
     )
@@ -39,6 +41,10 @@ class Options(Configurable):
 
     def __post_init__(self) -> None:
         """Refuse what could not become a name in C."""
+        if self.cpu not in ("native", *(known := machine_file.names())):
+            help = did_you_mean(self.cpu, ("native", *known), "machines")
+            message = f"c: option cpu: there is no machine {self.cpu}"
+            raise OptionError(error("bad-option", message, help=help, exit_code=ExitCode.USAGE), "cpu")
         problem = prefix_problem(self.prefix) if self.prefix else ""
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)

@@ -216,6 +216,8 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "model": {k: package.facts[k] for k in model if k in package.facts},
         "weights": package.weights if package.blob.size else "none",
         "cpu": list(package.target.flags),
+        "machine": package.target.cpu,
+        "features": list(package.target.features),
         "kernels": [
             {"function": f.name, "digest": digest, "workspace": f.workspace}
             for (digest, *_), f in package.functions.items()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from dlc_backend_c.machine_file import MachineFile, named, names, read
 
 if TYPE_CHECKING:
     from dlc.kernel.schedules import Machine
+    from dlc_backend_c.options import Options
 
-
-Cpu = Literal["native", "generic", "x86-64-v3", "x86-64-v4"]
-
+NATIVE, PORTABLE = "native", "generic"
 COMMON_FLAGS = (
     "-std=c99",
     "-O3",
@@ -34,15 +36,19 @@ class CTarget:
         l1, l2: Bytes of data cache per core.
         flags: Passed to the compiler.
         strict: Every operation rounds by itself, and sums keep the order of their axes.
+        features: What a processor must have to run the code, as /proc/cpuinfo spells it.
+        architectures: What compilers for it call their target; none: any compiler.
     """
 
-    cpu: Cpu
+    cpu: str
     vector_bytes: int
     registers: int
     l1: int
     l2: int
     flags: tuple[str, ...]
     strict: bool = False
+    features: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -63,61 +69,69 @@ class CTarget:
         return replace(self, flags=off, strict=True)
 
 
-GENERIC = CTarget("generic", 0, 16, 32 << 10, 256 << 10, COMMON_FLAGS)
-X86_64_V3 = CTarget("x86-64-v3", 32, 16, 32 << 10, 512 << 10, (*COMMON_FLAGS, "-march=x86-64-v3"))
-# Named features, because a hypervisor may hide the model name that -march=native looks at.
-X86_64_V4 = CTarget(
-    "x86-64-v4", 64, 32, 32 << 10, 1 << 20, (*COMMON_FLAGS, "-march=x86-64-v4", "-mprefer-vector-width=512")
-)
+def from_file(name: str, machine: MachineFile) -> CTarget:
+    """The target that a description means."""
+    return CTarget(
+        name,
+        machine.vector_bytes,
+        machine.registers,
+        machine.l1,
+        machine.l2,
+        (*COMMON_FLAGS, *machine.flags),
+        features=machine.features,
+        architectures=machine.architectures,
+    )
 
 
-_V3 = frozenset({"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"})
-LEVELS: Mapping[str, frozenset[str]] = {
-    "generic": frozenset(),
-    "x86-64-v3": _V3,
-    "x86-64-v4": _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
-}
-"""By what the option cpu calls them, ascending: what the instructions in code for a level need a processor to have."""
+GENERIC, X86_64_V3, X86_64_V4 = (from_file(name, named(name)) for name in (PORTABLE, "x86-64-v3", "x86-64-v4"))
+_NATIVE = (X86_64_V4, X86_64_V3)
+"""What the processor of this machine may be, the fastest first."""
+
+
+@lru_cache
+def levels() -> Mapping[str, frozenset[str]]:
+    """The machines of this package with what they need a processor to have, ascending."""
+    found = ((name, frozenset(named(name).features)) for name in names())
+    return dict(sorted(found, key=lambda level: (len(level[1]), level[0] != PORTABLE)))
 
 
 def level_of(flags: Iterable[str]) -> str:
-    """The level that a compiler gets by its flags."""
-    found = {flag.removeprefix("-march=") for flag in flags}
-    return next((level for level in reversed(tuple(LEVELS)) if level in found), "generic")
+    """The machine of this package that a compiler builds for by its flags."""
+    given = set(flags)
+    meant = (name for name in reversed(tuple(levels())) if named(name).flags and given.issuperset(named(name).flags))
+    return next(meant, PORTABLE)
 
 
-def missing(level: str) -> tuple[str, ...]:
-    """What this processor lacks for a level, as /proc/cpuinfo spells it."""
-    return tuple(sorted(LEVELS[level] - _features()))
+def missing(features: Iterable[str]) -> tuple[str, ...]:
+    """What this processor lacks of features, as /proc/cpuinfo spells them."""
+    return tuple(sorted(frozenset(features) - _features()))
 
 
 def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) -> CTarget:
     """The target for a processor with these features (as /proc/cpuinfo spells them)."""
-    if LEVELS["x86-64-v4"] <= features:
-        return CTarget("native", 64, 32, l1, l2, X86_64_V4.flags)
-    if LEVELS["x86-64-v3"] <= features:
-        return CTarget("native", 32, 16, l1, l2, X86_64_V3.flags)
-    return CTarget("native", 0, 16, l1, l2, COMMON_FLAGS)
+    for level in _NATIVE:
+        if features.issuperset(named(level.cpu).features):
+            return replace(level, cpu=NATIVE, l1=l1, l2=l2)
+    return replace(GENERIC, cpu=NATIVE, l1=l1, l2=l2)
 
 
-def target_for(cpu: str, strict: bool = False) -> CTarget:
+def target_of(options: Options) -> CTarget:
+    """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
+    return target_for(options.cpu, options.strict_float, options.machine)
+
+
+def target_for(cpu: str, strict: bool = False, machine: str = "") -> CTarget:
     """The target of a name; "native" looks at the processor of this machine (portable C when it cannot tell).
 
-    `strict`: floating point rounds as the kernels are written (see `CTarget.strictly`).
+    `strict`: floating point rounds as the kernels are written (see `CTarget.strictly`). A `machine` is a file that
+    describes it, in place of a name.
     """
-    return _named(cpu).strictly() if strict else _named(cpu)
+    found = from_file(Path(machine).stem, read(Path(machine))) if machine else _named(cpu)
+    return found.strictly() if strict else found
 
 
 def _named(cpu: str) -> CTarget:
-    match cpu:
-        case "x86-64-v3":
-            return X86_64_V3
-        case "x86-64-v4":
-            return X86_64_V4
-        case "native":
-            return native(_features())
-        case _:
-            return GENERIC
+    return native(_features()) if cpu == NATIVE else from_file(cpu, named(cpu))
 
 
 def _features() -> frozenset[str]:

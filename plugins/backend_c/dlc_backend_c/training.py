@@ -15,7 +15,7 @@ from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values
 from dlc_backend_c.parameters import c_parameters
-from dlc_backend_c.target import target_for
+from dlc_backend_c.target import target_of
 from dlc_backend_c.training_header import header_values
 from dlc_backend_c.training_manifest import template_name, training_json
 from dlc_backend_c.training_program import Part, Training, training_text
@@ -31,7 +31,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     initial = {p: c for p, c in initial.items() if constant_value(p.initial) is None}
     constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
     prefix = options.prefix or "model"
-    target = target_for(options.cpu, options.strict_float)
+    target = target_of(options)
     functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}

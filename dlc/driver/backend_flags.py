@@ -1,4 +1,4 @@
-"""The flag --schedule: kernels that are to become loops in another way than their backend would choose."""
+"""Flags that set options of the backend: --machine, what the code is for, and --schedule, how kernels become loops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,25 @@ from dlc.spec import Spec
 OPTION = "schedule"
 """The option of a backend that takes `(kernel, schedule)`."""
 FLAG = "--schedule"
+MACHINE = "machine"
+"""The option of a backend that takes the path of a file."""
 
 
-def with_given(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:
+def with_machine(spec: Spec, path: str, backend: type[Backend]) -> Spec:
+    """The spec of a backend for the machine that a file describes; as it is where none is given.
+
+    Raises:
+        DlcError: (USAGE) the backend writes programs for one machine.
+    """
+    if not path:
+        return spec
+    if MACHINE not in {doc.key for doc in backend.options_doc()}:
+        raise error("no-effect", f"--machine: {spec.name} takes no description of a machine", exit_code=ExitCode.USAGE)
+    others = tuple((k, v) for k, v in spec.options if k != MACHINE)
+    return replace(spec, options=(*others, (MACHINE, path)), spans=())
+
+
+def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:
     """The spec of a backend with the schedules of `KERNEL=SCHEDULE` texts, after those that it has.
 
     Raises:

@@ -1,0 +1,94 @@
+"""Machines as data: files that describe what code is generated and compiled for, those of this package among them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+from dlc import ExitCode, option
+from dlc.base.diagnostics import DlcError, error
+from dlc.spec import Bytes, Configurable, Spec
+
+FOLDER: Final = Path(__file__).parent / "machines"
+VECTORS: Final = (0, 8, 16, 32, 64)
+MOST_BYTES: Final = 64 << 10
+"""Of a file: a description takes a few hundred."""
+
+
+@dataclass(frozen=True)
+class MachineFile(Configurable):
+    """A class of processors, as a TOML file describes it."""
+
+    name = "machine"
+    description: str = option("", "what it is, in a few words")
+    vector_bytes: int = option(0, "bytes of a vector register: 8, 16, 32 or 64; 0: there are no vectors")
+    registers: int = option(16, "number of vector registers", low=4, high=256)
+    l1: Bytes = option(32 << 10, "first-level data cache per core", low=256)
+    l2: Bytes = option(256 << 10, "second-level cache per core; without one, what the processor reads fast", low=256)
+    flags: tuple[str, ...] = option((), "flags for the compiler that mean this processor", runs=True)
+    features: tuple[str, ...] = option(
+        (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"
+    )
+    architectures: tuple[str, ...] = option(
+        (), "what compilers for it call their target, up to the first '-'; none: any compiler"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse vectors that generated code does not have."""
+        if self.vector_bytes not in VECTORS:
+            known = ", ".join(map(str, VECTORS))
+            message = f"machine: option vector-bytes: {self.vector_bytes} is none of {known}"
+            raise error("bad-option", message, exit_code=ExitCode.USAGE)
+
+
+def names() -> tuple[str, ...]:
+    """The machines of this package."""
+    return tuple(sorted(p.stem for p in FOLDER.glob("*.toml")))
+
+
+@lru_cache
+def named(name: str) -> MachineFile:
+    """A machine of this package."""
+    return read(FOLDER / f"{name}.toml")
+
+
+def read(path: Path) -> MachineFile:
+    """The machine that a file describes.
+
+    Raises:
+        DlcError: (USAGE) it cannot be read, is no TOML, or holds another key or value than a description has.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise _bad(path, f"has {path.stat().st_size:,} bytes, descriptions have at most {MOST_BYTES:,}")
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise _bad(path, problem.strerror or "cannot be read") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise _bad(path, f"is no TOML: {problem}") from None
+    return from_table(table, path)
+
+
+def from_table(table: Mapping[str, Any], path: Path) -> MachineFile:
+    """The machine of a file's content."""
+    try:
+        return MachineFile.from_spec(Spec("machine", tuple((key, _value(key, v)) for key, v in table.items())))
+    except DlcError as problem:
+        first = problem.diagnostics[0]
+        raise _bad(path, first.message.removeprefix("machine: "), first.help) from None
+
+
+def _value(key: str, value: Any) -> str | tuple[str, ...]:
+    """As options are written: words, and lists of them."""
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not all(isinstance(x, str | int) for x in items):
+        raise error("bad-option", f"option {key}: {value} is neither text, a whole number nor a list of these")
+    return tuple(map(str, items)) if isinstance(value, list) else str(value)
+
+
+def _bad(path: Path, what: str, help: str = "") -> DlcError:
+    return error("machine-file", f"{path}: {what}", help=help, exit_code=ExitCode.USAGE)
