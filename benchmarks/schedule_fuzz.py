@@ -1,12 +1,13 @@
-"""Random kernels for random machines: the loops of every triple, evaluated, against the kernel's own reference.
+"""Random kernels, machines and schedules: the loops of every triple, evaluated, against the kernel's own reference.
 
     python benchmarks/schedule_fuzz.py [--triples 20000] [--seed 0] [--jobs 1] [--json FILE]
 
 Kernels are those of small random models of the forms that ops and their gradients give, lowered, laid out and fused;
-machines have vectors of 0 to 64 bytes, 4 to 32 registers, and caches of 1 KiB to 4 MiB. Nothing is compiled: loops run
-in an evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written
-whole. Model N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --triples 1`. Failures
-are made small and printed as a line of a test. The exit code is 1 when a triple fails.
+machines have vectors of 0 to 64 bytes, 4 to 32 registers, and caches of 1 KiB to 4 MiB. Schedules are those that are
+chosen, and where there are others one of these, with numbers drawn at random. Nothing is compiled: loops run in an
+evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written whole.
+Model N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --triples 1`. Failures are
+made small and printed as a line of a test. The exit code is 1 when a triple fails.
 """
 
 from __future__ import annotations

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
 from dlc.base.diagnostics import DlcError
-from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
-from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.schedules.plain import Loops
 from dlc.kernel.schedules.schedule import ALL_FAMILIES, considered
 from dlc.kernel.text import parse_kernel
-from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, matmul
 from tests.docs.blocks import ROOT
-from tests.kernel.triples import equal_in_double, triples
+from tests.kernel.triples import triples
 from tests.machines import MACHINES
 
-NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
 PRODUCT = parse_kernel(matmul(40, 64, 48, False))
 WIDE = Machine(32, 16)
 SMALL = replace(WIDE, l2=1 << 10)
@@ -40,42 +34,6 @@ def test_what_is_chosen_gives_the_same_loops_again(first: int) -> None:
             again = scheduled(triple.kernel, triple.machine, read)
             assert print_loops(again.program) == print_loops(found.program), f"seed {seed}, {form}"
             assert again.choices == found.choices
-
-
-@pytest.mark.parametrize("first", range(0, 40, 10))
-def test_other_choices_are_right_or_do_not_apply(first: int) -> None:
-    ran = sum(tried_others(seed) for seed in range(first, first + 10))
-    assert ran > 5
-
-
-def tried_others(seed: int) -> int:
-    """How many other schedules of a seed's kernels ran, for one group at a time and with numbers of its own."""
-    rng, ran = random.Random(seed), 0
-    for form, triple in triples(seed):
-        kernel, chosen = triple.kernel, scheduled(triple.kernel, triple.machine).choices
-        for k, group in enumerate(considered(kernel, triple.machine)):
-            applies = [c.choice for c in group.candidates if not c.unfit]
-            for choice in dict.fromkeys((*applies, *(varied(c, rng) for c in applies))):
-                if choice == chosen[k]:
-                    continue
-                choices = (*chosen[:k], choice, *chosen[k + 1 :])
-                try:
-                    program = scheduled(kernel, triple.machine, choices).program
-                except Unfit:
-                    continue
-                args, ran = samples(kernel), ran + 1
-                for number, (got, want) in enumerate(
-                    zip(run_loops(program, args), run_kernel(kernel, args), strict=True)
-                ):
-                    right = close(got, want) or equal_in_double(program, kernel, args, number)
-                    assert right, f"seed {seed}, {form}: {print_choices(choices)} on {triple.machine}"
-    return ran
-
-
-def varied(choice: Choice, rng: random.Random) -> Choice:
-    """The choice with some of its numbers drawn."""
-    drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name != "columns" and rng.random() < 0.6}
-    return replace(choice, **{name: bool(n % 2) if name == "panels" else n for name, n in drawn.items()})
 
 
 def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:

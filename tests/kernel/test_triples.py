@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, LoopProgram, Stmt
 from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel import triples as tried
@@ -113,8 +115,8 @@ def _agrees(text: str, machine: Machine) -> None:
 
 
 def test_a_failure_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_the_last_row(kernel: Kernel, machine: Machine) -> LoopProgram:
-        program = schedule(kernel, machine)
+    def without_the_last_row(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> LoopProgram:
+        program = schedule(kernel, machine, choices)
         return replace(program, body=_shortened(program.body)) if machine.vector_bytes else program
 
     monkeypatch.setattr(tried, "schedule", without_the_last_row)

@@ -1,4 +1,6 @@
-"""Triples of a kernel, a machine and the schedule that serves it, evaluated against the kernel's own reference.
+"""Triples of a kernel, a machine and a schedule, evaluated against the kernel's own reference.
+
+The schedule is the one that is chosen for the machine, or another one that applies, with numbers drawn at random.
 
 A triple that fails is made small: fewer results, smaller extents, a simpler machine, as long as it fails the same way.
 """
@@ -21,7 +23,9 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import LoopProgram
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule
+from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.schedule import considered
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.forms import drawn_kernels
@@ -36,16 +40,21 @@ ROUNDS = 400
 
 @dataclass(frozen=True)
 class Triple:
-    """A kernel for a machine; the schedule is the one that `schedule` chooses."""
+    """A kernel for a machine.
+
+    Attributes:
+        choices: How its groups of nests become loops; (): as `schedule` chooses.
+    """
 
     kernel: Kernel
     machine: Machine
+    choices: tuple[Choice, ...] = ()
 
     def problem(self) -> str:
         """What is wrong with its loops, "" if nothing is."""
         args = samples(self.kernel)
         try:
-            program = schedule(self.kernel, self.machine)
+            program = schedule(self.kernel, self.machine, self.choices)
             found = run_loops(program, args)
         except LoopFault as fault:
             return f"fault: {fault}"
@@ -58,7 +67,8 @@ class Triple:
 
     def __str__(self) -> str:
         """Python text that makes the triple."""
-        return f'agree(parse_kernel("""{print_kernel(self.kernel)}"""), {self.machine!r})'
+        how = f", {print_choices(self.choices)!r}" if self.choices else ""
+        return f'agree(parse_kernel("""{print_kernel(self.kernel)}"""), {self.machine!r}{how})'
 
 
 def equal_in_double(program: LoopProgram, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
@@ -103,7 +113,38 @@ def triples(seed: int) -> Iterator[tuple[str, Triple]]:
     rng = random.Random(-seed - 1)
     for kernel in kernels:
         for _ in range(PER_KERNEL):
-            yield form, Triple(kernel, random_machine(rng))
+            triple = Triple(kernel, random_machine(rng))
+            yield form, triple
+            if (other := drawn_choices(triple, rng)) is not None:
+                yield f"{form}, another schedule", replace(triple, choices=other)
+
+
+NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
+
+
+def drawn_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | None:
+    """Another schedule that applies, in families and numbers; None where a kernel has but one, or none was found."""
+    try:
+        groups = considered(triple.kernel, triple.machine)
+    except Exception:  # noqa: BLE001 - the triple itself tells of it
+        return None
+    applies = [[c.choice for c in group.candidates if not c.unfit] for group in groups]
+    choices = tuple(varied(rng.choice(some), rng) for some in applies)
+    if choices == tuple(some[0] for some in applies):
+        return None
+    try:
+        schedule(triple.kernel, triple.machine, choices)
+    except Unfit:
+        return None
+    except Exception:  # noqa: BLE001 - a triple that fails
+        pass
+    return choices
+
+
+def varied(choice: Choice, rng: random.Random) -> Choice:
+    """The choice with some of its numbers drawn."""
+    drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name != "columns" and rng.random() < 0.6}
+    return replace(choice, **{name: bool(n % 2) if name == "panels" else n for name, n in drawn.items()})
 
 
 def minimised(triple: Triple) -> Triple:
