@@ -210,6 +210,18 @@ def test_text_that_is_no_extent(bad: str) -> None:
         parse(bad)
 
 
+@given(FORMULAS, FORMULAS)
+def test_types_of_formulas_are_read_back(f: Formula, g: Formula) -> None:
+    if min(bounds(f.extent)[0], bounds(g.extent)[0]) >= 0:
+        of = Type(f32, (f.extent, 3, g.extent))
+        assert Type.parse(str(of)) == of
+
+
+def test_types_have_the_smaller_one_of_two() -> None:
+    for extent in (smaller(30, A), smaller(3 * A, smaller(C, 5) + 1)):
+        assert Type.parse(str(Type(f32, (extent, 2, extent)))) == Type(f32, (extent, 2, extent))
+
+
 def test_types_have_them() -> None:
     of = Type(f32, (A, 3, C + 1))
     assert str(of) == "f32[a(1,7),3,8*c(2,6,8)+1]"

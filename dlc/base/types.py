@@ -305,7 +305,7 @@ class Type:
 
 def parse_dims(text: str) -> tuple[tuple[int, ...], bool, Symbol | None]:
     """(shape, dense, symbol) from what stands in the brackets of a type. Raises ValueError: it is none of a type."""
-    dims = _COMMA.split(text) if text.strip() else []
+    dims = _parted(text) if text.strip() else []
     dense = dims[:1] == ["*"]
     if text.startswith("="):
         return (), False, parse_symbol(text[1:])
@@ -316,5 +316,15 @@ def parse_dims(text: str) -> tuple[tuple[int, ...], bool, Symbol | None]:
 
 
 _TYPE = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]")
-_COMMA = re.compile(r",(?![^(]*\))")
-"""Between dimensions; commas inside parentheses are of bounds."""
+
+
+def _parted(text: str) -> list[str]:
+    """What stands between commas; those inside parentheses are of bounds, and of the operands of `min`."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 from dlc_backend_c.backend import C
+from dlc_backend_c.function import c_function
 from dlc_backend_c.machine_file import names
-from dlc_backend_c.target import X86_64_V4
+from dlc_backend_c.target import X86_64_V4, target_for
 
 from dlc import Report, Spec
 from dlc.api.schedules import with_schedules
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.types import Type, f32
 from dlc.graph import Call, Graph, Input, Splat, make_graph
+from dlc.kernel.text import parse_kernel
 from dlc.ops.elementwise import Exp
 from dlc.ops.linear import MatMul
 from dlc.passes.outputs import separate_outputs
@@ -87,3 +89,16 @@ def test_copies_work_in_no_memory(cpu: str, shape: tuple[int, ...]) -> None:
     copies = separate_outputs(make_graph((x,), {"y": x, "z": Splat(1.0, x.of)})).outputs
     kernels = [op.body for op in copies if isinstance(op, Call)]
     assert [s.workspace for s in backend_of(cpu).schedules(kernels)] == [0, 0]
+
+
+def test_a_size_may_be_so_small_that_there_is_no_work() -> None:
+    """Whether there is a workspace is said for the largest sizes; what a call needs of it may be nothing."""
+    text = """kernel(f32[n(0,3000)], i64[n(0,3000)], i64[=n(0,3000)]) -> (f32[n(0,3000)]) local (f32[n(0,3000)]) {
+      t0[i] = exp(p0[i])
+      r0[i] = t0[max(min(p1[i], min(max(p2[], 0), 3000)-1), 0)]
+    }"""
+    for cpu in CPUS:
+        function = c_function(parse_kernel(text), "f", target_for(cpu))
+        assert function.workspace == 12_032
+        assert str(function.needs) == "64*(4*n(0,3000)+63)//64"
+        assert "workspace)" in function.text.partition("{")[0]

@@ -34,7 +34,7 @@ from dlc.kernel.simplify import is_index
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
-from dlc_backend_c.working import open_places
+from dlc_backend_c.working import open_places, workspace_places
 
 
 @dataclass
@@ -282,7 +282,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     ports = (*program.params, *program.results)
     stored = {p.name: p.stored for p in ports if p.stored is not None}
     writer = Writer(tensors, stored, [p.name for p in ports if p.packed])
-    places, workspace = open_places(program)
+    places, _ = open_places(program)
     sizes, body = sizes_first(program)
     writer.stmts(sizes)
     for b in program.buffers:
@@ -300,7 +300,8 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     writer.stmts(body)
     arguments = [f"const {spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.params]
     arguments += [f"{spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.results]
-    if workspace:
+    # Of the largest sizes: whether there is work at the smallest may be known only when the program runs.
+    if workspace_places(program)[1]:
         arguments.append(f"unsigned char {pointer}workspace")
     head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"
     return "\n".join([head, "{", *writer.lines, "}", ""])
