@@ -1,14 +1,18 @@
-"""Discrete Fourier transforms as products with matrices. Complex numbers are pairs along the last dimension."""
+"""Discrete Fourier transforms as products with matrices. Complex numbers are pairs along the last dimension.
+
+A length may be known at run time only: the matrix is then computed in every call.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from dlc.base.extents import bounds, is_open, shown, smaller
 from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.kernel.define import Comp, ShapeError, comp, grid, same
-from dlc.kernel.expr import Const, Expr, apply, select
+from dlc.kernel.expr import Const, Expr, apply, lift, select
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Reshape, Slice, Transpose
 
@@ -29,13 +33,16 @@ class DftMatrix(Op):
     to: DType
 
     def define(self, *params: Any) -> tuple[Comp, ...]:
-        if self.length < 1:
-            raise ShapeError(f"a transform of length {self.length}")
+        if bounds(self.length)[0] < 1:
+            raise ShapeError(f"a transform of length {shown(self.length)}")
         n, k = grid(self.extents, "n")
-        angle = apply("f64", n * k % self.length) * (2 * math.pi / self.length)
-        scale: Expr = Const(1 / self.length if self.inverse else 1.0)
+        length = lift(self.length)
+        step, part = _per(2 * math.pi, self.length), _per(1.0, self.length)
+        # Remainders of integers are exact, whatever the size of the product.
+        angle = apply("f64", n * k % length) * step
+        scale: Expr = part if self.inverse else Const(1.0)
         if self.halved:
-            alone = apply("or", apply("eq", n, 0), apply("eq", n * 2, self.length))
+            alone = apply("or", apply("eq", n, 0), apply("eq", n * 2, length))
             scale = select(alone, scale, scale * 2.0)
         into = (n.extent, self.parts[0], k.extent, self.parts[1])
         out: list[Comp] = []
@@ -46,6 +53,11 @@ class DftMatrix(Op):
                     value = -value
                 out.append(comp((n, p, k, q), apply(self.to.name, value * scale), into=into, over=(n, k)))
         return tuple(out)
+
+
+def _per(total: float, length: int) -> Expr:
+    """The quotient of a number and a length."""
+    return Const(total) / apply("f64", lift(length)) if is_open((length,)) else Const(total / length)
 
 
 class Dft(Op):
@@ -66,16 +78,16 @@ class Dft(Op):
         rank = len(self.x.shape)
         if rank < 2 or not 0 <= self.axis < rank - 1 or self.x.shape[-1] not in (1, 2) or not self.x.dtype.is_float:
             raise ShapeError(f"a Fourier transform along axis {self.axis} of {self.x.type}")
-        if self.length < 1:
-            raise ShapeError(f"a Fourier transform of length {self.length}")
+        if bounds(self.length)[0] < 1:
+            raise ShapeError(f"a Fourier transform of length {shown(self.length)}")
         some = self.length // 2 + 1
-        taken = min(self.x.shape[self.axis], some if self.inverse and self.half else self.length)
+        taken = smaller(self.x.shape[self.axis], some if self.inverse and self.half else self.length)
         count = some if self.half and not self.inverse else self.length
         extents, parts = (taken, count), (self.x.shape[-1], 1 if self.inverse and self.half else 2)
         halved = self.inverse and self.half
         matrix = DftMatrix(self.length, extents, parts, self.inverse, halved, self.x.dtype)
         x = self.x
-        if taken < x.shape[self.axis]:
+        if taken != x.shape[self.axis]:
             sizes = tuple(taken if d == self.axis else e for d, e in enumerate(x.shape))
             x = Slice(x, starts=(0,) * rank, sizes=sizes)
         others = [d for d in range(rank - 1) if d != self.axis]

@@ -265,6 +265,16 @@ def backward() -> bytes:
     return model(nodes, {"x": ["rows", 3]}, [*bounds, "picked", "sum"], constants)
 
 
+def transforms() -> bytes:
+    """Fourier transforms along an open dimension: whole, the first half, and back."""
+    nodes = [
+        n("DFT", ["x"], ["whole"], axis=1),
+        n("DFT", ["x"], ["half"], axis=1, onesided=1),
+        n("DFT", ["whole"], ["back"], axis=1, inverse=1),
+    ]
+    return model(nodes, {"x": ["rows", "length", 1]}, ["whole", "half", "back"], {})
+
+
 def cuts() -> bytes:
     """The first five, what follows, the largest few, and all but those that are cut: parts that not every size has."""
     nodes = [

@@ -24,6 +24,7 @@ from sized_models import (
     n,
     pyramid,
     shapes,
+    transforms,
 )
 
 import dlc
@@ -48,6 +49,7 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
     "copies": (copies, {"rows": "1..7", "columns": "2..10/2"}, [(1, 2), (7, 10), (3, 4)]),
     "backward": (backward, {"rows": "3..9"}, [(3,), (9,), (4,)]),
     "shapes": (shapes, {"batch": "1..4", "seq": "2..16"}, [(1, 2), (4, 16), (3, 5)]),
+    "transforms": (transforms, {"rows": "1..3", "length": "1..20"}, [(1, 1), (3, 20), (2, 7), (1, 16)]),
     "cuts": (cuts, {"k": "1..12"}, [(1,), (3,), (4,), (5,), (6,), (9,), (12,)]),
 }
 

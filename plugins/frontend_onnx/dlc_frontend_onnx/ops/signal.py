@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from dlc.base.extents import larger, shown, smaller
 from dlc.graph import Input, Op
 from dlc.kernel.define import ShapeError
 from dlc.ops.fourier import Dft, Frames
@@ -68,7 +69,8 @@ def _dft(node: Node, axis: int) -> Op:
 
 def _transformed(x: Op, axis: int, length: int, inverse: bool, half: bool) -> Op:
     count = length // 2 + 1 if half and not inverse else length
-    check_count(4 * min(x.shape[axis], max(length, 0)) * max(count, 0), f"the table of a transform of length {length}")
+    taken = smaller(x.shape[axis], larger(length, 0))
+    check_count(4 * taken * larger(count, 0), f"the table of a transform of length {shown(length)}")
     return Dft(x, axis=axis, length=length, inverse=inverse, half=half)
 
 
