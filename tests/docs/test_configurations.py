@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dlc_backend_c.machine_file import read
 
 from dlc.base.diagnostics import DlcError
 from dlc.config.config import KEYS
@@ -27,7 +28,14 @@ def test_a_block_is_a_file_that_commands_use_or_part_of_one(block: Block) -> Non
     )
 
 
-@pytest.mark.parametrize("block", [b for b in TOML if b.file], ids=str)
+@pytest.mark.parametrize("block", [b for b in TOML if b.file and b.file != "dlc.toml"], ids=str)
+def test_other_files_describe_machines(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / block.file
+    path.write_text(block.text, encoding="utf-8")
+    assert read(path).description
+
+
+@pytest.mark.parametrize("block", [b for b in TOML if b.file == "dlc.toml"], ids=str)
 def test_every_target_and_pipeline_of_a_block_can_be_used(block: Block, tmp_path: Path) -> None:
     (tmp_path / block.file).write_text(block.text, encoding="utf-8")
     config = load_config(tmp_path, tmp_path / block.file, trusts=lambda _file, _text: True)

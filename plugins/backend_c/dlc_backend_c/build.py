@@ -61,7 +61,7 @@ def _check_cpu(toolchain: Toolchain, options: Options) -> None:
     if wanted and toolchain.machine not in ("unknown", *wanted) and toolchain.machine.partition("-")[0] not in wanted:
         raise error(
             "wrong-compiler",
-            f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {name} ({' or '.join(wanted)})",
+            f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {name} ({wanted[0]})",
             help="for a cross compiler choose c{cpu=generic}, with the flags of the processor: "
             'c{cc=… cpu=generic flags=("-mcpu=…")}',
             exit_code=ExitCode.TOOL,
