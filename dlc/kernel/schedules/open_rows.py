@@ -18,7 +18,7 @@ from dlc.kernel.schedules.heights import cycles, rows_cycles
 
 TALL: Final = 4
 """Of more rows than so many of the tallest tiles, what is left hardly matters."""
-CODE: Final = 0.0005
+CODE: Final = 0.0004
 """Share of the time that one more accumulator in the text of a program must save."""
 START: Final = 2.0
 """Cycles per step of the reduction that a tile costs besides: short ones wait longer."""
