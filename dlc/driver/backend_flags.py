@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dlc.api.backend import Backend
 from dlc.base.diagnostics import ExitCode, error
-from dlc.spec import Spec
+from dlc.spec import Spec, Value
 
 OPTION = "schedule"
 """The option of a backend that takes `(kernel, schedule)`."""
@@ -24,10 +24,8 @@ def with_machine(spec: Spec, path: str, backend: type[Backend]) -> Spec:
     """
     if not path:
         return spec
-    if MACHINE not in {doc.key for doc in backend.options_doc()}:
-        raise error("no-effect", f"--machine: {spec.name} takes no description of a machine", exit_code=ExitCode.USAGE)
-    others = tuple((k, v) for k, v in spec.options if k != MACHINE)
-    return replace(spec, options=(*others, (MACHINE, path)), spans=())
+    _check(MACHINE, backend, f"--machine: {spec.name} takes no description of a machine")
+    return _with(spec, MACHINE, path)
 
 
 def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:
@@ -38,8 +36,7 @@ def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> 
     """
     if not given:
         return spec
-    if OPTION not in {doc.key for doc in backend.options_doc()}:
-        raise error("no-effect", f"{FLAG}: {spec.name} has no schedules to choose from", exit_code=ExitCode.USAGE)
+    _check(OPTION, backend, f"{FLAG}: {spec.name} has no schedules to choose from")
     pairs: list[str] = []
     for text in given:
         kernel, equals, schedule = text.partition("=")
@@ -54,6 +51,16 @@ def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> 
         pairs.append(f"{kernel.strip()}:{schedule.strip()}")
     old = spec.get(OPTION)
     before = () if old is None else old if isinstance(old, tuple) else (old,)
-    others = tuple((k, v) for k, v in spec.options if k != OPTION)
-    # What is said later is found first.
-    return replace(spec, options=(*others, (OPTION, (*pairs, *before))), spans=())
+    return _with(spec, OPTION, (*pairs, *before))  # the flag is found before what the target says
+
+
+def _check(option: str, backend: type[Backend], message: str) -> None:
+    """Raise DlcError (USAGE) where a backend has no such option."""
+    if option not in {doc.key for doc in backend.options_doc()}:
+        raise error("no-effect", message, exit_code=ExitCode.USAGE)
+
+
+def _with(spec: Spec, option: str, value: Value) -> Spec:
+    """The spec with an option set, whatever it was."""
+    others = tuple((k, v) for k, v in spec.options if k != option)
+    return replace(spec, options=(*others, (option, value)), spans=())

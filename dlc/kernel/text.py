@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from dlc.base.diagnostics import did_you_mean
 from dlc.base.lexer import Token, Tokens
-from dlc.base.types import DTYPES, Type, parse_dims
+from dlc.base.types import DTYPES, DType, Type, parse_dims
 from dlc.kernel.expr import Axis, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param, Reduce
@@ -57,18 +57,24 @@ def read_kernel(tokens: Tokens, after_keyword: bool = False) -> Kernel:
     return Kernel(params, results, locals_, tuple(nests))
 
 
+def dtype_of_word(tokens: Tokens, word: Token, name: str) -> DType:
+    """The element type of a name that a word begins with."""
+    if name not in DTYPES:
+        help = did_you_mean(name, DTYPES, "element types")
+        raise tokens.fail(f"unknown element type '{name}'", word.offset, help)
+    return DTYPES[name]
+
+
 def read_type(tokens: Tokens) -> Type:
     """Read `f32[2,3]`."""
     word = tokens.kind("word", "an element type")
-    if word.text not in DTYPES:
-        help = did_you_mean(word.text, DTYPES, "element types")
-        raise tokens.fail(f"unknown element type '{word.text}'", word.offset, help)
+    dtype = dtype_of_word(tokens, word, word.text)
     if not tokens.dims_ahead():
-        return Type(DTYPES[word.text], tuple(tokens.listed("[", "]", lambda: tokens.extent("a dimension"))))
+        return Type(dtype, tuple(tokens.listed("[", "]", lambda: tokens.extent("a dimension"))))
     start = tokens.expect("[")
     text = tokens.until("]")
     try:
-        return Type(DTYPES[word.text], *parse_dims(text))
+        return Type(dtype, *parse_dims(text))
     except ValueError as problem:
         raise tokens.fail(str(problem), start.offset) from None
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dlc.base.diagnostics import did_you_mean
 from dlc.base.lexer import MAX_DEPTH, Tokens
-from dlc.base.types import DTYPES, DType
 from dlc.kernel.expr import Axis, Const, Expr, Load
 from dlc.kernel.loops.program import (
     Block,
@@ -31,7 +29,7 @@ from dlc.kernel.loops.program import (
 from dlc.kernel.nest import Param
 from dlc.kernel.read_expr import ExprReader
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.text import read_type
+from dlc.kernel.text import dtype_of_word, read_type
 
 _VARIABLE = re.compile(r"(\w+?)(?:x([0-9]+))?")
 
@@ -63,7 +61,8 @@ def _read_tensors(tokens: Tokens, tensors: dict[str, Param]) -> tuple[Param, ...
         stored = None
         if tokens.accept("stored"):
             tokens.expect("as")
-            stored = _dtype(tokens, tokens.kind("word", "an element type").text)
+            word = tokens.kind("word", "an element type")
+            stored = dtype_of_word(tokens, word, word.text)
         tensors[name] = Param(name, type, stored, tokens.accept("packed"))
         return tensors[name]
 
@@ -75,12 +74,6 @@ def _new_name(tokens: Tokens, tensors: Mapping[str, Param]) -> str:
     if word.text in tensors:
         raise tokens.fail(f"the name {word.text} is taken", word.offset)
     return word.text
-
-
-def _dtype(tokens: Tokens, name: str) -> DType:
-    if name not in DTYPES:
-        raise tokens.fail(f"unknown element type '{name}'", None, did_you_mean(name, DTYPES, "element types"))
-    return DTYPES[name]
 
 
 class _Exprs(ExprReader):
@@ -224,7 +217,7 @@ class _Reader:
         word = tokens.kind("word", "an element type")
         found = _VARIABLE.fullmatch(word.text)
         dtype, lanes = (found[1], int(found[2] or 1)) if found else (word.text, 1)
-        local = Local(name, _dtype(tokens, dtype), lanes)
+        local = Local(name, dtype_of_word(tokens, word, dtype), lanes)
         tokens.expect("=")
         value = self._exprs.expr()
         self._names[name] = local if extent is None else Axis(name, extent)

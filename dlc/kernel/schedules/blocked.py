@@ -28,7 +28,7 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.pack import Block, halo, inside
 from dlc.kernel.schedules.product_axes import ProductAxes, product_axes
-from dlc.kernel.schedules.unfit import Unfit
+from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import conjuncts, simplify_guard
 
 VECTORS = 2
@@ -132,15 +132,14 @@ def _check_pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machin
     reduction = math.prod(x.extent for x in axes.reduced)
     size = (axes.row.extent + axes.columns) * reduction * item
     rows = ROWS if reduction <= LONG else FEW_ROWS
-    for fits, why in (
+    conditions = (
         (axes.row.extent >= rows, f"copies pay from {rows} rows on, and there are {axes.row.extent}"),
         (axes.columns >= width, f"copies pay from {width} columns on, and there are {axes.columns}"),
         (reduction >= REDUCTION, f"copies pay from {REDUCTION} steps of a sum on, and there are {reduction}"),
         (size > machine.l2, f"its {size} bytes of operands fit the second-level cache of {machine.l2}"),
         (machine.registers // 2 > VECTORS, f"{machine.registers} registers are too few"),
-    ):
-        if not fits:
-            raise Unfit(why)
+    )
+    require(conditions)
 
 
 def _guards(axes: ProductAxes, where: Expr | None, kernel: Kernel) -> tuple[Expr | None, Expr | None]:

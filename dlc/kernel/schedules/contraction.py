@@ -29,7 +29,7 @@ from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.unfit import Unfit
+from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import simplify
 from dlc.spec import option
 
@@ -112,7 +112,7 @@ def check_contraction(place: Place) -> None:
     nest = group.nests[0]
     shape, dtype = kernel.tensors[nest.out].shape, kernel.tensors[nest.out].dtype
     kept = [a for a in nest.axes if a not in nest.reduction_axes]
-    for fits, why in (
+    conditions = (
         (not machine.strict, "sums keep the order of their axes"),
         (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
         (nest.out not in place.written, f"{nest.out} has a value before"),
@@ -124,9 +124,8 @@ def check_contraction(place: Place) -> None:
         (not any(kernel.tensors[n.out].type.dense for n in group.nests), "no element lies behind the last of a call"),
         (set(kept) == set(group.shared), "its followers do not share all loops"),
         (all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:]), "a follower adds up"),
-    ):
-        if not fits:
-            raise Unfit(why)
+    )
+    require(conditions)
 
 
 def columns_of_group(place: Place) -> list[Axis]:
