@@ -38,7 +38,7 @@ loops(p0: f32[64] stored as f16, p1: i4[6] packed) -> (r0: f32[64]) aligned {
   t0: f32[8] on the stack
   h: i64[2,4] in the workspace below 300
   size0<64: i64 = 3
-  for i<64 to size0 in 0..size0 step 2:
+  for i<64 to size0 in 0..size0 step 2 parallel own (t0, h):
     block:
       v: f32x8 = p0[i .. +8]
       s: f32 = 0.0
@@ -68,7 +68,9 @@ def test_indentation_is_free_and_comments_are_ignored() -> None:
         ("on the stack", "on the heap", "expected 'stack', found 'heap'", 2),
         ("h: i64", "t0: i64", "the name t0 is taken", 3),
         ("for i<64 to", "for i to", "the loop needs an extent, as in `for i<64 in 0..n:`", 5),
-        ("step 2:", "step 2", "expected ':', found 'block'", 6),
+        ("own (t0, h):", "own (t0, h)", "expected ':', found 'block'", 6),
+        ("own (t0, h)", "own (t0, r0)", "'r0' is no buffer", 5),
+        ("parallel own", "own", "expected ':', found 'own'", 5),
         ("    block:", "  block:", "a statement is expected here, deeper than what it belongs to", 6),
         ("      s: f32", "       s: f32", "this stands deeper than the statements before it", 8),
         ("f32x8", "f23x8", "unknown element type 'f23'", 7),

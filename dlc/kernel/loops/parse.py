@@ -108,6 +108,7 @@ class _Reader:
     def __init__(self, tokens: Tokens, tensors: dict[str, Param]) -> None:
         self._tokens, self._tensors = tokens, tensors
         self._names: dict[str, Expr] = {}
+        self._buffers: set[str] = set()
         self._exprs = _Exprs(tokens, self._names, tensors)
 
     def program(self, params: tuple[Param, ...], results: tuple[Param, ...], aligned: bool) -> LoopProgram:
@@ -115,6 +116,7 @@ class _Reader:
         column = self._tokens.column
         while (found := self._buffer_or_statement(column)) is not None and isinstance(found, Buffer):
             buffers.append(found)
+            self._buffers.add(found.name)
             self._tensors[found.name] = Param(found.name, found.type)
         first = () if found is None else (found,)
         body = (*first, *self._statements(column, 0))
@@ -240,6 +242,8 @@ class _Reader:
                     extent = end
                 case _:
                     raise tokens.fail("the loop needs an extent, as in `for i<64 in 0..n:`", at)
+        parallel = tokens.accept("parallel")
+        own = tuple(tokens.listed("(", ")", self._buffer_name)) if parallel and tokens.accept("own") else ()
         axis = Axis(name, extent, limit)
         hidden = self._names.get(name)
         self._names[name] = axis
@@ -247,4 +251,10 @@ class _Reader:
         del self._names[name]
         if hidden is not None:
             self._names[name] = hidden
-        return For(axis, start, stop, body, step)
+        return For(axis, start, stop, body, step, parallel, own)
+
+    def _buffer_name(self) -> str:
+        word = self._tokens.kind("word", "a buffer")
+        if word.text not in self._buffers:
+            raise self._tokens.fail(f"'{word.text}' is no buffer", word.offset)
+        return word.text

@@ -5,7 +5,8 @@ for i0 in 0..8:
     r0[8*i0+i1] = (p0[8*i0+i1]+p0[8*i0+i1+8]+p0[8*i0+i1+16])/3.0
 
 A variable's extent stands behind its name where the loop does not end there; a `limit` behind `to`. Variables that are
-sizes of a call have an extent as well: `size0<64: i64 = p1[0]-1`.
+sizes of a call have an extent as well: `size0<64: i64 = p1[0]-1`. Loops whose iterations may run at the same time say
+so, and which buffers each iteration has to itself: `for i in 0..8 parallel own (tile0):`.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ def _lines(body: tuple[Stmt, ...], depth: int, sizes: Mapping[str, int]) -> Iter
 def _head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
     """A statement without those inside it."""
     match stmt:
-        case For(axis, start, stop, _, step):
+        case For(axis, start, stop, _, step, parallel, own):
             extent = "" if stop == Const(axis.extent) else f"<{axis.extent}"
             limit = "" if axis.limit is None else f" to {_text(axis.limit)}"
-            return f"for {axis.name}{extent}{limit} in {_text(start)}..{_text(stop)}{f' step {step}' * (step > 1)}:"
+            how = f" step {step}" * (step > 1) + " parallel" * parallel + f" own ({', '.join(own)})" * bool(own)
+            return f"for {axis.name}{extent}{limit} in {_text(start)}..{_text(stop)}{how}:"
         case If(condition, _, _):
             return f"if {_text(condition)}:"
         case Let(local, value):

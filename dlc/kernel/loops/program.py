@@ -75,13 +75,20 @@ class Buffer:
 
 @dataclass(frozen=True)
 class For:
-    """for axis = start; axis < stop; axis += step."""
+    """for axis = start; axis < stop; axis += step.
+
+    Attributes:
+        parallel: Iterations may run at the same time: none touches what another one writes, but for its own buffers.
+        own: Of a parallel loop, the buffers of which each iteration has one to itself, undefined at its start.
+    """
 
     axis: Axis
     start: Expr
     stop: Expr
     body: tuple[Stmt, ...]
     step: int = 1
+    parallel: bool = False
+    own: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

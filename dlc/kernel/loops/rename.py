@@ -57,8 +57,9 @@ class Renaming:
 
     def _stmt(self, s: Stmt) -> Stmt:
         match s:
-            case For(axis, start, stop, inner, step):
-                return For(axis, self.expr(start), self.expr(stop), self.body(inner), step)
+            case For(_, start, stop, inner):
+                own = tuple(self.tensors.get(name, name) for name in s.own)
+                return replace(s, start=self.expr(start), stop=self.expr(stop), body=self.body(inner), own=own)
             case If(condition, then, otherwise):
                 return If(self.expr(condition), self.body(then), self.body(otherwise))
             case Let(local, value):
