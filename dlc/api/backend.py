@@ -40,8 +40,12 @@ class KernelSchedule:
     """Bytes that it works in while it runs, beside its arguments and results."""
     text: str = ""
     """How it becomes loops, as the backend writes it; "" where there is nothing to choose."""
-    tried: tuple[tuple[str, str], ...] = ()
-    """(candidate, why it does not apply) of what was tried before."""
+    cycles: int = 0
+    """Of one core, as the backend estimates them; 0 where it does not."""
+    bytes: int = 0
+    """That come from beyond the caches of a core, or go there, as the backend estimates them."""
+    others: tuple[tuple[str, str], ...] = ()
+    """(candidate, why it was not chosen) of every other way in which it may become loops."""
     given: bool = False
     """Whether the user gave it."""
 

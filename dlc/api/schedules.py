@@ -36,10 +36,17 @@ def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
     for digest, schedule in found.items():
         if schedule.text:
             of = f" ({' '.join(nodes[digest])})" if nodes[digest] else ""
-            others = (f"not {candidate}, because {reason}" for candidate, reason in schedule.tried)
-            why = "; ".join(others) or ("given" if schedule.given else "the first candidate")
-            report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}", why)
+            others = (f"not {candidate}, because {reason}" for candidate, reason in schedule.others)
+            why = "; ".join(others) or ("given" if schedule.given else "the only candidate")
+            takes = f", {in_words(schedule.cycles)} cycles" if schedule.cycles else ""
+            report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}{takes}", why)
     return stated(graph)
+
+
+def in_words(cycles: float) -> str:
+    """A number that is known roughly, with three digits: 1,940,000."""
+    digits = max(0, len(str(int(cycles))) - 3)
+    return f"{round(cycles, -digits):,.0f}"
 
 
 SHOWN = 16

@@ -44,6 +44,7 @@ class Scalar:
             has a derivative.
         steps: Whether the function is piecewise constant in floating point, which is why it has no `grad`.
         lanes: The element types for which vectors have it: none, all floats, or f32. A backend with vectors has all.
+        cycles: What a value takes, or a vector of them, where an addition takes 1: roughly, as schedules need it.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Scalar:
     grad: Grad | None = None
     steps: bool = False
     lanes: Literal["", "float", "f32"] = ""
+    cycles: float = 1.0
 
     @cached_property
     def value(self) -> Callable[..., Any]:
@@ -183,6 +185,7 @@ def _f(
     grad: Callable[[Expr, Expr, Expr], Expr] | None = None,
     domain: Literal["number", "float"] = "float",
     lanes: Literal["", "float", "f32"] = "",
+    cycles: float = 1.0,
 ) -> Scalar:
     """A function of one argument; without a derivative it goes in steps."""
 
@@ -191,7 +194,7 @@ def _f(
         return (grad(g, y, a),)
 
     grads = grad and cotangent
-    return Scalar(name, 1, fn, domain=domain, grad=grads, steps=grad is None, lanes=lanes)
+    return Scalar(name, 1, fn, domain=domain, grad=grads, steps=grad is None, lanes=lanes, cycles=cycles)
 
 
 def _compare(name: str, fn: Callable[..., Any], infix: str) -> Scalar:
@@ -205,8 +208,9 @@ def _binary(
     infix: str = "",
     domain: Literal["number", "float"] = "number",
     lanes: Literal["", "float", "f32"] = "",
+    cycles: float = 1.0,
 ) -> Scalar:
-    return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad, lanes=lanes)
+    return Scalar(name, 2, fn, domain=domain, infix=infix, grad=grad, lanes=lanes, cycles=cycles)
 
 
 _OF_BYTES: Final = tuple(t for t in DTYPES.values() if t.bits % 8 == 0)
@@ -216,43 +220,43 @@ _TABLE: Final = (
     _binary("add", np.add, lambda g, y, a, b: (g, g), "+", lanes="float"),
     _binary("sub", np.subtract, lambda g, y, a, b: (g, -g), "-", lanes="float"),
     _binary("mul", np.multiply, lambda g, y, a, b: (g * b, g * a), "*", lanes="float"),
-    _binary("div", np.divide, lambda g, y, a, b: (g / b, -(g * y / b)), "/", domain="float", lanes="float"),
-    Scalar("floordiv", 2, np.floor_divide, domain="int", infix="//"),
-    _binary("mod", np.mod, lambda g, y, a, b: (g, -(g * apply("floor", a / b))), "%"),
-    Scalar("truncdiv", 2, _truncdiv, domain="int"),
+    _binary("div", np.divide, lambda g, y, a, b: (g / b, -(g * y / b)), "/", domain="float", lanes="float", cycles=8.0),
+    Scalar("floordiv", 2, np.floor_divide, domain="int", infix="//", cycles=20.0),
+    _binary("mod", np.mod, lambda g, y, a, b: (g, -(g * apply("floor", a / b))), "%", cycles=30.0),
+    Scalar("truncdiv", 2, _truncdiv, domain="int", cycles=20.0),
     Scalar("bitand", 2, np.bitwise_and, domain="int"),
     Scalar("bitor", 2, np.bitwise_or, domain="int"),
     Scalar("bitxor", 2, np.bitwise_xor, domain="int"),
     Scalar("shl", 2, _shift(np.left_shift), domain="int"),
     Scalar("shr", 2, _shift(np.right_shift), domain="int"),  # the sign bit moves in from the left
     # (a - y) / b is the quotient without its fraction, but for rounding.
-    _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b)))),
-    _binary("pow", _pow, _pow_grad),
+    _binary("fmod", np.fmod, lambda g, y, a, b: (g, -(g * apply("round", (a - y) / b))), cycles=60.0),
+    _binary("pow", _pow, _pow_grad, cycles=60.0),
     _binary("min", np.minimum, lambda g, y, a, b: (_share(g, a > b, a, b), _share(g, b > a, b, a)), lanes="float"),
     _binary("max", np.maximum, lambda g, y, a, b: (_share(g, a < b, a, b), _share(g, b < a, b, a)), lanes="float"),
     _f("neg", np.negative, lambda g, y, a: -g, "number", lanes="float"),
     _f("abs", np.abs, lambda g, y, a: g * apply("sign", a), "number", lanes="f32"),
     _f("sign", np.sign, domain="number"),
-    _f("exp", np.exp, lambda g, y, a: g * y, lanes="f32"),
-    _f("log", np.log, lambda g, y, a: g / a),
-    _f("log1p", np.log1p, lambda g, y, a: g / (a + 1.0)),
-    _f("sqrt", np.sqrt, lambda g, y, a: g * 0.5 / y),
-    _f("sin", np.sin, lambda g, y, a: g * apply("cos", a)),
-    _f("cos", np.cos, lambda g, y, a: -(g * apply("sin", a))),
-    _f("tan", np.tan, lambda g, y, a: g * (y * y + 1.0)),
-    _f("asin", np.arcsin, lambda g, y, a: g / apply("sqrt", (1.0 - a) * (a + 1.0))),
-    _f("acos", np.arccos, lambda g, y, a: -(g / apply("sqrt", (1.0 - a) * (a + 1.0)))),
-    _f("atan", np.arctan, lambda g, y, a: g / (a * a + 1.0)),
-    _f("sinh", np.sinh, lambda g, y, a: g * apply("cosh", a)),
-    _f("cosh", np.cosh, lambda g, y, a: g * apply("sinh", a)),
-    _f("tanh", np.tanh, lambda g, y, a: g * (1.0 - y * y), lanes="f32"),
-    _f("asinh", np.arcsinh, lambda g, y, a: g / apply("sqrt", a * a + 1.0)),
-    _f("acosh", np.arccosh, lambda g, y, a: g / apply("sqrt", (a - 1.0) * (a + 1.0))),
-    _f("atanh", np.arctanh, lambda g, y, a: g / ((1.0 - a) * (a + 1.0))),
-    _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi))), lanes="f32"),
-    _f("floor", np.floor),
-    _f("ceil", np.ceil),
-    _f("round", np.rint),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven
+    _f("exp", np.exp, lambda g, y, a: g * y, lanes="f32", cycles=20.0),
+    _f("log", np.log, lambda g, y, a: g / a, cycles=40.0),
+    _f("log1p", np.log1p, lambda g, y, a: g / (a + 1.0), cycles=40.0),
+    _f("sqrt", np.sqrt, lambda g, y, a: g * 0.5 / y, cycles=8.0),
+    _f("sin", np.sin, lambda g, y, a: g * apply("cos", a), cycles=40.0),
+    _f("cos", np.cos, lambda g, y, a: -(g * apply("sin", a)), cycles=40.0),
+    _f("tan", np.tan, lambda g, y, a: g * (y * y + 1.0), cycles=60.0),
+    _f("asin", np.arcsin, lambda g, y, a: g / apply("sqrt", (1.0 - a) * (a + 1.0)), cycles=60.0),
+    _f("acos", np.arccos, lambda g, y, a: -(g / apply("sqrt", (1.0 - a) * (a + 1.0))), cycles=60.0),
+    _f("atan", np.arctan, lambda g, y, a: g / (a * a + 1.0), cycles=60.0),
+    _f("sinh", np.sinh, lambda g, y, a: g * apply("cosh", a), cycles=60.0),
+    _f("cosh", np.cosh, lambda g, y, a: g * apply("sinh", a), cycles=60.0),
+    _f("tanh", np.tanh, lambda g, y, a: g * (1.0 - y * y), lanes="f32", cycles=24.0),
+    _f("asinh", np.arcsinh, lambda g, y, a: g / apply("sqrt", a * a + 1.0), cycles=80.0),
+    _f("acosh", np.arccosh, lambda g, y, a: g / apply("sqrt", (a - 1.0) * (a + 1.0)), cycles=80.0),
+    _f("atanh", np.arctanh, lambda g, y, a: g / ((1.0 - a) * (a + 1.0)), cycles=80.0),
+    _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi))), lanes="f32", cycles=26.0),
+    _f("floor", np.floor, cycles=2.0),
+    _f("ceil", np.ceil, cycles=2.0),
+    _f("round", np.rint, cycles=2.0),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven
     Scalar("isnan", 1, np.isnan, rule="bool", domain="float"),
     Scalar("isinf", 1, np.isinf, rule="bool", domain="float"),
     _compare("eq", np.equal, "=="),
@@ -265,7 +269,7 @@ _TABLE: Final = (
     Scalar("or", 2, np.logical_or, rule="bool", domain="bool", infix="or"),
     Scalar("xor", 2, np.logical_xor, rule="bool", domain="bool"),
     Scalar("not", 1, np.logical_not, rule="bool", domain="bool"),
-    Scalar("select", 3, np.where, rule="select", domain="any"),
+    Scalar("select", 3, np.where, rule="select", domain="any", cycles=1.5),
     *(Scalar(t.name, 1, _cast(t), rule="cast", to=t, domain="any") for t in DTYPES.values()),
     *(Scalar(f"bits_{t.name}", 1, _bits(t), rule="bits", to=t, domain="any") for t in _OF_BYTES),
 )

@@ -11,7 +11,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.plain import Loops
-from dlc.kernel.schedules.schedule import ALL_FAMILIES, considered
+from dlc.kernel.schedules.schedule import ALL_FAMILIES, MARGIN
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.test_schedules import KERNELS, conv, matmul
 from tests.docs.blocks import ROOT
@@ -38,7 +38,7 @@ def test_what_is_chosen_gives_the_same_loops_again(first: int) -> None:
 
 def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
     """What does not apply to the first group of a kernel, and why."""
-    return {c.choice.brief: c.unfit for c in considered(kernel, machine)[0].candidates if c.unfit}
+    return {c.choice.brief: c.unfit for c in scheduled(kernel, machine).considered[0] if c.unfit}
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,18 @@ def test_text_that_is_no_schedule(text: str, message: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_kernel_has_a_schedule(machine: str) -> None:
     for text in (*KERNELS, conv(6, 4, 16, 3, pad=1)):
-        for group in considered(parse_kernel(text), MACHINES[machine]):
-            assert group.candidates[-1].unfit == ""
-            assert group.candidates[-1].choice.name in (Loops.name, "heap")
+        for group in scheduled(parse_kernel(text), MACHINES[machine]).considered:
+            assert any(c.estimate is not None for c in group)
+            assert group[-1].choice.name in (Loops.name, "heap")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_that_is_estimated_takes_much_less_than_what_is_chosen(machine: str) -> None:
+    for text in (*KERNELS, conv(6, 4, 16, 3, pad=1)):
+        found = scheduled(parse_kernel(text), MACHINES[machine])
+        for choice, group in zip(found.choices, found.considered, strict=True):
+            cycles = {c.choice: c.estimate.cycles for c in group if c.estimate is not None}
+            assert cycles[choice] <= MARGIN * min(cycles.values())
 
 
 def test_the_page_has_every_option() -> None:

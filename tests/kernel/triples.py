@@ -23,9 +23,8 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import LoopProgram
-from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule
+from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
-from dlc.kernel.schedules.schedule import considered
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.forms import drawn_kernels
@@ -125,12 +124,12 @@ NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
 def drawn_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | None:
     """Another schedule that applies, in families and numbers; None where a kernel has but one, or none was found."""
     try:
-        groups = considered(triple.kernel, triple.machine)
+        found = scheduled(triple.kernel, triple.machine)
     except Exception:  # noqa: BLE001 - the triple itself tells of it
         return None
-    applies = [[c.choice for c in group.candidates if not c.unfit] for group in groups]
+    applies = [[c.choice for c in group if not c.unfit] for group in found.considered]
     choices = tuple(varied(rng.choice(some), rng) for some in applies)
-    if choices == tuple(some[0] for some in applies):
+    if choices == found.choices:
         return None
     try:
         schedule(triple.kernel, triple.machine, choices)

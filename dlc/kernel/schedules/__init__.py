@@ -3,11 +3,12 @@
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
-from dlc.kernel.schedules.schedule import Scheduled, schedule, scheduled
+from dlc.kernel.schedules.schedule import Candidate, Scheduled, schedule, scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.schedules.unfit import Unfit
 
 __all__ = [
+    "Candidate",
     "Machine",
     "Scheduled",
     "Unfit",

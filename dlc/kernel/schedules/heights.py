@@ -6,13 +6,15 @@ from functools import lru_cache
 
 # Two multiply-adds per cycle with a latency of four: fewer than eight accumulators leave the units waiting.
 LATENCY = 4.0
+TALLEST = 16
+"""Rows of a tile at most: of 28 rows, each its own stream of scalars, some processors reach half of their peak."""
 
 
 def row_limit(vectors: int, registers: int) -> int:
     """Most rows whose accumulators, one scalar and the column vectors fit the registers."""
     if vectors * 2 > registers // 2 - 1:
         return 1
-    return max(1, (registers - 1 - vectors) // vectors)
+    return max(1, min(TALLEST, (registers - 1 - vectors) // vectors))
 
 
 def cycles(rows: int, vectors: int) -> float:

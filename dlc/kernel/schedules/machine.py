@@ -19,6 +19,10 @@ class Machine:
     """Bytes of second-level cache per core."""
     strict: bool = False
     """Whether sums keep the order that their nests tell: axes as they stand, each term added to what is stored."""
+    l2_rate: float = 32.0
+    """Bytes that a core reads from its second-level cache in a cycle."""
+    memory_rate: float = 6.0
+    """Bytes that a core reads from beyond in a cycle."""
 
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""

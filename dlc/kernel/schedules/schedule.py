@@ -1,6 +1,6 @@
-"""A kernel becomes loops: groups of nests in order, each by a schedule that is given, or by the first that applies.
+"""A kernel becomes loops: groups of nests in order, each by a schedule that is given, or by the one of least cycles.
 
-Classification is by the roles of axes, never by the name of an op.
+Classification is by the roles of axes, never by the name of an op; cycles are estimated by `estimate`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
 from dlc.kernel.schedules.copies import Copies
 from dlc.kernel.schedules.empty import without_empty
+from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
 from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
@@ -36,8 +37,28 @@ from dlc.kernel.simplify import simplify_nest
 
 FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
+MARGIN = 1.1
+"""A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
 ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap)
 """These, and that of a nest that ranks elements."""
+
+ENOUGH = 2.5
+"""No further candidate is tried behind one that takes at most this many times what the arithmetic takes."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way in which a group may become loops.
+
+    Attributes:
+        choice: With every number that it leaves open where it applies.
+        estimate: Of its loops; None where it does not apply.
+        unfit: Why it does not apply; "" where it does.
+    """
+
+    choice: Choice
+    estimate: Estimate | None = None
+    unfit: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,33 +68,12 @@ class Scheduled:
     Attributes:
         program: The loops.
         choices: How each group of nests became loops; with them, `scheduled` gives the same again.
-        tried: What was tried before, for each group.
+        considered: What there was to choose from for each group, in order of preference; just the choice that is given.
     """
 
     program: LoopProgram
     choices: tuple[Choice, ...]
-    tried: tuple[tuple[Candidate, ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A way in which a group may become loops, and why it does not apply; "" where it does."""
-
-    choice: Choice
-    unfit: str = ""
-
-
-@dataclass(frozen=True)
-class Considered:
-    """What there was to choose from for one group.
-
-    Attributes:
-        nests: The nests of the group.
-        candidates: In the order in which they are tried: the first that applies is chosen.
-    """
-
-    nests: tuple[Nest, ...]
-    candidates: tuple[Candidate, ...]
+    considered: tuple[tuple[Candidate, ...], ...]
 
 
 def schedule(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> LoopProgram:
@@ -90,46 +90,61 @@ def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) 
     prepared = _prepare(kernel, machine)
     count = len(prepared.places)
     if not choices:
-        found = [_first(place) for place in prepared.places]
-        groups, tried = [applied for applied, _ in found], tuple(before for _, before in found)
+        found = [_best(place) for place in prepared.places]
     elif len(choices) == count:
-        groups, tried = [c.apply(place) for c, place in zip(choices, prepared.places, strict=True)], ((),) * count
+        found = [_given(choice, place) for choice, place in zip(choices, prepared.places, strict=True)]
     else:
         raise Unfit(f"the kernel has {count} groups of nests, and the schedule has {len(choices)} parts")
-    return Scheduled(prepared.program(groups), tuple(x.choice for x in groups), tried)
+    chosen = [applied for applied, _ in found]
+    return Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
 
 
-def considered(kernel: Kernel, machine: Machine) -> tuple[Considered, ...]:
-    """Every candidate for each group of a kernel, with why it does not apply."""
-    return tuple(
-        Considered(place.group.nests, tuple(candidate for candidate, _ in _tried(place)))
-        for place in _prepare(kernel, machine).places
-    )
+def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
+    applied = choice.apply(place)
+    return applied, (Candidate(applied.choice, _estimate(applied, place)),)
 
 
-def _first(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
-    """The first candidate that applies, as `Loops` and `Heap` always do, and those before."""
-    before: list[Candidate] = []
-    for candidate, applied in _tried(place):
-        if applied is not None:
-            return applied, tuple(before)
-        before.append(candidate)
-    raise AssertionError(place.group)
+def _best(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
+    """The first candidate that no other one is much faster than, and all there are; `Loops` and `Heap` always apply."""
+    found = list(_tried(place))
+    fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
+    least = min(cycles for _, cycles in fitting)
+    chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
+    return chosen, tuple(candidate for candidate, _ in found)
 
 
 def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
-    """Candidates in order, with the loops of those that apply."""
+    """Candidates in order of preference, with the loops of those that apply."""
+    least = least_cycles(place.group.nests, place.kernel, place.machine)
+    enough = False
+    for choice in _choices(place):
+        if isinstance(choice, Candidate):
+            yield choice, None
+        elif enough:
+            yield Candidate(choice, unfit="no way takes much less than one before it"), None
+        else:
+            try:
+                applied = choice.apply(place)
+            except Unfit as problem:
+                yield Candidate(choice, unfit=str(problem)), None
+                continue
+            takes = _estimate(applied, place)
+            enough = takes.cycles <= ENOUGH * least
+            yield Candidate(applied.choice, takes), applied
+
+
+def _choices(place: Place) -> Iterator[Choice | Candidate]:
+    """What may apply, in order of preference; of a family of which nothing does, why."""
     for family in FAMILIES if place.ranking is None else (Heap,):
         try:
-            for choice in family.candidates(place):
-                try:
-                    applied = choice.apply(place)
-                except Unfit as problem:
-                    yield Candidate(choice, str(problem)), None
-                else:
-                    yield Candidate(applied.choice), applied
+            yield from family.candidates(place)
         except Unfit as problem:
-            yield Candidate(family(), str(problem)), None
+            yield Candidate(family(), unfit=str(problem))
+
+
+def _estimate(applied: Applied, place: Place) -> Estimate:
+    """Of a group's loops by themselves."""
+    return estimate(applied.body, (*place.kernel.tensors.values(), *applied.buffers), place.machine)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from hashlib import blake2b
 
 from dlc import ExitCode, Job, Workshop
 from dlc.api.backend import KernelSchedule
+from dlc.api.schedules import in_words
 from dlc.base.diagnostics import error
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
-from dlc.kernel.schedules import Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules import Candidate, Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
 from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.working import workspace_places
@@ -84,18 +85,29 @@ def _schedule(kernel: Kernel, target: CTarget, given: str) -> KernelSchedule:
     found = _scheduled(plain, target.machine, given)
     whole, _ = loops_of(plain, target.machine, given)
     _, size = workspace_places(whole)
-    group = " for nests {}" if len(found.choices) > 1 else ""
-    tried = [(c.choice.brief + group.format(k), c.unfit) for k, before in enumerate(found.tried) for c in before]
-    return KernelSchedule(size, print_choices(found.choices), tuple(dict.fromkeys(tried)), bool(given))
+    cycles, bytes, others = 0.0, 0.0, dict[tuple[str, str], None]()
+    for k, (choice, considered) in enumerate(zip(found.choices, found.considered, strict=True)):
+        group = f" for nests {k}" if len(found.choices) > 1 else ""
+        for c in considered:
+            if c.choice == choice and c.estimate is not None:
+                cycles, bytes = cycles + c.estimate.cycles, bytes + c.estimate.bytes
+            else:
+                others[c.choice.brief + group, _reason(c)] = None
+    return KernelSchedule(size, print_choices(found.choices), int(cycles), int(bytes), tuple(others), bool(given))
+
+
+def _reason(candidate: Candidate) -> str:
+    """Why a candidate was not chosen."""
+    return candidate.unfit if candidate.estimate is None else f"it takes {in_words(candidate.estimate.cycles)} cycles"
 
 
 def _to_bytes(found: KernelSchedule) -> bytes:
-    return json.dumps([found.workspace, found.text, found.tried, found.given]).encode()
+    return json.dumps([found.workspace, found.text, found.cycles, found.bytes, found.others, found.given]).encode()
 
 
 def _from_bytes(content: bytes) -> KernelSchedule:
-    workspace, text, tried, given = json.loads(content)
-    return KernelSchedule(workspace, text, tuple((candidate, reason) for candidate, reason in tried), given)
+    workspace, text, cycles, bytes, others, given = json.loads(content)
+    return KernelSchedule(workspace, text, cycles, bytes, tuple((c, reason) for c, reason in others), given)
 
 
 def plain_kernel(kernel: Kernel) -> Kernel:

@@ -1,0 +1,265 @@
+"""Cycles and bytes that loops take on one core of a machine.
+
+    cycles = Σ over loops: iterations · max(arithmetic, loads, stores, latency of sums) + their start
+             + bytes from the second level / its rate + bytes from beyond / theirs
+
+The model is the roofline of Williams, Waterman and Patterson (2009) with issue ports as in llvm-mca: two arithmetic
+operations, two loads and one store in a cycle. Loops over scalars count as vectors where a compiler makes them vectors.
+A number tells only which of two ways is faster: what a processor takes differs from it by a factor that both share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Prefetch, Set, Stmt, Store
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.estimate.traffic import Nested, accesses
+from dlc.kernel.schedules.flat import axis_inside, coefficient
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.simplify import INDEX_FUNCTIONS, is_index
+
+UNITS = 2
+"""Arithmetic operations of a cycle."""
+LOADS = 2
+"""Loads of a cycle; one store."""
+LATENCY = 4.0
+"""Cycles from an operand of a sum to its result."""
+BESIDES = 0.1
+"""Of what does not decide how long statements take: processors overlap it, but not wholly."""
+START = 4.0
+"""Cycles of a loop besides its iterations."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What loops take.
+
+    Attributes:
+        cycles: Of one core, for one run with the largest sizes.
+        bytes: That come from beyond the second-level cache, or go there.
+    """
+
+    cycles: float
+    bytes: float
+
+
+def estimate(body: Sequence[Stmt], tensors: Iterable[Param | Buffer], machine: Machine) -> Estimate:
+    """What statements over these tensors and buffers take on a machine."""
+    sizes = {t.name: (_itemsize(t), t.type.nbytes) for t in tensors}
+    work = _Estimator(sizes, machine).work(body, {})
+    whole = Nested("", 1, (), work.nested)
+    near, far = whole.traffic(machine.l1), whole.traffic(machine.l2)
+    return Estimate(work.cycles + near / machine.l2_rate + far / machine.memory_rate, far)
+
+
+def least_cycles(nests: Iterable[Nest], kernel: Kernel, machine: Machine) -> float:
+    """What any loops of some nests take, where guards always hold: their arithmetic, in whole vectors."""
+    return (
+        sum(
+            n.points
+            * (_operations(n.body) + (n.reduce is not None))
+            / machine.lanes(kernel.tensors[n.out].dtype.itemsize)
+            for n in nests
+        )
+        / UNITS
+    )
+
+
+def _operations(body: Expr) -> float:
+    """Of an element, where a product that is added is one with the addition."""
+    applied = [e for e in walk(body) if isinstance(e, Apply) and not is_index(e)]
+    return sum(SCALARS[e.fn].cycles for e in applied) - (bool(applied) and applied[0].fn == "mul")
+
+
+def _itemsize(tensor: Param | Buffer) -> int:
+    return (tensor.storage if isinstance(tensor, Param) else tensor.dtype).itemsize
+
+
+@dataclass
+class _Work:
+    """What statements do.
+
+    Attributes:
+        arithmetic, loads, stores: Operations of vectors, or of scalars.
+        inner: Cycles of the loops among the statements.
+        chains: How often each variable is combined with a value that waits for it.
+        nested: What memory they touch.
+    """
+
+    arithmetic: float = 0.0
+    loads: float = 0.0
+    stores: float = 0.0
+    inner: float = 0.0
+    chains: dict[str, float] = field(default_factory=dict[str, float])
+    nested: list[Nested] = field(default_factory=list[Nested])
+
+    @property
+    def cycles(self) -> float:
+        longest = LATENCY * max(self.chains.values(), default=0.0)
+        ports = (self.arithmetic / UNITS, self.loads / LOADS, self.stores, longest)
+        return max(ports) + BESIDES * sum(ports) + self.inner
+
+
+class _Estimator:
+    """Walks statements from the outside in, with a typical value of each axis around."""
+
+    def __init__(self, tensors: Mapping[str, tuple[int, int]], machine: Machine) -> None:
+        self._tensors, self._machine = tensors, machine
+
+    def work(self, body: Sequence[Stmt], env: Mapping[str, int], along: Axis | None = None) -> _Work:
+        """Of statements in a row, which a compiler makes vectors `along` an axis."""
+        found = _Work()
+        places: list[tuple[str, Expr, int]] = []
+        for s in body:
+            match s:
+                case For():
+                    self._loop(s, found, env, along)
+                case If(condition, then, otherwise):
+                    both = [self.work(b, env, along) for b in (then, otherwise)]
+                    found.inner += max(w.cycles for w in both)
+                    found.nested += (n for w in both for n in w.nested)
+                    self._value(condition, 1, along, found, places)
+                case Block(inner):
+                    within = self.work(inner, env, along)
+                    found.inner += within.cycles
+                    found.nested += within.nested
+                case Let(local, value):
+                    self._value(value, local.lanes, along, found, places)
+                case Set(local, value):
+                    if _combines(s):
+                        chain = found.chains.get(local.name, 0.0)
+                        found.chains[local.name] = chain + self._operations(1, along)
+                    self._value(value, local.lanes, along, found, places)
+                case Store(out, at, value, lanes):
+                    places.append((out, at, lanes))
+                    found.stores += self._moves(out, at, lanes, along)
+                    self._value(value, lanes, along, found, places)
+                case Prefetch():
+                    pass
+        if places:
+            found.nested.append(Nested("", 1, accesses(places, self._tensors), ()))
+        return found
+
+    def _loop(self, s: For, found: _Work, env: Mapping[str, int], along: Axis | None) -> None:
+        start, stop = (_typical(e, env) for e in (s.start, s.stop))
+        trips = max(0, -(-(stop - start) // s.step))
+        if not trips:
+            return
+        middle = start + trips // 2 * s.step
+        if along is None and self._becomes_vectors(s, trips):
+            along = s.axis
+        within = self.work(s.body, {**env, s.axis.name: middle}, along)
+        turn = self._operations(1, along) if along is s.axis else 1.0
+        found.inner += trips * max(turn, within.cycles) + START
+        found.nested.append(Nested(s.axis.name, trips, (), [n.by_steps(s.axis.name, s.step) for n in within.nested]))
+
+    def _becomes_vectors(self, s: For, trips: int) -> bool:
+        """Whether compilers compute several iterations at once: stores are contiguous, and at most one loop is inside,
+        of sums that each iteration has to itself."""
+        if self._machine.vector_bytes < 16 or s.step != 1 or trips < self._machine.lanes(4):
+            return False
+        inside = list(_flat(s.body))
+        loops = [x for x in inside if isinstance(x, For)]
+        if len(loops) > 1 or any(axis_inside(e, s.axis) for x in loops for e in (x.start, x.stop)):
+            return False
+        own = {x.local for x in inside if isinstance(x, Let)}
+        return all(
+            _is_scalar(x, s.axis) and (not isinstance(x, Set) or x.local in own or not _combines(x))
+            for x in (*inside, *(y for x in loops for y in _flat(x.body)))
+            if not (isinstance(x, For) and x in loops)
+        )
+
+    def _value(
+        self, e: Expr, lanes: int, along: Axis | None, found: _Work, places: list[tuple[str, Expr, int]]
+    ) -> None:
+        """Count what an expression of a statement of so many lanes computes and reads."""
+        stack, seen = [e], set[int]()
+        while stack:
+            x = stack.pop()
+            if id(x) in seen:
+                continue
+            seen.add(id(x))
+            match x:
+                case Lanes(Load(name, (at,)), count):
+                    places.append((name, at, count))
+                    found.loads += self._moves(name, at, count, along)
+                case Load(name, (at,)):
+                    places.append((name, at, 1))
+                    found.loads += self._moves(name, at, 1, along)
+                    if not is_index(at):
+                        stack.append(at)
+                case Fold(_, vector):
+                    found.arithmetic += 2.0 * vector.lanes.bit_length()
+                case Apply(fn, args) if not is_index(x):
+                    product = fn == "add" and any(isinstance(a, Apply) and a.fn == "mul" for a in args)
+                    cost = SCALARS[fn].cycles * (1 if SCALARS[fn].lanes or lanes == 1 else lanes)
+                    found.arithmetic += (cost - product) * self._operations(lanes, along)
+                    stack += args
+                case _:
+                    pass
+
+    def _operations(self, lanes: int, along: Axis | None, itemsize: int = 4) -> float:
+        """How many operations work on so many elements of a statement."""
+        if lanes == 1:
+            return 1.0 if along is None else 1.0 / self._machine.lanes(itemsize)
+        return -(-lanes * itemsize // max(itemsize, self._machine.vector_bytes))
+
+    def _moves(self, tensor: str, at: Expr, lanes: int, along: Axis | None) -> float:
+        """How many loads or stores move elements."""
+        itemsize = self._tensors[tensor][0]
+        if lanes > 1 or along is None:
+            return self._operations(lanes, None, itemsize)
+        match coefficient(at, along):
+            case 0:
+                return 0.0
+            case 1:
+                return self._operations(1, along, itemsize)
+            case _:
+                return 1.0
+
+
+def _combines(s: Set) -> bool:
+    """Whether a variable is combined with a value, so that the next time waits for it."""
+    return isinstance(s.value, Apply) and s.local in s.value.args
+
+
+def _is_scalar(s: Stmt, axis: Axis) -> bool:
+    """Whether a statement computes one element, and stores it next to that of the iteration before."""
+    match s:
+        case Let(local, _) | Set(local, _):
+            return local.lanes == 1
+        case Store(_, at, _, lanes):
+            return lanes == 1 and coefficient(at, axis) == 1
+        case _:
+            return False
+
+
+def _flat(body: Iterable[Stmt]) -> Iterator[Stmt]:
+    """Statements, those of blocks and conditions among them."""
+    for s in body:
+        match s:
+            case Block(inner):
+                yield from _flat(inner)
+            case If(_, then, otherwise):
+                yield from _flat(then)
+                yield from _flat(otherwise)
+            case _:
+                yield s
+
+
+def _typical(e: Expr, env: Mapping[str, int]) -> int:
+    """The value of a bound with the loops around in the middle of their range, and the largest sizes."""
+    match e:
+        case Const(value):
+            return int(value)
+        case Axis(name, extent):
+            return env.get(name, extent)
+        case Apply(fn, args) if fn in INDEX_FUNCTIONS:
+            return int(SCALARS[fn].numpy(*(_typical(a, env) for a in args)))
+        case _:
+            return 1

@@ -1,0 +1,89 @@
+"""What loops are estimated to take: exact where the model says so, and in the right order elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.kernel.loops.parse import parse_loops
+from dlc.kernel.schedules import Machine, scheduled
+from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.test_schedules import conv, matmul
+from tests.kernel.triples import triples
+
+MACHINE = Machine(32, 16, 32 << 10, 512 << 10)
+N = 1 << 20
+
+
+def of(text: str, machine: Machine = MACHINE) -> Estimate:
+    program = parse_loops(text)
+    return estimate(program.body, (*program.params, *program.results, *program.buffers), machine)
+
+
+def copy(at: str, reads: int = 1, lanes: int = 1) -> str:
+    """`N` elements from places of `reads` as many."""
+    step, some = (f" step {lanes}", f" .. +{lanes}") if lanes > 1 else ("", "")
+    return f"""loops(p0: f32[{reads * N}]) -> (r0: f32[{N}]) {{
+  for i in 0..{N}{step}:
+    r0[i{some}] = p0[{at}{some}]
+}}"""
+
+
+def test_what_is_copied_crosses_the_caches_once() -> None:
+    assert of(copy("i")).bytes == pytest.approx(8 * N, rel=1e-4)
+    assert of(copy("i", lanes=8)) == of(copy("i"))  # compilers make the same vectors
+
+
+def test_elements_that_are_far_apart_bring_whole_lines() -> None:
+    assert of(copy("16*i", 16)).bytes == pytest.approx(4 * N + 64 * N, rel=1e-4)
+    assert of(copy("2*i", 2)).bytes == pytest.approx(4 * N + 8 * N, rel=1e-4)
+
+
+def test_without_vectors_each_element_is_an_operation() -> None:
+    assert of(copy("i"), Machine(0)).cycles > 4 * of(copy("i"), Machine(32, memory_rate=1e9)).cycles
+
+
+def again(rows: int, columns: int) -> str:
+    """The same vector for every row."""
+    return f"""loops(p0: f32[{columns}]) -> (r0: f32[{rows}]) {{
+  for i in 0..{rows}:
+    a: f32 = 0.0
+    for k in 0..{columns}:
+      a = a+p0[k]
+    r0[i] = a
+}}"""
+
+
+def test_what_a_cache_holds_is_read_once_and_what_it_does_not_each_time() -> None:
+    fits, fits_not = 64 << 10, 256 << 10
+    assert of(again(100, fits)).bytes == pytest.approx(4 * fits, rel=0.01)
+    assert of(again(100, fits_not)).bytes == pytest.approx(400 * fits_not, rel=0.01)
+
+
+def test_a_sum_waits_for_the_term_before() -> None:
+    assert of(again(1, 1000)).cycles >= 4000
+    several = again(1, 1000).replace("a = a+p0[k]", "b: f32 = p0[k]*2.0\n      r0[i] = b")
+    assert of(several).cycles < 3000
+
+
+def test_what_runs_never_takes_nothing() -> None:
+    assert of(again(0, 8)).cycles == 0
+    assert of(again(0, 8)).bytes == 0
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_every_schedule_has_an_estimate(first: int) -> None:
+    for seed in range(first, first + 10):
+        for form, triple in triples(seed):
+            found = scheduled(triple.kernel, triple.machine)
+            for choice, group in zip(found.choices, found.considered, strict=True):
+                (takes,) = (c.estimate for c in group if c.choice == choice and c.estimate is not None)
+                assert takes.cycles >= 0 and takes.bytes >= 0, f"seed {seed}, {form}"
+
+
+@pytest.mark.parametrize("text", [matmul(64, 64, 64, False), conv(14, 32, 64, 3, pad=1)])
+def test_tiles_take_about_what_their_arithmetic_takes(text: str) -> None:
+    kernel = parse_kernel(text)
+    (takes, *_) = (c.estimate for c in scheduled(kernel, MACHINE).considered[0] if c.estimate is not None)
+    least = least_cycles(kernel.nests, kernel, MACHINE)
+    assert least <= takes.cycles <= 3 * least

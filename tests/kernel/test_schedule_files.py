@@ -1,0 +1,60 @@
+"""Schedules as text files: a kernel, a machine and a schedule, then the loops that they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dlc.kernel.evaluate import run_kernel
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.evaluate import run_loops
+from dlc.kernel.loops.parse import parse_loops
+from dlc.kernel.loops.print import print_loops
+from dlc.kernel.schedules import Machine, parse_choices, print_choices, scheduled
+from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import close, samples
+
+FILES = sorted((Path(__file__).parent / "schedules").glob("*.txt"))
+RULE = "----\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What stands in front of the rule."""
+
+    kernel: Kernel
+    machine: Machine
+    schedule: str
+
+    @classmethod
+    def of(cls, text: str) -> Case:
+        *kernel, machine, schedule = text.splitlines()
+        assert machine.startswith("machine ") and schedule.startswith("schedule ")
+        numbers = {name: int(value) for name, value in (word.split("=") for word in machine.split()[1:])}
+        known = Machine(numbers.pop("vector_bytes"), numbers.pop("registers"))
+        assert not numbers
+        return cls(parse_kernel("\n".join(kernel)), known, schedule.removeprefix("schedule "))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_loops_are_those_of_the_file(file: Path, request: pytest.FixtureRequest) -> None:
+    given, _, loops = file.read_text().partition(RULE)
+    case = Case.of(given)
+    found = scheduled(case.kernel, case.machine, parse_choices(case.schedule))
+    text = print_loops(found.program) + "\n"
+    if request.config.getoption("--update"):
+        file.write_text(given + RULE + text)
+        loops = text
+    assert text == loops
+    assert parse_loops(loops) == found.program
+    args = samples(case.kernel)
+    for got, want in zip(run_loops(found.program, args), run_kernel(case.kernel, args), strict=True):
+        assert close(got, want)
+
+
+def test_every_family_has_a_file() -> None:
+    families = {c.name for f in FILES for c in parse_choices(Case.of(f.read_text().partition(RULE)[0]).schedule)}
+    assert families >= {"tiles", "loops"}
+    assert print_choices(parse_choices("tiles,loops")) == "tiles,loops"
