@@ -264,9 +264,10 @@ class Lrn(Op):
 
     def expand(self) -> Op:
         n, c, *spatial = _channelled(self.x)
-        rows = Reshape(Mul(self.x, self.x), to=(n, 1, c, math.prod(spatial)))
-        before = (self.size - 1) // 2
-        total = SumPool(rows, window=(self.size, 1), pads=(before, 0, self.size - 1 - before, 0))
+        channels = Reshape(Mul(self.x, self.x), to=(n, 1, c, *spatial))
+        before, still = (self.size - 1) // 2, len(spatial)
+        pads = (before, *(0,) * still, self.size - 1 - before, *(0,) * still)
+        total = SumPool(channels, window=(self.size, *(1,) * still), pads=pads)
         power = Mul(Reshape(total, to=self.x.shape), scalar(self.alpha / self.size, self.x.dtype))
         return Div(self.x, Pow(Add(power, scalar(self.bias, self.x.dtype)), scalar(self.beta, self.x.dtype)))
 

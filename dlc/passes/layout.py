@@ -115,10 +115,18 @@ class _Rewriter:
             rank = len(kernel.tensors[nest.out].shape)
             if nest.out in orders or rank < 3 or nest.out in kept:
                 continue
-            last = self._vector_dims(kernel, nest, op)
-            chosen = _move_last(rank, last) if last is not None else _followed(nest, orders)
+            chosen = self._order(kernel, nest, op, orders)
             if chosen is not None and chosen != tuple(range(rank)):
                 orders[nest.out] = chosen
+
+    def _order(self, kernel: Kernel, nest: Nest, op: Call, orders: Mapping[str, Permutation]) -> Permutation | None:
+        """The order of what a nest writes: its vectorised dimension last, or that of what it reads."""
+        windows = nest.reduce is not None and product(nest, kernel.dtypes) is None
+        # A window may slide over the innermost dimension as well: a vector reads neighbours wherever it begins.
+        if windows and (found := _followed(nest, orders)) is not None:
+            return found
+        last = self._vector_dims(kernel, nest, op)
+        return _move_last(len(nest.index), last) if last is not None else _followed(nest, orders)
 
     def _vector_dims(self, kernel: Kernel, nest: Nest, op: Call) -> int | None:
         """The output dimension to store innermost: columns of a constant factor, or what windows do not slide over."""
@@ -247,14 +255,25 @@ def _move_last(rank: int, dim: int) -> Permutation:
 def _followed(nest: Nest, orders: Mapping[str, Permutation]) -> Permutation | None:
     """The order of something that the nest walks as it walks its output."""
     for load in loads(nest.body):
-        if load.param in orders and _aligned(nest, load):
-            return orders[load.param]
+        if load.param in orders and (found := _carried(nest, load, orders[load.param])) is not None:
+            return found
     return None
 
 
-def _aligned(nest: Nest, load: Load) -> bool:
-    """Whether a load walks its tensor as the nest walks its output, dimension by dimension."""
-    if len(load.index) != len(nest.index):
-        return False
-    pairs = zip(load.index, nest.index, strict=True)
-    return all(set(axes_in(i)) <= set(axes_in(o)) or not axes_in(o) for i, o in pairs)
+def _carried(nest: Nest, load: Load, order: Permutation) -> Permutation | None:
+    """The order of the output that leaves a load's order in memory as it is; None where the nest transposes.
+
+    Dimensions may become one, or several, or have windows that slide over them: y[n,c,h·W + w] = x[n,c,h,w].
+    """
+    inside = [set(axes_in(i)) for i in load.index]
+    lying: list[int] = []  # the first dimension of the load that each one of the output walks
+    for i in nest.index:
+        here = [d for d, axes in enumerate(inside) if axes & set(axes_in(i))]
+        if here and here != list(range(here[0], here[0] + len(here))):
+            return None
+        lying.append(here[0] if here else -1)
+    walked = [d for d in lying if d >= 0]
+    if not walked or walked != sorted(walked):
+        return None
+    place = {d: k for k, d in enumerate(order)} | {-1: -1}
+    return tuple(sorted(range(len(lying)), key=lambda d: (place[lying[d]], d)))

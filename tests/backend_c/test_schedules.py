@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,7 +128,19 @@ def ranks(n: int, dtype: str, first: int) -> str:
 }}"""
 
 
+def neighbours(pixels: int, channels: int, size: int, power: float) -> str:
+    """Each element by a power of what lies around it in its row, as local response normalisation does."""
+    shape, before = f"f32[{pixels},{channels}]", (size - 1) // 2
+    return f"""kernel(p0: {shape}) -> (r0: {shape}) local (t0: {shape}, t1: {shape}) {{
+      i0<{pixels} i1<{channels}: t0[i0,i1] = p0[i0,i1]*p0[i0,i1]
+      i0<{pixels} i1<{channels} i2<{size}: t1[i0,i1] += t0[i0,i1+i2-{before}]
+        if i1+i2 >= {before} and i1+i2 < {channels + before}
+      i0<{pixels} i1<{channels}: r0[i0,i1] = p0[i0,i1]/pow(t1[i0,i1]*0.1+1.0, {power})
+    }}"""
+
+
 KERNELS = (
+    *(neighbours(p, c, s, e) for p, c, s, e in ((3, 40, 5, 0.75), (2, 70, 2, -0.25), (4, 6, 5, 1.5), (1, 36, 3, 0.6))),
     *(equal_weights(h, c, f, to_result) for h, c, f in ((1, 1, 1), (9, 5, 16)) for to_result in (True, False)),
     *(conv(h, c, f, 1) for h, c, f in ((1, 1, 1), (5, 3, 7), (7, 16, 16), (4, 5, 33), (9, 8, 24), (14, 40, 48))),
     *(conv(h, c, f, 3, pad=1) for h, c, f in ((3, 1, 1), (5, 3, 7), (8, 16, 16), (13, 5, 33), (14, 40, 48))),
@@ -163,6 +176,29 @@ def test_shapes_that_schedules_tell_apart(target: CTarget, cc: str, tmp_path: Pa
         args = samples(kernel)
         for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
             assert close(got, want), f"{KERNELS[n]}\n{compiled.functions[n].text}"
+
+
+def power(x: float, exponent: float) -> float:
+    """As C's `pow`: numpy takes the root of a number for its power to a half."""
+    if x == 0:
+        return 0.0 if exponent > 0 else np.inf
+    return np.nan if -np.inf < x < 0 else math.pow(x, exponent)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_powers_by_roots_are_those_of_every_number(target: CTarget, tmp_path: Path) -> None:
+    edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, -2.0, 1.0, 3e38, 1e-38]
+    values = np.array([*edges, *np.geomspace(1e-12, 1e12, 100)], np.float32)
+    exponents = (0.25, 0.5, 0.75, 1.25, 1.5, -0.25, -0.5, -0.75)
+    shape = f"f32[{len(values)}]"
+    kernels = [parse_kernel(f"kernel(p0: {shape}) -> (r0: {shape}) {{ r0[i] = pow(p0[i], {e}) }}") for e in exponents]
+    compiled = Compiled(kernels, target, tmp_path)
+    for n, exponent in enumerate(exponents):
+        (got,) = compiled(n, [values])
+        want = np.array([power(float(v), exponent) for v in values]).astype(np.float32)
+        assert np.allclose(got, want, rtol=4e-7, atol=0, equal_nan=True), exponent
+        assert np.array_equal(np.signbit(got[:4]), np.signbit(want[:4])), exponent
+        assert "pow" not in compiled.functions[n].text
 
 
 @pytest.mark.parametrize("cc", COMPILERS)

@@ -17,7 +17,7 @@ from dlc.kernel.loops.program import For, If, Let, LoopProgram, Set, reads, walk
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
-from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul
+from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul, neighbours
 from tests.kernel.random_kernels import random_kernel
 
 MACHINES = (Machine(), Machine(16, 16), Machine(32, 16), Machine(64, 32), Machine(32, 16, 2 << 10, 8 << 10))
@@ -59,6 +59,17 @@ def test_a_matrix_product_runs_in_registers() -> None:
     sums = {s.local for s in inner.body if isinstance(s, Set)}
     assert len(sums) == 12
     assert all(s.lanes == 8 for s in sums)
+
+
+def test_windows_over_the_innermost_dimension_have_no_loop_of_their_own() -> None:
+    program = agree(parse_kernel(neighbours(3, 70, 5, 0.75)), Machine(32, 16))
+    loops = [s for s in walk_stmts(program.body) if isinstance(s, For)]
+    whole = [s for s in loops if s.start == Const(2) and s.stop == Const(68)]
+    assert len(whole) == 1
+    assert not any(isinstance(s, For | If) for s in walk_stmts(whole[0].body))
+    assert all("t0" in reads(s.body) or "p0" in reads(s.body) for s in loops)
+    # A row at a time: what lies between the nests fits the nearest cache.
+    assert all(b.type.size == 70 for b in program.buffers)
 
 
 def test_equal_columns_are_computed_once() -> None:

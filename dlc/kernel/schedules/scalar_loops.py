@@ -22,6 +22,7 @@ from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.written_out import written_out
 
 
 def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozenset[str]) -> tuple[Stmt, ...]:
@@ -77,7 +78,9 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
     fast = folded(nest, reduced, sum, machine, kernel.dtypes)
     total = fast if fast is not None else reduction(nest, reduced, sum, machine)
-    return wrap(outer, (*before, *total, *after))
+    body = (*before, *total, *after)
+    short = written_out(nest, reduced, outer[-1], start, body) if outer and not scalar else None
+    return wrap(outer, body) if short is None else wrap(outer[:-1], short)
 
 
 def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine) -> tuple[Stmt, ...]:

@@ -26,6 +26,7 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
+from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.ranking import Ranking, rankings
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
@@ -186,7 +187,7 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole = kernel
-    kernel, converted = converted_factors(kernel, machine)
+    kernel, converted = converted_factors(roots_for_powers(kernel, machine), machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
