@@ -261,19 +261,16 @@ def _followed(nest: Nest, orders: Mapping[str, Permutation]) -> Permutation | No
 
 
 def _carried(nest: Nest, load: Load, order: Permutation) -> Permutation | None:
-    """The order of the output that leaves a load's order in memory as it is; None where the nest transposes.
+    """The order of the output that leaves the elements of a load in memory as they are; None where there is none.
 
-    Dimensions may become one, or several, or have windows that slide over them: y[n,c,h·W + w] = x[n,c,h,w].
+    Dimensions may become one, or several, or change places, or have windows that slide over them:
+    y[n,c,h·W + w] = x[n,c,h,w].
     """
-    inside = [set(axes_in(i)) for i in load.index]
-    lying: list[int] = []  # the first dimension of the load that each one of the output walks
+    stored = [set(axes_in(load.index[d])) for d in order]
+    lying: list[int] = []  # the first of the stored dimensions that each dimension of the output walks
     for i in nest.index:
-        here = [d for d, axes in enumerate(inside) if axes & set(axes_in(i))]
+        here = [k for k, axes in enumerate(stored) if axes & set(axes_in(i))]
         if here and here != list(range(here[0], here[0] + len(here))):
             return None
         lying.append(here[0] if here else -1)
-    walked = [d for d in lying if d >= 0]
-    if not walked or walked != sorted(walked):
-        return None
-    place = {d: k for k, d in enumerate(order)} | {-1: -1}
-    return tuple(sorted(range(len(lying)), key=lambda d: (place[lying[d]], d)))
+    return tuple(sorted(range(len(lying)), key=lambda d: (lying[d], d))) if max(lying) >= 0 else None

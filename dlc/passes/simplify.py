@@ -22,13 +22,13 @@ from dlc.base.extents import Undecided
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.passes.rules import affine, arithmetic, clamps, compose, concat_rules, linear, movement, sink_layout
+from dlc.passes.rules import affine, arithmetic, clamps, compose, concat_rules, linear, movement, shuffle, sink_layout
 from dlc.passes.splats import fold_splats
 from dlc.spec import option
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    for table in (arithmetic, clamps, movement, concat_rules, sink_layout, affine, linear, compose)
+    for table in (arithmetic, clamps, movement, concat_rules, sink_layout, shuffle, affine, linear, compose)
     for rule in table.RULES
 )
 

@@ -71,6 +71,17 @@ def planes(h: int, c: int, k: int) -> str:
 }}"""
 
 
+def shuffled(channels: int, parts: int, columns: int) -> str:
+    """A product that reads its operand through a shuffle, and the shuffle by itself."""
+    size = -(-channels // parts) * parts
+    read = f"{{0}} % {parts}*{size // parts}+{{0}}//{parts}"
+    results = f"r0: f32[5,{columns}], r1: f32[5,{channels}]"
+    return f"""kernel(p0: f32[5,{size}], p1: f32[{channels},{columns}]) -> ({results}) {{
+ i0<5 i1<{columns} i2<{channels}: r0[i0,i1] += p0[i0,{read.format("i2")}]*p1[i2,i1]
+ i0<5 i1<{channels}: r1[i0,i1] = p0[i0,{read.format("i1")}]
+}}"""
+
+
 def matmul(m: int, n: int, k: int, turned: bool) -> str:
     shape, read = (f"{n},{k}", "p1[i1,i2]") if turned else (f"{k},{n}", "p1[i2,i1]")
     return f"""kernel(p0: f32[{m},{k}], p1: f32[{shape}], p2: f32[{m},{n}]) -> (r0: f32[{m},{n}])
@@ -153,6 +164,7 @@ KERNELS = (
     grouped(7, 4, 8, 16),
     grouped(5, 3, 4, 8),
     *(depthwise(h, c, stride) for h, c in ((5, 3), (8, 16), (9, 37)) for stride in (1, 2)),
+    *(shuffled(c, g, f) for c, g, f in ((24, 4, 16), (24, 3, 5), (26, 4, 7))),
     *(planes(h, c, k) for h, c, k in ((33, 17, 3), (40, 2, 2), (9, 3, 3))),
     *(
         matmul(m, n, k, t)

@@ -69,6 +69,15 @@ def conv(d: Draw, x: Op | None = None, bias: bool = True, pads: int = 1) -> Conv
     return Conv(x or image(d), d.c(4, 3, 3, 2), d.c(4) if bias else None, pads=(pads,) * 4, stride=(d.size(1, 2), 1))
 
 
+def shuffled(d: Draw) -> Op:
+    """Six channels in another order."""
+    size = d.size(4, 6)
+    x, parts = d.x((d.size(1, 2), 6, size, size)), d.pick((2, 3), (3, 2))
+    between = d.pick((*parts, size, size), (*parts, size * size))
+    moved = Transpose(Reshape(x, to=(x.shape[0], *between)), perm=(0, 2, 1, *range(3, len(between) + 1)))
+    return Reshape(moved, to=x.shape)
+
+
 def layer(d: Draw) -> Op:
     """Something that absorbs factors per channel."""
     x, bias = d.x((2, 3, 5)), d.pick(True, False)
@@ -159,6 +168,10 @@ CASES: dict[str, Callable[[Draw], Op]] = {
     "times_zero": lambda d: Mul(d.x(dtype=i64), n(0, i64)),
     "minus_itself": lambda d: Sub(x := d.x(dtype=i32), x),
     "divided_by_itself": lambda d: Div(x := d.x(), x),
+    "shuffle_through_depthwise": lambda d: Conv(
+        shuffled(d), d.c(6, 1, 3, 2), d.c(6) if d.pick(True, False) else None, pads=(1,) * 4, group=6
+    ),
+    "shuffle_through_batch_norm": lambda d: BatchNorm(shuffled(d), d.c(6), d.c(6), d.c(6), d.c(6)),
     "divide_by_power_of_two": lambda d: Div(d.x(), n(d.pick(0.25, 2.0, -64.0))),
     "power": lambda d: Pow(d.x(), n(d.pick(1, 2, -1))),
     "root": lambda d: Pow(Abs(d.x()), n(0.5)),

@@ -16,6 +16,7 @@ from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import conjuncts, is_index, simplify_nest
+from dlc.kernel.take_apart import take_apart
 
 
 def is_pointwise_map(nest: Nest, shape: tuple[int, ...]) -> bool:
@@ -69,7 +70,7 @@ def inline(consumer: Nest, name: str, producer: Nest, dtype_of: Callable[[Expr],
     if producer.where is not None:
         for part in (p for load in consumer.loads[name] for p in guard_at(producer, load.index)):
             changed = replace(changed, where=both(changed.where, part))
-    return simplify_nest(changed)
+    return take_apart(simplify_nest(changed))
 
 
 def loads_of(kernel: Kernel, name: str) -> Mapping[int, int]:

@@ -18,6 +18,7 @@ from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import flat_simplify
 from dlc.kernel.schedules.fold import folded
+from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import Scope, merge_run, order
@@ -30,7 +31,8 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
     if len(scope.nests) == 1 and scope.nests[0].reduce is None and not scope.scalars:
         nest = scope.nests[0]
         axes = order(nest.axes, nest) if set(scope.shared) == set(nest.axes) else nest.axes
-        return guarded(axes, nest.where, (Store(nest.out, nest.index[0], nest.body),))
+        axes, stores = interleaved(nest, axes)
+        return guarded(axes, nest.where, stores)
     together = _common_guard(scope)
     if together is not None:
         scope = replace(scope, nests=tuple(replace(n, where=None) for n in scope.nests))

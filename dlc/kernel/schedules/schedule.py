@@ -35,6 +35,7 @@ from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
+from dlc.kernel.take_apart import take_apart
 
 FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
@@ -185,7 +186,7 @@ class _Prepared:
 
 def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel = widened(without_empty(kernel))
-    kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
+    kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     whole = kernel
     kernel, converted = converted_factors(roots_for_powers(kernel, machine), machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
