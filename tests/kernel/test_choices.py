@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 
 from dlc.base.diagnostics import DlcError
+from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.print import print_loops
+from dlc.kernel.loops.program import For, Set, walk_stmts
 from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.plain import Loops
+from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.schedule import ALL_FAMILIES, MARGIN
 from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, matmul
 from tests.docs.blocks import ROOT
 from tests.kernel.triples import triples
@@ -21,6 +26,10 @@ from tests.machines import MACHINES
 PRODUCT = parse_kernel(matmul(40, 64, 48, False))
 WIDE = Machine(32, 16)
 SMALL = replace(WIDE, l2=1 << 10)
+DOTS = """kernel(f32[40], f32[33,40], f32[33]) -> (f32[33]) local (f32[33]) {
+  k<40: t0[i] += p0[k]*p1[i,k]
+  r0[i] = t0[i]+p2[i]
+}"""
 THREE = "kernel(f32[6,3]) -> (f32[3]) {\n k<6: r0[i] += p0[k,i]\n}"
 
 
@@ -51,6 +60,8 @@ def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
         (matmul(40, 64, 48, False), WIDE, "copies", "its 19968 bytes of operands fit the second-level cache of 524288"),
         (matmul(40, 64, 48, False).replace("f32", "i32"), WIDE, "tiles", "there are no vectors of i32"),
         ("kernel(f32[8]) -> (f32[8]) {\n r0[i] = p0[7-i]\n}", WIDE, "tiles", "it adds nothing up"),
+        (DOTS, WIDE, "rows", "its rows read 5280 bytes, which a cache may hold"),
+        (matmul(1, 64, 48, False), WIDE, "rows", "its sums are not along contiguous elements"),
         (THREE, WIDE, "tiles", "the last 3 of 3 columns are no whole vectors of 8"),
     ],
 )  # fmt: skip
@@ -126,3 +137,26 @@ def test_the_page_has_every_option() -> None:
         assert f"| `{family.name}` | | {family.__doc__} |" in page
         for option in family.options_doc():
             assert f"| | `{option.key}` | {option.doc} |" in page
+
+
+@pytest.mark.parametrize("extent", [16, 40, 67])
+@pytest.mark.parametrize("rows", [2, 4, 5])
+@pytest.mark.parametrize("machine", [Machine(16, 16), WIDE, Machine(64, 32), Machine(0, 16)], ids=str)
+def test_rows_are_summed_together(machine: Machine, rows: int, extent: int) -> None:
+    kernel = parse_kernel(DOTS.replace("40", str(extent)))
+    if machine.vector_bytes < 16 or machine.lanes(4) * 2 > extent:
+        with pytest.raises(Unfit):
+            scheduled(kernel, machine, (Rows(rows),))
+        return
+    program = scheduled(kernel, machine, (Rows(rows),)).program
+    args = samples(kernel)
+    (got,), (want,) = run_loops(program, args), run_kernel(kernel, args)
+    assert close(got, want)
+    # What all rows read is read for all of them in one loop.
+    sums = [s for s in walk_stmts(program.body) if isinstance(s, For) and s.axis.extent == extent and s.step > 1]
+    assert max(sum(isinstance(x, Set) for x in s.body) for s in sums) % rows == 0
+
+
+def test_a_matrix_beyond_the_caches_is_read_in_rows() -> None:
+    machine = replace(WIDE, l2=128)
+    assert print_choices(scheduled(parse_kernel(DOTS), machine).choices) == "rows{rows=4}"

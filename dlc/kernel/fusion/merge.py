@@ -200,7 +200,9 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
         rough = any(
             isinstance(x, Apply) and x.fn in ("floordiv", "mod") for load in loads(changed.body) for x in _index(load)
         )
-        return "its subscripts would no longer be linear in a reduction" if rough else ""
+        if rough:
+            return "its subscripts would no longer be linear in a reduction"
+        return "an operand of a reduction would no longer be contiguous" if _torn(consumer, changed, value.name) else ""
     if any(x.param == value.name for i in consumer.index for x in loads(i)):
         return "it computes subscripts"
     distinct = len(set(found))
@@ -212,6 +214,12 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
         return "it feeds a contraction"
     nodes = consumer.nodes + len(found) * producer.nodes
     return f"the joined body would have {nodes} nodes" if nodes > MAX_BODY else ""
+
+
+def _torn(before: Nest, after: Nest, name: str) -> bool:
+    """Whether a reduction axis along which another operand than `name` is contiguous was taken apart."""
+    gone = set(before.reduction_axes) - set(after.axes)
+    return any(x.index[-1] in gone for x in loads(before.body) if x.param != name and x.index)
 
 
 def _index(load: Load) -> list[Expr]:

@@ -9,7 +9,7 @@ vector form of its own (exp and the like) is first evaluated into a short buffer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.base.types import DType, f32, f64
@@ -24,6 +24,7 @@ from dlc.kernel.schedules.scope import merge_run
 from dlc.kernel.simplify import simplify
 
 PARTIAL = 4
+"""Variables of partial results: as many sums run at the same time."""
 STAGE = "stage"
 # Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache.
 CHUNK = 64
@@ -57,6 +58,33 @@ def folded(
     nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
 ) -> tuple[Stmt, ...] | None:
     """sum = sum r body over the reduced axes, by vectors; None when the reduction is not contiguous."""
+    for row in _contiguous(nest, reduced, sum, machine, dtypes):
+        if _has_vectors(row):
+            return _in_levels((row,), _by_vectors)
+        if _stageable(row):
+            return _in_levels((row,), _by_chunks)
+    return None
+
+
+def folded_together(
+    nests: Sequence[Nest],
+    reduced: tuple[Axis, ...],
+    sums: Sequence[Local],
+    machine: Machine,
+    dtypes: Mapping[str, DType],
+) -> tuple[Stmt, ...] | None:
+    """The same for nests that differ in where their loads begin, vector by vector of all of them."""
+    found = [list(_contiguous(n, reduced, s, machine, dtypes)) for n, s in zip(nests, sums, strict=True)]
+    for rows in zip(*found, strict=True):
+        if all(map(_has_vectors, rows)):
+            return _in_levels(rows, _by_vectors)
+    return None
+
+
+def _contiguous(
+    nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
+) -> Iterator[Row]:
+    """The reduction along each axis that is long enough for vectors, the innermost first."""
     if (
         not reduced
         or nest.where is not None
@@ -64,18 +92,16 @@ def folded(
         or machine.strict
         or sum.dtype not in (f32, f64)
     ):
-        return None
+        return
     (nest,), reduced = merge_run((nest,), reduced)
     lanes = machine.lanes(sum.dtype.itemsize)
     for axis in reversed(reduced):
-        if axis.extent < 2 * lanes:
-            continue
-        row = Row(nest, axis, tuple(a for a in reduced if a != axis), sum, lanes, dtypes)
-        if all(row.vector(axis + k * lanes) is not None for k in range(PARTIAL)):
-            return _in_levels(row, _by_vectors)
-        if _stageable(row):
-            return _in_levels(row, _by_chunks)
-    return None
+        if axis.extent >= 2 * lanes:
+            yield Row(nest, axis, tuple(a for a in reduced if a != axis), sum, lanes, dtypes)
+
+
+def _has_vectors(row: Row) -> bool:
+    return all(row.vector(row.axis + k * row.lanes) is not None for k in range(PARTIAL))
 
 
 def stages(body: tuple[Stmt, ...]) -> bool:
@@ -91,52 +117,65 @@ def _stageable(row: Row) -> bool:
     return row.axis.extent >= CHUNK and 1 in steps and all(s in (0, 1) for s in steps)
 
 
-def _partials(row: Row) -> list[Local]:
-    count = min(PARTIAL, row.axis.extent // row.lanes)
+def _partials(row: Row, beside: int = 1) -> list[Local]:
+    """The variables of a row that has so many rows beside it, itself included."""
+    count = min(max(1, PARTIAL // beside), row.axis.extent // row.lanes)
     return [Local(f"{row.sum.name}_{k}", row.sum.dtype, row.lanes) for k in range(count)]
 
 
-def _in_levels(row: Row, loops: Callable[[Row], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+def _in_levels(rows: Sequence[Row], loops: Callable[[Sequence[Row]], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
     """The loops with partial results around them; long sums in two levels."""
-    wide = len(_partials(row)) * row.lanes
+    row = rows[0]
+    wide = len(_partials(row, len(rows))) * row.lanes
     unit = math.lcm(wide, CHUNK)
     cut = levels((*row.outer, row.axis), LONG * wide, unit) if row.fn == "add" else None
     if cut is None:
-        return _with_partials(row, loops(row))
+        return _with_partials(rows, loops(rows))
     out: list[Stmt] = []
     for piece in cut.pieces:
-        body = flat_simplify(substitute(row.nest.body, {cut.axis: piece.value}))
         *outer, axis = piece.inner
-        part = replace(row, nest=replace(row.nest, body=body), axis=axis, outer=tuple(outer))
-        out += wrap(piece.blocks, _with_partials(part, loops(part)))
+        bodies = (flat_simplify(substitute(r.nest.body, {cut.axis: piece.value})) for r in rows)
+        parts = [
+            replace(r, nest=replace(r.nest, body=body), axis=axis, outer=tuple(outer))
+            for r, body in zip(rows, bodies, strict=True)
+        ]
+        out += wrap(piece.blocks, _with_partials(parts, loops(parts)))
     return wrap(cut.outer, tuple(out))
 
 
-def _with_partials(row: Row, inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    parts = _partials(row)
-    start = tuple(Let(p, Const(identity(row.fn, p.dtype))) for p in parts)
-    for axis in reversed(row.outer):
+def _with_partials(rows: Sequence[Row], inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    sums = [_partials(r, len(rows)) for r in rows]
+    start = tuple(Let(p, Const(identity(rows[0].fn, p.dtype))) for parts in sums for p in parts)
+    for axis in reversed(rows[0].outer):
         inner = (loop(axis, *inner),)
-    total: Expr = parts[0]
-    for p in parts[1:]:
-        total = Apply(row.fn, (total, p))
-    end = (Set(parts[0], total), Set(row.sum, Apply(row.fn, (row.sum, Fold(row.fn, parts[0])))))
+    end: list[Stmt] = []
+    for row, parts in zip(rows, sums, strict=True):
+        total: Expr = parts[0]
+        for p in parts[1:]:
+            total = Apply(row.fn, (total, p))
+        end += (Set(parts[0], total), Set(row.sum, Apply(row.fn, (row.sum, Fold(row.fn, parts[0])))))
     return (Block((*start, *inner, *end)),)
 
 
-def _by_vectors(row: Row) -> tuple[Stmt, ...]:
-    parts = _partials(row)
-    wide = len(parts) * row.lanes
+def _by_vectors(rows: Sequence[Row]) -> tuple[Stmt, ...]:
+    row = rows[0]
+    sums = [_partials(r, len(rows)) for r in rows]
+    wide = len(sums[0]) * row.lanes
     main, rest = _multiple(row.axis, wide), _multiple(row.axis, row.lanes)
-    steps = tuple(_add(row, p, row.vector(row.axis + k * row.lanes)) for k, p in enumerate(parts))
+    steps = tuple(
+        _add(r, parts[k], r.vector(r.axis + k * r.lanes))
+        for k in range(len(sums[0]))
+        for r, parts in zip(rows, sums, strict=True)
+    )
     body: list[Stmt] = [For(row.axis, Const(0), main, steps, wide)]
     if rest != main:
-        one = _add(row, parts[0], row.vector(row.axis))
-        body.append(For(row.axis, main, rest, (one,), row.lanes))
-    return (*body, *_tail(row, rest))
+        one = tuple(_add(r, parts[0], r.vector(r.axis)) for r, parts in zip(rows, sums, strict=True))
+        body.append(For(row.axis, main, rest, one, row.lanes))
+    return (*body, *_tail(rows, rest))
 
 
-def _by_chunks(row: Row) -> tuple[Stmt, ...]:
+def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
+    (row,) = rows
     parts = _partials(row)
     main = _multiple(row.axis, CHUNK)
     j = Axis("j", CHUNK)
@@ -145,7 +184,7 @@ def _by_chunks(row: Row) -> tuple[Stmt, ...]:
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
         for k in range(CHUNK // row.lanes)
     )
-    return (For(row.axis, Const(0), main, (evaluate, *gather), CHUNK), *_tail(row, main))
+    return (For(row.axis, Const(0), main, (evaluate, *gather), CHUNK), *_tail(rows, main))
 
 
 def _multiple(axis: Axis, unit: int) -> Expr:
@@ -153,11 +192,12 @@ def _multiple(axis: Axis, unit: int) -> Expr:
     return simplify(axis.stop // unit * unit)
 
 
-def _tail(row: Row, first: Expr) -> tuple[Stmt, ...]:
-    if first == row.axis.stop:
+def _tail(rows: Sequence[Row], first: Expr) -> tuple[Stmt, ...]:
+    axis = rows[0].axis
+    if first == axis.stop:
         return ()
-    step = Set(row.sum, Apply(row.fn, (row.sum, row.nest.body)))
-    return (For(row.axis, first, row.axis.stop, (step,)),)
+    steps = tuple(Set(r.sum, Apply(r.fn, (r.sum, r.nest.body))) for r in rows)
+    return (For(axis, first, axis.stop, steps),)
 
 
 def _add(row: Row, part: Local, value: Expr | None) -> Stmt:

@@ -28,6 +28,7 @@ from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
@@ -37,7 +38,7 @@ from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Rows, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
