@@ -82,6 +82,28 @@ def shuffled(channels: int, parts: int, columns: int) -> str:
 }}"""
 
 
+def pooling(h: int, c: int, k: int, stride: int) -> str:
+    """Maximum over windows, channels last."""
+    o, p = (h - 1) // stride + 1, (k - 1) // 2
+    y, x = (f"i{n}*{stride}+i{n + 3}-{p}" for n in (0, 1))
+    return f"""kernel(p0: f32[{h},{h},{c}]) -> (r0: f32[{o},{o},{c}]) {{
+ i0<{o} i1<{o} i2<{c} i3<{k} i4<{k}: r0[i0,i1,i2] max= p0[{y},{x},i2]
+   if {y} >= 0 and {y} < {h} and {x} >= 0 and {x} < {h}
+}}"""
+
+
+def filtered(h: int, c: int, k: int, stride: int) -> str:
+    """A filter of any size for each channel, and a ReLU."""
+    o, p = (h - 1) // stride + 1, (k - 1) // 2
+    y, x = (f"i{n}*{stride}+i{n + 3}-{p}" for n in (0, 1))
+    result = f"f32[{o},{o},{c}]"
+    return f"""kernel(p0: f32[{h},{h},{c}], p1: f32[{k},{k},{c}]) -> (r0: {result}) local (t0: {result}) {{
+ i0<{o} i1<{o} i2<{c} i3<{k} i4<{k}: t0[i0,i1,i2] += p0[{y},{x},i2]*p1[i3,i4,i2]
+   if {y} >= 0 and {y} < {h} and {x} >= 0 and {x} < {h}
+ i0<{o} i1<{o} i2<{c}: r0[i0,i1,i2] = max(t0[i0,i1,i2], 0.0)
+}}"""
+
+
 def matmul(m: int, n: int, k: int, turned: bool) -> str:
     shape, read = (f"{n},{k}", "p1[i1,i2]") if turned else (f"{k},{n}", "p1[i2,i1]")
     return f"""kernel(p0: f32[{m},{k}], p1: f32[{shape}], p2: f32[{m},{n}]) -> (r0: f32[{m},{n}])
@@ -165,6 +187,8 @@ KERNELS = (
     grouped(5, 3, 4, 8),
     *(depthwise(h, c, stride) for h, c in ((5, 3), (8, 16), (9, 37)) for stride in (1, 2)),
     *(shuffled(c, g, f) for c, g, f in ((24, 4, 16), (24, 3, 5), (26, 4, 7))),
+    *(pooling(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 2), (7, 16, 3, 2))),
+    *(filtered(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 1), (7, 16, 3, 2))),
     *(planes(h, c, k) for h, c, k in ((33, 17, 3), (40, 2, 2), (9, 3, 3))),
     *(
         matmul(m, n, k, t)

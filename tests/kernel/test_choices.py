@@ -11,14 +11,15 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.loops.program import For, Set, walk_stmts
+from dlc.kernel.loops.program import For, If, Set, walk_stmts
 from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.plain import Loops
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.schedule import ALL_FAMILIES, MARGIN
+from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
-from tests.backend_c.test_schedules import KERNELS, conv, matmul
+from tests.backend_c.test_schedules import KERNELS, conv, depthwise, filtered, matmul, pooling
 from tests.docs.blocks import ROOT
 from tests.kernel.triples import triples
 from tests.machines import MACHINES
@@ -60,6 +61,9 @@ def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
         (matmul(40, 64, 48, False), WIDE, "copies", "its 19968 bytes of operands fit the second-level cache of 524288"),
         (matmul(40, 64, 48, False).replace("f32", "i32"), WIDE, "tiles", "there are no vectors of i32"),
         ("kernel(f32[8]) -> (f32[8]) {\n r0[i] = p0[7-i]\n}", WIDE, "tiles", "it adds nothing up"),
+        (matmul(40, 64, 48, False), WIDE, "windows", "no windows overlap along its rows"),
+        (depthwise(8, 6, 1), WIDE, "windows", "6 columns are fewer than 8 columns of a tile"),
+        (pooling(9, 8, 3, 2), WIDE, "windows", "its windows overlap by less than half"),
         (DOTS, WIDE, "rows", "its rows read 5280 bytes, which a cache may hold"),
         (matmul(1, 64, 48, False), WIDE, "rows", "its sums are not along contiguous elements"),
         (THREE, WIDE, "tiles", "the last 3 of 3 columns are no whole vectors of 8"),
@@ -155,6 +159,20 @@ def test_rows_are_summed_together(machine: Machine, rows: int, extent: int) -> N
     # What all rows read is read for all of them in one loop.
     sums = [s for s in walk_stmts(program.body) if isinstance(s, For) and s.axis.extent == extent and s.step > 1]
     assert max(sum(isinstance(x, Set) for x in s.body) for s in sums) % rows == 0
+
+
+@pytest.mark.parametrize("rows", [0, 2, 3])
+@pytest.mark.parametrize("channels", [16, 19, 40])
+@pytest.mark.parametrize(("size", "window", "stride"), [(4, 3, 1), (8, 3, 1), (9, 5, 2), (12, 5, 1), (11, 2, 1)])
+def test_windows_read_what_they_share_once(size: int, window: int, stride: int, channels: int, rows: int) -> None:
+    for text in (pooling(size, channels, window, stride), filtered(size, channels, window, stride)):
+        kernel = parse_kernel(text)
+        program = scheduled(kernel, Machine(16, 32), (Windows(2, rows),)).program
+        args = samples(kernel)
+        (got,), (want,) = run_loops(program, args), run_kernel(kernel, args)
+        assert close(got, want), text
+        # Only which line of a window is read is tested while the program runs.
+        assert not any(isinstance(s, If) for s in walk_stmts(program.body))
 
 
 def test_a_matrix_beyond_the_caches_is_read_in_rows() -> None:

@@ -29,6 +29,7 @@ from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
 from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import simplify
 from dlc.spec import option
@@ -98,9 +99,16 @@ def applied(
     choice: Choice, place: Place, plan: LoopPlan, body: tuple[Stmt, ...], copies: Sequence[Param], waiting: int = 0
 ) -> Applied:
     """Loops of tiles, with names of buffers that no other group of the kernel has."""
-    type = place.kernel.tensors[plan.tile.product.out].type
+    return applied_tiles(choice, place, plan.tile, body, copies, waiting)
+
+
+def applied_tiles(
+    choice: Choice, place: Place, t: Tile, body: tuple[Stmt, ...], copies: Sequence[Param] = (), waiting: int = 0
+) -> Applied:
+    """The same for tiles without a plan."""
+    type = place.kernel.tensors[t.product.out].type
     # All accumulators of a tile are in registers, whatever its shape.
-    held = place.machine.registers * plan.tile.lanes
+    held = place.machine.registers * t.lanes
     own = (Param("tile", type.with_shape((held,))), *([Param("part", type.with_shape((waiting,)))] if waiting else ()))
     names = {p.name: f"{p.name}{place.number}" for p in (*copies, *own)}
     return Applied(choice, rename(body, names), tuple(buffer(names[p.name], p.type) for p in (*copies, *own)))

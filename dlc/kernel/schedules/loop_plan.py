@@ -83,11 +83,16 @@ def plan_loops(
         size = (min(wanted, block.extent) or _rows_per_block(o, block, machine)) if block else 0
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
-    read = {name for n in tiling.followers for name in n.reads()}
+    once = overwrites(tiling, kernel)
+    return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+
+
+def overwrites(t: Tile, kernel: Kernel) -> bool:
+    """Whether a follower may overwrite what it reads, so that no element may be computed twice."""
+    read = {name for n in t.followers for name in n.reads()}
     # By size, because a result may have been given other dimensions here than it has elsewhere.
     results = {(r.dtype, r.type.capacity) for r in kernel.results}
-    once = any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)
-    return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+    return any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)
 
 
 def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis) -> Tile:

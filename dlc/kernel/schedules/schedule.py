@@ -35,10 +35,11 @@ from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
+from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Rows, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, Windows, Tiles, Rows, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""

@@ -41,6 +41,23 @@ def tile(t: Tile, s: Spot) -> tuple[Stmt, ...]:
     return (*prefetches(t, s), *start, *inner, *after)
 
 
+def joined(t: Tile, s: Spot, part: Tile, stride: int, taps: int) -> tuple[Stmt, ...]:
+    """A tile whose row r joins the rows stride·r … stride·r + taps - 1 of the tile `part`; raises as `tile`."""
+    rows = (s.rows - 1) * stride + taps
+    parts = [[Local(f"u{q}_{v}", t.dtype, t.lanes) for v in range(s.vectors)] for q in range(rows)]
+    start = tuple(Let(x, Const(t.start)) for row in parts for x in row)
+    inner = _reduction(part, replace(s, row=s.row * stride, rows=rows), parts)
+    sums = [[Local(f"c{r}_{v}", t.dtype, t.lanes) for v in range(s.vectors)] for r in range(s.rows)]
+    joins: list[Stmt] = []
+    for r, row in enumerate(sums):
+        for v, x in enumerate(row):
+            value: Expr = parts[r * stride][v]
+            for n in range(1, taps):
+                value = Apply(t.product.reduce or "add", (value, parts[r * stride + n][v]))
+            joins.append(Let(x, value))
+    return (*start, *inner, *joins, *(_in_registers(t, s, sums) or _through_memory(t, s, sums)))
+
+
 def _waiting(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -> list[tuple[Local, Load]]:
     """Every vector of sums with its place in memory."""
     return [
@@ -66,12 +83,19 @@ def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt,
     if t.product.where is not None or not t.reduced:
         if t.product.where is not None and axis_inside(t.product.where, t.column):
             raise Unfit(f"its guard depends on {t.column.name}: one test cannot stand for all lanes")
-        step = _step(t, s, sums, {}, 0)
         guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
-        return guarded(t.reduced, guard, step)
+        if guard is not None and t.row is not None and t.reduced and _written_out(t.reduced[-1], guard):
+            *outer, k = t.reduced
+            return guarded(outer, guard, _unrolled(t, s, sums, [Const(u) for u in range(k.extent)], k))
+        return guarded(t.reduced, guard, _step(t, s, sums, {}, 0))
     # Tiles of one row wait for memory, so that a second level costs nothing.
     cut = levels(t.reduced, unit=UNROLL) if t.row is None and t.product.reduce == "add" else None
     return _running(t, s, sums) if cut is None else _in_two_levels(t, s, sums, cut)
+
+
+def _written_out(k: Axis, guard: Expr) -> bool:
+    """Whether every step of a reduction axis is to be a statement, as those of a window along a row."""
+    return k.limit is None and k.extent <= 2 * UNROLL and not axis_inside(guard, k)
 
 
 def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Levels) -> tuple[Stmt, ...]:
