@@ -12,12 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.base.types import Array
+from dlc.kernel.loops.program import Stmt
 
 _NOBODY, _SEVERAL = -1, -2
 
 
 class LoopFault(Exception):
-    """Loops do what C leaves undefined: leave a tensor, read what nobody wrote, or do not write a whole result."""
+    """Loops do what C leaves undefined: leave a tensor, read what nobody wrote, or do not write a whole result.
+
+    Attributes:
+        path: The statements that it happened in, outermost first.
+        values: Of axes and scalar variables, where it happened.
+    """
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        """What is wrong, and in which row of the points that took part."""
+        super().__init__(message)
+        self._row = row
+        self.path: tuple[Stmt, ...] = ()
+        self.values: dict[str, int] = {}
+
+    def inside(self, statement: Stmt, batch: Batch, active: Array | None) -> None:
+        """Note a statement around it; the first notes the values as well."""
+        if not self.path and self._row is not None:
+            self.values = batch.values_at(self._row if active is None else int(active[self._row]))
+        self.path = (statement, *self.path)
 
 
 class Conflict(Exception):
@@ -35,43 +54,45 @@ class Memory:
     def __init__(self, given: Mapping[str, Array], empty: Mapping[str, Array]) -> None:
         """Tensors whose elements all have a value, and tensors whose elements have none yet; all of one dimension."""
         self.tensors = {**given, **empty}
-        self._written = {name: np.zeros(a.size, bool) for name, a in empty.items()}
+        self.written = {name: np.zeros(a.size, bool) for name, a in empty.items()}
 
     def spots(self, name: str, first: Array, lanes: int) -> Array:
         """Positions [points, lanes] of the elements from `first` [points, 1] on; raises LoopFault outside."""
         size = self.tensors[name].size
         low, high = int(first.min()), int(first.max()) + lanes
         if low < 0 or high > size:
-            raise LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements")
+            row = int(first.argmin() if low < 0 else first.argmax())
+            raise LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements", row)
         return first + np.arange(lanes) if lanes > 1 else first
 
     def read(self, name: str, spots: Array) -> Array:
         """Elements; raises LoopFault if one has no value."""
-        written = self._written.get(name)
+        written = self.written.get(name)
         if written is not None and not (has := written[spots]).all():
-            raise LoopFault(f"{name}[{int(spots[~has][0])}] is read before it is written")
+            row = int((~has).any(axis=1).argmax())
+            raise LoopFault(f"{name}[{int(spots[~has][0])}] is read before it is written", row)
         return self.tensors[name][spots]
 
     def write(self, name: str, spots: Array, values: Array) -> None:
         """Give elements a value."""
         self.tensors[name][spots] = values
-        self._written[name][spots] = True
+        self.written[name][spots] = True
 
     def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, Array]]:
         """Copies of what may be written."""
-        return {n: (self.tensors[n].copy(), self._written[n].copy()) for n in names}
+        return {n: (self.tensors[n].copy(), self.written[n].copy()) for n in names}
 
     def restore(self, saved: Mapping[str, tuple[Array, Array]]) -> None:
         """The state that `saved` returned."""
         for name, (values, written) in saved.items():
             self.tensors[name][:] = values
-            self._written[name][:] = written
+            self.written[name][:] = written
 
     def result(self, name: str) -> Array:
         """A tensor all of which must have been written; raises LoopFault."""
-        missing = np.flatnonzero(~self._written[name])
+        missing = np.flatnonzero(~self.written[name])
         if missing.size:
-            raise LoopFault(f"{name}[{missing[0]}] is never written ({missing.size} of {self._written[name].size})")
+            raise LoopFault(f"{name}[{missing[0]}] is never written ({missing.size} of {self.written[name].size})")
         return self.tensors[name]
 
 
@@ -134,6 +155,14 @@ class Batch:
                 raise LoopFault(f"{name} has no value")
             found = self.parent.lookup(name)
             found = self._seen[name] = found[self._up] if len(found) > 1 else found
+        return found
+
+    def values_at(self, point: int) -> dict[str, int]:
+        """Axes and scalar integer variables at a point."""
+        found = {} if self.parent is None else self.parent.values_at(int(self._up[point]))
+        for name, value in self.values.items():
+            if value.shape[1] == 1 and value.dtype.kind in "iu":
+                found[name] = int(value[point if len(value) > 1 else 0, 0])
         return found
 
     def note(self, name: str, spots: Array, active: Array | None, write: bool) -> None:
