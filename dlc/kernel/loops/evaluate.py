@@ -68,7 +68,7 @@ class Machine:
         self.types: dict[Expr, DType | None] = {}
         self.literals: dict[tuple[int, str, DType | None], tuple[DType | None, ...]] = {}
         """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
-        self._traits: dict[int, Traits] = {}
+        self.known_traits: dict[int, Traits] = {}
         self._in_order: set[int] = set()
 
     def start(self, body: Sequence[Stmt]) -> None:
@@ -93,9 +93,13 @@ class Machine:
             else:
                 batch.values[name] = old
 
+    def values(self, batch: Batch, active: Array | None) -> Values:
+        """What evaluates the expressions of a statement."""
+        return Values(self, batch, active)
+
     def step(self, s: Stmt, batch: Batch, active: Array | None) -> None:
         """One statement."""
-        at = Values(self, batch, active)
+        at = self.values(batch, active)
         match s:
             case For():
                 self.loop(s, at)
@@ -169,9 +173,9 @@ class Machine:
 
     def traits(self, s: For) -> Traits:
         """The properties of a loop, found once."""
-        known = self._traits.get(id(s))
+        known = self.known_traits.get(id(s))
         if known is None:
-            known = self._traits[id(s)] = traits(s)
+            known = self.known_traits[id(s)] = traits(s)
         return known
 
     def _together(self, s: For, at: Values, start: Array, counts: Array) -> bool:
@@ -309,16 +313,16 @@ class Values(Interpreter):
         """As C: what follows a decided `and` or `or` is not evaluated."""
         if fn not in ("and", "or"):
             return super().applied(fn, args, like)
-        first = self._matrix(self.value(args[0], None))
+        first = self.matrix(self.value(args[0], None))
         decided = first if fn == "or" else ~first
         if not decided.any():
-            return self._matrix(self.value(args[1], None))
+            return self.matrix(self.value(args[1], None))
         return first if decided.all() else self._merged(decided, None, args[1], first)
 
     def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
         """As C: only the chosen argument is evaluated."""
         condition, then, otherwise = args
-        chosen = self._matrix(self.value(condition, None))
+        chosen = self.matrix(self.value(condition, None))
         if chosen.all() or not chosen.any():
             return self.value(then if chosen.all() else otherwise, like)
         return self._merged(chosen, then, otherwise, None, like)
@@ -328,18 +332,19 @@ class Values(Interpreter):
     ) -> Array:
         """`then` (or what is known) at the chosen points, `otherwise` at the others."""
         yes = chosen[:, 0]
-        a = known[yes] if then is None and known is not None else self._among(yes).value(then or otherwise, like)
-        b = self._among(~yes).value(otherwise, like)
+        a = known[yes] if then is None and known is not None else self.among(yes).value(then or otherwise, like)
+        b = self.among(~yes).value(otherwise, like)
         out = np.zeros((len(yes), 1), np.result_type(a, b))
         out[yes], out[~yes] = a, b
         return out
 
-    def _among(self, chosen: Array) -> Values:
-        return Values(self._machine, self.batch, self.points[chosen])
+    def among(self, chosen: Array) -> Values:
+        """The same at some of the points."""
+        return self._machine.values(self.batch, self.points[chosen])
 
     def split(self, condition: Expr) -> tuple[Array | None, Array | None]:
         """The points at which a condition holds, and the others."""
-        holds = self._matrix(self.value(condition, None))[:, 0]
+        holds = self.matrix(self.value(condition, None))[:, 0]
         if len(holds) == 1 or holds.all() or not holds.any():
             everyone, nobody = self.active, np.zeros(0, np.int64)
             return (everyone, nobody) if holds[0] else (nobody, everyone)
@@ -347,7 +352,7 @@ class Values(Interpreter):
 
     def index(self, e: Expr) -> Array:
         """A subscript [points, 1]."""
-        return self._matrix(self.value(e, None)).astype(np.int64, copy=False)
+        return self.matrix(self.value(e, None)).astype(np.int64, copy=False)
 
     def spots(self, name: str, place: Expr, lanes: int) -> Array:
         """Positions of elements [points, lanes]."""
@@ -355,7 +360,7 @@ class Values(Interpreter):
 
     def converted(self, e: Expr, dtype: DType, lanes: int) -> Array:
         """A value to be kept in a variable or tensor of this type and so many lanes."""
-        found = self.numbers.kept(self._matrix(self.value(e, dtype)), dtype)
+        found = self.numbers.kept(self.matrix(self.value(e, dtype)), dtype)
         return found if found.shape[1] == lanes else np.broadcast_to(found, (len(found), lanes))
 
     def _read(self, name: str, place: Expr, lanes: int) -> Array:
@@ -367,5 +372,6 @@ class Values(Interpreter):
         return self.numbers.loaded(found, self._machine.dtypes[name])
 
     @staticmethod
-    def _matrix(value: Array) -> Array:
+    def matrix(value: Array) -> Array:
+        """As [points, lanes]."""
         return value if value.ndim == 2 else np.reshape(value, (1, 1))

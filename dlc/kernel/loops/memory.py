@@ -78,11 +78,11 @@ class Memory:
         self.tensors[name][spots] = values
         self.written[name][spots] = True
 
-    def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, Array]]:
+    def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, ...]]:
         """Copies of what may be written."""
         return {n: (self.tensors[n].copy(), self.written[n].copy()) for n in names}
 
-    def restore(self, saved: Mapping[str, tuple[Array, Array]]) -> None:
+    def restore(self, saved: Mapping[str, tuple[Array, ...]]) -> None:
         """The state that `saved` returned."""
         for name, (values, written) in saved.items():
             self.tensors[name][:] = values
