@@ -190,6 +190,8 @@ class Machine:
         except (Conflict, LoopFault) as problem:
             if isinstance(problem, Conflict) and _encloses(problem.batch, at.batch):
                 raise
+            if isinstance(problem, LoopFault) and problem.in_any_order:
+                raise
             # What looks like a fault may come from running out of order: in order it is found again if it is one.
             self.memory.restore(saved)
             self._in_order.add(id(s))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.base.types import Array
-from dlc.kernel.loops.program import Stmt
+from dlc.kernel.expr import Apply, Load
+from dlc.kernel.loops.program import For, If, Local, Prefetch, Stmt, Store, exprs_of, subexpressions
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -23,20 +24,42 @@ class LoopFault(Exception):
     Attributes:
         path: The statements that it happened in, outermost first.
         values: Of axes and scalar variables, where it happened.
+        outside: Whether it is an access outside of a tensor.
     """
 
     def __init__(self, message: str, row: int | None = None) -> None:
         """What is wrong, and in which row of the points that took part."""
         super().__init__(message)
         self._row = row
+        self.outside = False
         self.path: tuple[Stmt, ...] = ()
         self.values: dict[str, int] = {}
+
+    @property
+    def in_any_order(self) -> bool:
+        """Whether it happens in whichever order iterations run: nothing that was computed decides."""
+        return self.outside and not any(_depends_on_values(s) for s in self.path)
 
     def inside(self, statement: Stmt, batch: Batch, active: Array | None) -> None:
         """Note a statement around it; the first notes the values as well."""
         if not self.path and self._row is not None:
             self.values = batch.values_at(self._row if active is None else int(active[self._row]))
         self.path = (statement, *self.path)
+
+
+def _depends_on_values(s: Stmt) -> bool:
+    """Whether what a statement touches depends on variables or elements, as far as it decides that itself."""
+    deciding = exprs_of(s) if isinstance(s, For | If) else ()
+    for e in subexpressions(exprs_of(s)):
+        match e:
+            case Load(_, index):
+                deciding += index
+            case Apply("select" | "and" | "or", (condition, *_)):
+                deciding += (condition,)
+            case _:
+                pass
+    deciding += (s.at,) if isinstance(s, Store | Prefetch) else ()
+    return any(isinstance(x, Load | Local) for x in subexpressions(deciding))
 
 
 class Conflict(Exception):
@@ -62,7 +85,9 @@ class Memory:
         low, high = int(first.min()), int(first.max()) + lanes
         if low < 0 or high > size:
             row = int(first.argmin() if low < 0 else first.argmax())
-            raise LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements", row)
+            fault = LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements", row)
+            fault.outside = True
+            raise fault
         return first + np.arange(lanes) if lanes > 1 else first
 
     def read(self, name: str, spots: Array) -> Array:

@@ -12,7 +12,7 @@ So all places that a statement reaches are enumerated in far fewer steps than it
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dlc.base.types import DType
@@ -59,6 +59,8 @@ class Access:
     """Elements that a statement reads or writes.
 
     Attributes:
+        at: The first of them, but for a constant.
+        places: Constants to add: one for each access that differs in nothing else.
         around: What decides whether it happens, and where; outermost first.
     """
 
@@ -67,6 +69,7 @@ class Access:
     lanes: int
     write: bool
     around: tuple[Around, ...]
+    places: tuple[int, ...] = (0,)
 
 
 class Unclear(Exception):
@@ -85,7 +88,26 @@ def accesses(body: tuple[Stmt, ...], known: Mapping[str, DType]) -> tuple[Access
         found = list(_Finder(known, changed).body(body, ()))
     except Unclear:
         return None
-    return tuple(dict.fromkeys(found))
+    alike: dict[Access, set[int]] = {}
+    for a in found:
+        base, place = _split(a.at)
+        alike.setdefault(replace(a, at=base), set()).add(place)
+    return tuple(replace(a, places=tuple(sorted(places))) for a, places in alike.items())
+
+
+def _split(at: Expr) -> tuple[Expr, int]:
+    """A subscript as one without a constant, and the constant."""
+    total = 0
+    while True:
+        match at:
+            case Apply("add", (rest, Const(int(k)))):
+                at, total = rest, total + k
+            case Apply("sub", (rest, Const(int(k)))):
+                at, total = rest, total - k
+            case Const(int(k)):
+                return Const(0), total + k
+            case _:
+                return at, total
 
 
 def path_to(body: tuple[Stmt, ...], number: int) -> tuple[Stmt, ...]:

@@ -114,6 +114,7 @@ class Field(Arithmetic):
     def __init__(self) -> None:
         super().__init__()
         self._guesses = False
+        self._literals: dict[tuple[type, bool | int | float, DType], Array] = {}
 
     @contextmanager
     def guessing(self) -> Iterator[None]:
@@ -128,7 +129,12 @@ class Field(Arithmetic):
         return np.dtype(np.float64) if dtype.is_float else dtype.numpy
 
     def literal(self, value: bool | int | float, dtype: DType) -> Array:
-        return np.asarray(residue(float(value))) if dtype.is_float else super().literal(value, dtype)
+        key = type(value), value, dtype
+        found = self._literals.get(key)
+        if found is None:
+            found = np.asarray(residue(float(value))) if dtype.is_float else super().literal(value, dtype)
+            self._literals[key] = found
+        return found
 
     def applied(self, fn: str, dtype: DType | None, *values: Array) -> Array:
         scalar = SCALARS[fn]
@@ -193,8 +199,7 @@ class Field(Arithmetic):
         else:
             combine_at(fn, out, index, value)
             if fn == "add":
-                touched = np.unique(np.ravel_multi_index(index, out.shape))
-                out.flat[touched] = reduced(out.flat[touched])
+                out[...] = reduced(out)
 
     def combined_runs(self, fn: str, dtype: DType, values: Array, starts: Array) -> Array:
         if not dtype.is_float:

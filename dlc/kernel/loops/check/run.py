@@ -171,7 +171,7 @@ class CheckedMachine(Machine):
                     continue
 
                 def touch(inner: Values, access: Access = access) -> None:
-                    spots = inner.spots(access.tensor, access.at, access.lanes)
+                    spots = self._spots(access, inner)
                     if access.write:
                         memory.forget(access.tensor, spots)
                     else:
@@ -184,6 +184,18 @@ class CheckedMachine(Machine):
                     batch = Batch(len(axis), at.batch, up, {})
                     batch.values[s.axis.name] = axis
                     self._within(access.around, self.values(batch, None), touch)
+
+    def _spots(self, access: Access, at: Values) -> Array:
+        """The elements [points, places and lanes] of an access; raises LoopFault outside of a tensor."""
+        first = at.index(access.at)
+        low, high = access.places[0], access.places[-1]
+        memory = self.known_memory
+        memory.spots(access.tensor, first + low, 1)
+        memory.spots(access.tensor, first + high, access.lanes)
+        if access.tensor not in memory.written:  # that it is inside is all there is to know of a parameter
+            return first + low
+        places = np.asarray(access.places)[:, None] + np.arange(access.lanes)
+        return first + places.ravel()
 
     def _within(self, around: tuple[Around, ...], at: Values, do: Callable[[Values], None]) -> None:
         """`do` with every combination of iterations of some loops."""
@@ -246,7 +258,7 @@ class CheckedMachine(Machine):
         found: dict[str, int] = {}
 
         def look(at: Values) -> None:
-            rows = np.flatnonzero((at.spots(access.tensor, access.at, access.lanes) == element).any(axis=1))
+            rows = np.flatnonzero((self._spots(access, at) == element).any(axis=1))
             if len(rows):
                 found.update(at.batch.values_at(int(at.points[rows[-1]])))
 
