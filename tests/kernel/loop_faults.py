@@ -290,9 +290,11 @@ class _Noting(Memory):
 
     def judge(self) -> None:
         """Compare the iterations of one run of the loop with each other."""
+        writers: dict[tuple[str, int], int] = {}
         for k, written in enumerate(self.writes):
-            others = (s for each in (self.reads, self.writes) for m, s in enumerate(each) if m != k)
-            self.met |= any(written & other for other in others)
+            self.met |= any(writers.setdefault(element, k) != k for element in written)
+        for k, read in enumerate(self.reads):
+            self.met |= any(writers.get(element, k) != k for element in read)
         self.reads, self.writes = [], []
 
 
