@@ -92,6 +92,7 @@ def tried(seeds: range) -> Outcome:
                 else:
                     out.missed[kind] += 1
                     out.accepted.append(f"seed {seed}, {form}: {kind} at {fault.where}\n{triple}")
+                    print(f"\nMISSED {out.accepted[-1]}", file=sys.stderr, flush=True)
     return out
 
 
@@ -120,8 +121,6 @@ def main() -> int:
         text = f"{whole.faults:,} faults, {whole.missed.total()} missed, {seconds:.0f} s"
         print(f"\r{text}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    for text in whole.accepted:
-        print(f"MISSED {text}\n")
     print(" rejected  missed  equivalent  of these rejected")
     for kind in KINDS:
         counts = (whole.rejected[kind], whole.missed[kind], whole.equivalent[kind], whole.refused[kind])

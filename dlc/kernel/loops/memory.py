@@ -84,8 +84,9 @@ class Memory:
         size = self.tensors[name].size
         low, high = int(first.min()), int(first.max()) + lanes
         if low < 0 or high > size:
-            row = int(first.argmin() if low < 0 else first.argmax())
-            fault = LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements", row)
+            row = int(((first < 0) | (first + lanes > size)).argmax())
+            wrong = int(first[row, 0]) if first[row, 0] < 0 else max(size, int(first[row, 0]))
+            fault = LoopFault(f"{name}[{wrong}] is outside of its {size} elements", row)
             fault.outside = True
             raise fault
         return first + np.arange(lanes) if lanes > 1 else first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -64,6 +65,28 @@ def _subscripts(kernel: Kernel) -> int:
         guards = [] if nest.where is None else [nest.where]
         found |= any(isinstance(x, Load) and not tensors[x.param].dtype.is_float for g in guards for x in walk(g))
     return min(extents) if found else 0
+
+
+_CHOOSING = frozenset({"min", "max", "select", "abs", "sign"})
+_MOST_DRAWS = 64
+
+
+def draws(kernel: Kernel, most: int) -> int:
+    """How often a kernel is to be run on other operands, computing at most `most` values or once.
+
+    A term that is missing from a maximum shows where it is the largest: with one result of 5 terms in one run of 5.
+    Every term is to be the largest of some element in some run, but for a chance of about e^-12.
+    """
+    needed = 1.0
+    for nest in kernel.nests:
+        places = max(1, math.prod(kernel.tensors[nest.out].shape))
+        if nest.reduce in ("min", "max"):
+            terms = math.prod(a.extent for a in nest.reduction_axes)
+            needed = max(needed, 12 * terms / places)
+        elif any(isinstance(x, Apply) and x.fn in _CHOOSING for x in walk(nest.body)):
+            needed = max(needed, 24 / places)
+    points = max(1, sum(n.points for n in kernel.nests))
+    return max(1, min(math.ceil(needed), _MOST_DRAWS, most // points))
 
 
 def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[str, int]]:

@@ -71,10 +71,11 @@ def _inverse(x: Array) -> Array:
 def mixed(*words: Array) -> Array:
     """64 random bits for each combination of 64-bit words (the finaliser of splitmix64, over and over)."""
     state = np.uint64(0x9E3779B97F4A7C15)
-    for word in words:
-        state = (state ^ word) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
-        state = state ^ (state >> np.uint64(31))
+    with np.errstate(over="ignore"):  # they wrap; of scalars numpy tells
+        for word in words:
+            state = (state ^ word) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
     return np.asarray(state)
 
 
