@@ -2,11 +2,12 @@
 
     python benchmarks/loop_faults.py [--faults 10000] [--seed 0] [--jobs 1] [--json FILE]
 
-Kernels, machines and schedules are those of benchmarks/schedule_fuzz.py. A fault is a change of one statement: a bound, a
-subscript or a condition that is off by one, a missing tail, neighbours in the wrong order, blocks that overlap, a wrong
-parallel mark, a term that is left out or doubled, another operand. A change may mean nothing, as the order of two
+Kernels, machines and schedules are those of benchmarks/schedule_fuzz.py. A fault is a change of one statement: a bound,
+a subscript or a condition that is off by one, a missing tail, neighbours in the wrong order, blocks that overlap, a
+wrong parallel mark, a term that is left out or doubled, another operand. A change may mean nothing, as the order of two
 statements that do not depend on each other: an oracle of another kind finds these, by running both programs in double
-precision on whole numbers, and they are not counted. Kernels of more than 20,000 points are left out. The exit code is 1 when a fault that changes something is accepted.
+precision on whole numbers, and they are not counted. Kernels of more than 20,000 points are left out. The exit code is
+1 when a fault that changes something is accepted.
 """
 
 from __future__ import annotations

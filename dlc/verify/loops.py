@@ -1,6 +1,6 @@
 """Whether the loops of a program compute what its kernels say: each kernel once, as it was scheduled.
 
-    kernel, loops of its function → findings of `dlc.kernel.loops.check`
+kernel, loops of its function → findings of `dlc.kernel.loops.check`
 """
 
 from __future__ import annotations

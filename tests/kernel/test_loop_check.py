@@ -19,7 +19,7 @@ from dlc.kernel.text import parse_kernel
 from tests.kernel.loop_faults import KINDS, Fault, Oracle, seeded
 from tests.kernel.triples import triples
 
-I, J = Axis("i", 6), Axis("j", 4)
+ROW, COLUMN = Axis("i", 6), Axis("j", 4)
 SUMS = parse_kernel("kernel(f32[6,4]) -> (f32[6]) { j<4: r0[i] += 2.0*p0[i,j] }")
 T = Buffer("t", Type(f32, (4,)), True)
 
@@ -42,30 +42,36 @@ def found(*body: Stmt) -> str:
 
 
 S = Local("s", f32)
-COPY = loop(J, Store("t", J, p(I * 4 + J) * 2.0))
-ADD = (Let(S, Const(0.0)), loop(J, Set(S, S + t(J))), Store("r0", I, S))
+COPY = loop(COLUMN, Store("t", COLUMN, p(ROW * 4 + COLUMN) * 2.0))
+ADD = (Let(S, Const(0.0)), loop(COLUMN, Set(S, S + t(COLUMN))), Store("r0", ROW, S))
 
 
 def test_right_loops_pass() -> None:
-    assert not found(loop(I, COPY, *ADD))
+    assert not found(loop(ROW, COPY, *ADD))
     # Sums have no order, factors move, constants are the numbers that they are.
-    other = Set(S, (p(I * 4 + J) * 0.5 + S) + p(I * 4 + J) * 1.5)
-    assert not found(loop(I, Let(S, Const(0.0)), loop(J, other), Store("r0", I, S)))
-    backwards = Set(S, S + p(I * 4 + 3 - J))
-    assert not found(loop(I, Let(S, Const(0.0)), loop(J, backwards), Store("r0", I, S + S)))
+    other = Set(S, (p(ROW * 4 + COLUMN) * 0.5 + S) + p(ROW * 4 + COLUMN) * 1.5)
+    assert not found(loop(ROW, Let(S, Const(0.0)), loop(COLUMN, other), Store("r0", ROW, S)))
+    backwards = Set(S, S + p(ROW * 4 + 3 - COLUMN))
+    assert not found(loop(ROW, Let(S, Const(0.0)), loop(COLUMN, backwards), Store("r0", ROW, S + S)))
 
 
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ((For(I, Const(0), Const(5), (COPY, *ADD)),), "r0[5] is never written"),
-        ((For(I, Const(0), Const(7), (COPY, *ADD)),), "p0[24] is outside of its 24 elements"),
-        ((loop(I, *ADD, COPY),), "t[0] is read before it is written"),
-        ((loop(I, For(J, Const(0), Const(3), COPY.body), *ADD),), "t[3] is read before it is written"),
-        ((loop(I, COPY, ADD[0], For(J, Const(1), Const(4), (Set(S, S + t(J)),)), ADD[2]),), "r0[0] is not the kernel's"),
-        ((loop(I, COPY, *ADD[:2], Set(S, S + t(Const(2))), ADD[2]),), "r0[0] is not the kernel's"),
-        ((loop(I, loop(J, Store("t", J, p(I * 4 + J)))), loop(I, *ADD)), "r0[0] is not the kernel's"),
-        ((loop(I, loop(J, Set(S, S + p(J)))),), "s has no value"),
+        ((For(ROW, Const(0), Const(5), (COPY, *ADD)),), "r0[5] is never written"),
+        ((For(ROW, Const(0), Const(7), (COPY, *ADD)),), "p0[24] is outside of its 24 elements"),
+        ((loop(ROW, *ADD, COPY),), "t[0] is read before it is written"),
+        ((loop(ROW, For(COLUMN, Const(0), Const(3), COPY.body), *ADD),), "t[3] is read before it is written"),
+        (
+            (loop(ROW, COPY, ADD[0], For(COLUMN, Const(1), Const(4), (Set(S, S + t(COLUMN)),)), ADD[2]),),
+            "r0[0] is not the kernel's",
+        ),
+        ((loop(ROW, COPY, *ADD[:2], Set(S, S + t(Const(2))), ADD[2]),), "r0[0] is not the kernel's"),
+        (
+            (loop(ROW, loop(COLUMN, Store("t", COLUMN, p(ROW * 4 + COLUMN)))), loop(ROW, *ADD)),
+            "r0[0] is not the kernel's",
+        ),
+        ((loop(ROW, loop(COLUMN, Set(S, S + p(COLUMN)))),), "s has no value"),
     ],
 )
 def test_wrong_loops(body: tuple[Stmt, ...], problem: str) -> None:
@@ -73,7 +79,7 @@ def test_wrong_loops(body: tuple[Stmt, ...], problem: str) -> None:
 
 
 def test_a_finding_says_where() -> None:
-    (finding,) = check_loops(SUMS, program(For(I, Const(0), Const(7), (COPY, *ADD))))
+    (finding,) = check_loops(SUMS, program(For(ROW, Const(0), Const(7), (COPY, *ADD))))
     assert finding == Finding(
         "p0[24] is outside of its 24 elements",
         ("for i<6 in 0..7:", "for j in 0..4:"),
@@ -81,7 +87,7 @@ def test_a_finding_says_where() -> None:
         {"i": 6, "j": 0},
     )
     assert str(finding).endswith("in for i<6 in 0..7: for j in 0..4: t[j] = p0[i*4+j]*2.0 with i=6, j=0")
-    wrong = loop(I, COPY, *ADD[:2], Store("r0", 5 - I, S))
+    wrong = loop(ROW, COPY, *ADD[:2], Store("r0", 5 - ROW, S))
     (finding,) = check_loops(SUMS, program(wrong))
     assert "r0[0] is not the kernel's, nor are 5 more" in finding.problem
     assert finding.statement == "r0[5-i] = s"
@@ -90,23 +96,23 @@ def test_a_finding_says_where() -> None:
 
 def test_loops_of_another_kernel() -> None:
     other = parse_kernel("kernel(f32[6,4], f32[2]) -> (f32[3]) { j<4: r0[i] += p0[i,j] }")
-    problems = [f.problem for f in check_loops(other, program(loop(I, COPY, *ADD)))]
+    problems = [f.problem for f in check_loops(other, program(loop(ROW, COPY, *ADD)))]
     assert any("parameters of the loops are p0, of the kernel p0, p1" in text for text in problems)
     assert any("result r0 is" in text for text in problems)
 
 
 def marked(*body: Stmt, own: tuple[str, ...] = ()) -> For:
-    return For(I, Const(0), Const(6), body, parallel=True, own=own)
+    return For(ROW, Const(0), Const(6), body, parallel=True, own=own)
 
 
 def test_loops_marked_parallel() -> None:
     assert not found(marked(COPY, *ADD, own=("t",)))
     assert "iterations marked parallel share t[0]: iteration 1 writes what iteration 0" in found(marked(COPY, *ADD))
-    shared = (Let(S, Const(0.0)), marked(loop(J, Set(S, S + p(I * 4 + J)))), loop(I, Store("r0", I, S)))
+    shared = (Let(S, Const(0.0)), marked(loop(COLUMN, Set(S, S + p(ROW * 4 + COLUMN)))), loop(ROW, Store("r0", ROW, S)))
     assert "iterations marked parallel share the variable s" in found(*shared)
-    before = (loop(J, Store("t", J, Const(0.0))), marked(*ADD, own=("t",)))
+    before = (loop(COLUMN, Store("t", COLUMN, Const(0.0))), marked(*ADD, own=("t",)))
     assert "t[0] is read before it is written" in found(*before)
-    after = (marked(COPY, *ADD, own=("t",)), loop(I, *ADD))
+    after = (marked(COPY, *ADD, own=("t",)), loop(ROW, *ADD))
     assert "t[0] is read before it is written" in found(*after)
     neighbours = marked(COPY, *ADD, Store("r0", Axis("i", 6) // 2, S), own=("t",))
     assert "iterations marked parallel share r0[" in found(neighbours)
@@ -115,7 +121,7 @@ def test_loops_marked_parallel() -> None:
 def test_what_a_buffer_is_said_to_hold() -> None:
     kernel = parse_kernel("kernel(i64[6]) -> (i64[6]) { r0[i] = p0[i]+1 }")
     buffer = Buffer("t", Type(kernel.params[0].dtype, (6,)), True, below=3)
-    body = (loop(I, Store("t", I, I + 0)), loop(I, Store("r0", I, p(I) + 1)))
+    body = (loop(ROW, Store("t", ROW, ROW + 0)), loop(ROW, Store("r0", ROW, p(ROW) + 1)))
     (finding,) = check_loops(kernel, LoopProgram(kernel.params, kernel.results, (buffer,), body))
     assert "t is said to hold less than 3, and gets 3" in finding.problem
 

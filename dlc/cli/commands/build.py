@@ -89,8 +89,8 @@ class BuildOutput:
     verify_loops: bool = flag(
         False,
         "--verify-loops",
-        help="Check that the loops of every kernel compute what the kernel says, as they were scheduled; exit code 3 at "
-        "the first kernel whose loops do not.",
+        help="Check that the loops of every kernel, as they were scheduled, compute what the kernel says; exit code 3 "
+        "at the first kernel whose loops do not.",
         panel=_TOLD,
     )
 

@@ -231,7 +231,7 @@ class Machine:
 
 
 def iterations(s: For, at: Values, start: Array, counts: Array, most: int) -> Iterator[tuple[Array, Array]]:
-    """All iterations of a loop in parts of at most so many: (points around the loop, values of the axis [points, 1])."""
+    """All iterations of a loop, at most so many at once: (points around the loop, values of the axis [points, 1])."""
     up = np.repeat(at.points, counts)
     ends = np.cumsum(counts)
     number = np.arange(len(up)) - np.repeat(ends - counts, counts)

@@ -5,8 +5,8 @@ kernel's own definition in the same arithmetic (`reference`), where sums have no
 
 * an access outside of a tensor, a read of an element of a buffer or result that nobody wrote before, a variable without
   a value, an element of a result that is never written: for every iteration of every loop, at the sizes that are tried;
-* a result that is not the kernel's, since a term of a sum is missing, doubled or another, an operand is displaced, stores
-  overwrite each other, statements are in the wrong order: an element that is wrong as a formula over the operands is
+* a result that is not the kernel's, since a term of a sum is missing, doubled or another, an operand is displaced,
+  stores overwrite each other, statements are in the wrong order: an element that is wrong as a formula over operands is
   found with a probability of about 1 - degree/2^26, and most mistakes make many elements wrong. A term that is missing
   from a maximum is found where it is the largest, so kernels with few results run on several operands (`draws`): of a
   long maximum with few results a term may still be missed;
@@ -37,9 +37,9 @@ from dlc.base.extents import value
 from dlc.base.types import Array
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.accesses import path_to, store_at
-from dlc.kernel.loops.check.residues import Unknowable, reduced
 from dlc.kernel.loops.check.operands import draws, operands, sizes_to_check
 from dlc.kernel.loops.check.reference import reference
+from dlc.kernel.loops.check.residues import Unknowable, reduced
 from dlc.kernel.loops.check.run import CheckedMachine
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
@@ -195,7 +195,7 @@ def _compared(
         problem = f"{r.name}{_subscripts(wrong)} is not the kernel's, nor are {int(wrong.sum()) - 1:,} more"
         path = path_to(program.body, machine.writer_of(r.name, element))
         access = store_at(program.body, path, machine.deciding)
-        values = machine.axes_at(access, element) if access is not None else {}
+        values = machine.axes_at(access, element) if access is not None else dict[str, int]()
         found.append(_finding(program, problem, path, values, sizes))
     return tuple(found)
 

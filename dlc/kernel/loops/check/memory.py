@@ -87,10 +87,15 @@ class KnownMemory(Memory):
 class Sharing:
     """Which iterations of a parallel loop touched each element of the tensors that its iterations share."""
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        """Of tensors of so many elements, by name."""
+    def __init__(self, sizes: Mapping[str, int], start: int, step: int) -> None:
+        """Of tensors of so many elements, by name, in a loop from `start` in steps."""
+        self._start, self._step = start, step
         self._writer = {name: np.full(size, _NOBODY) for name, size in sizes.items()}
         self._reader = {name: np.full(size, _NOBODY) for name, size in sizes.items()}
+
+    def number(self, axis: Array) -> Array:
+        """The iterations in which the axis has some values."""
+        return (axis - self._start) // self._step
 
     def touch(self, name: str, spots: Array, iterations: Array, write: bool) -> None:
         """Iterations [points, 1] touch elements [points, lanes]; raises LoopFault where another one wrote or reads."""

@@ -42,7 +42,9 @@ def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator)
 def _residues(p: Param, rng: np.random.Generator, applied: set[str]) -> Array:
     """Random residues, with a few that stand for NaN and infinities where the kernel asks for them."""
     found = rng.integers(-HALF, HALF + 1, p.shape).astype(np.float64)
-    special = [r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied]
+    special = [
+        r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied
+    ]
     if special:
         which = rng.integers(0, 8 * len(special), p.shape)
         for k, r in enumerate(special):

@@ -1,4 +1,4 @@
-"""What a kernel says that elements of its results are, in the arithmetic of `residues`: of some elements where all take long.
+"""What a kernel says that its results are, in the arithmetic of `residues`: some elements where all take long.
 
 Elements are asked for by masks. A nest runs for those values of the axes that its subscripts name plainly at which
 elements are asked for, and for all values of the others: sums are always whole.
@@ -25,10 +25,9 @@ _FEWEST: Final = 2
 
 
 def reference(kernel: Kernel, args: Mapping[str, Array], masks: Mapping[str, Array], most: int) -> dict[str, Array]:
-    """The results; `masks` ask for elements, and are followed as far as `most` points of nests allow.
+    """The results at elements that `masks` ask for, as many as `most` points of nests allow.
 
-    What was asked for and computed is left in the masks' place: elements of the returned arrays that nobody asked for
-    are NaN, or 0 where they are no floating-point numbers and were not asked for.
+    The masks are reduced to the elements that are right; others have any value.
     """
     asked, chosen = _asked(kernel, args, masks)
     fewer = 64
@@ -63,7 +62,7 @@ def _thinned(mask: Array, fewer: int) -> Array:
         there = np.flatnonzero(mask.any(axis=tuple(k for k in range(mask.ndim) if k != d)))
         if len(there) > fewer:
             keep = there[np.unique(np.linspace(0, len(there) - 1, fewer).astype(int))]
-            gone = np.setdiff1d(np.arange(mask.shape[d]), keep)
+            gone = np.delete(np.arange(mask.shape[d]), keep)
             out[(slice(None),) * d + (gone,)] = False
     return out
 
@@ -71,7 +70,7 @@ def _thinned(mask: Array, fewer: int) -> Array:
 def _asked(
     kernel: Kernel, args: Mapping[str, Array], masks: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[dict[Axis, Array] | None]]:
-    """The elements of every tensor that are needed, and the values of axes that each nest runs for (None: not at all)."""
+    """The elements of every tensor that are needed, and the values of axes that each nest runs for (None: none)."""
     asked = {t.name: np.zeros(t.shape, bool) for t in (*kernel.results, *kernel.locals)}
     for name, mask in masks.items():
         asked[name] |= mask

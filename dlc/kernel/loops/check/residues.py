@@ -16,7 +16,7 @@ precision. A NaN of numpy is no number here: it stands for a value that nobody k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, Final
@@ -95,11 +95,27 @@ def _random(fn: str, values: tuple[Array, ...]) -> Array:
     return np.where(np.isnan(unknown), np.nan, found)
 
 
+def _add(a: Array, b: Array) -> Array:
+    return reduced(a + b)
+
+
+def _sub(a: Array, b: Array) -> Array:
+    return reduced(a - b)
+
+
+def _mul(a: Array, b: Array) -> Array:
+    return reduced(a * b)
+
+
+def _div(a: Array, b: Array) -> Array:
+    return reduced(a * _inverse(b))
+
+
 _FIELD: Final[Mapping[str, Callable[..., Array]]] = {
-    "add": lambda a, b: reduced(a + b),
-    "sub": lambda a, b: reduced(a - b),
-    "mul": lambda a, b: reduced(a * b),
-    "div": lambda a, b: reduced(a * _inverse(b)),
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
     "neg": np.negative,
     "min": np.minimum,
     "max": np.maximum,
@@ -118,7 +134,7 @@ class Field(Arithmetic):
         self._literals: dict[tuple[type, bool | int | float, DType], Array] = {}
 
     @contextmanager
-    def guessing(self) -> Iterator[None]:
+    def guessing(self) -> Generator[None]:
         """Comparisons of values that nobody knows are allowed, and false."""
         before, self._guesses = self._guesses, True
         try:
@@ -146,7 +162,11 @@ class Field(Arithmetic):
             return super().applied(fn, dtype, *values)
         if fn in _FIELD:
             return _FIELD[fn](*values)
-        if (fn in _COMPARING or fn in ("isnan", "isinf")) and not self._guesses and any(np.isnan(v).any() for v in values):
+        if (
+            (fn in _COMPARING or fn in ("isnan", "isinf"))
+            and not self._guesses
+            and any(np.isnan(v).any() for v in values)
+        ):
             raise Unknowable
         if fn in _COMPARING:
             a, b = values

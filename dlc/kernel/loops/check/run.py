@@ -16,21 +16,19 @@ import numpy as np
 from dlc.base.types import Array, DType
 from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
-from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.check.memory import Iteration, KnownMemory, ParallelFault, Sharing
+from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.evaluate import Machine, Values, everywhere, iterations
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import (
     Block,
     For,
     If,
-    Lanes,
     Let,
     LoopProgram,
     Set,
     Stmt,
     Store,
-    dtype_of,
     exprs_of,
     subexpressions,
     walk_stmts,
@@ -93,15 +91,15 @@ class CheckedMachine(Machine):
         counts = np.maximum(0, -(-(stop - start) // s.step))[:, 0]
         if not counts.any():
             return
-        iterate, leave_out = self.iterate, self._leave_out
-        if s.parallel:
-            sharing = self._sharing(s)
-            iterate = lambda s, at, start, counts: self._parallel(s, at, start, counts, origin, sharing)  # noqa: E731
-            leave_out = lambda s, at, start, counts: self._leave_out(s, at, start, counts, origin, sharing)  # noqa: E731
-        origin = start
+        sharing = self._sharing(s, int(start[0, 0])) if s.parallel else None
         for first, last, runs in self._segments(s, counts):
             part = start + first * s.step, np.clip(counts - first, 0, last - first)
-            (iterate if runs else leave_out)(s, at, *part)
+            if not runs:
+                self._leave_out(s, at, *part, sharing)
+            elif sharing is None:
+                self.iterate(s, at, *part)
+            else:
+                self._parallel(s, at, *part, sharing)
         self.known_memory.clear(s.own)
 
     def _segments(self, s: For, counts: Array) -> Sequence[tuple[int, int, bool]]:
@@ -158,9 +156,7 @@ class CheckedMachine(Machine):
             self._outlines[id(s)] = accesses(s.body, self.deciding)
         return self._outlines[id(s)]
 
-    def _leave_out(
-        self, s: For, at: Values, start: Array, counts: Array, origin: Array | None = None, sharing: Sharing | None = None
-    ) -> None:
+    def _leave_out(self, s: For, at: Values, start: Array, counts: Array, sharing: Sharing | None) -> None:
         """Iterations are not run; what they touch is known to be touched."""
         memory = self.known_memory
         found = self._outline(s)
@@ -176,9 +172,8 @@ class CheckedMachine(Machine):
                         memory.forget(access.tensor, spots)
                     else:
                         memory.require(access.tensor, spots)
-                    if sharing is not None and origin is not None:
-                        number = (inner.leaf(s.axis) - origin[0, 0]) // s.step
-                        sharing.touch(access.tensor, spots, number, access.write)
+                    if sharing is not None:
+                        sharing.touch(access.tensor, spots, sharing.number(inner.leaf(s.axis)), access.write)
 
                 for up, axis in iterations(s, at, start, counts, _MOST):
                     batch = Batch(len(axis), at.batch, up, {})
@@ -224,24 +219,22 @@ class CheckedMachine(Machine):
                 self._within(tuple(rest), self.values(batch, at.active), do)
 
     # ---- parallel loops ----
-    def _sharing(self, s: For) -> Sharing:
+    def _sharing(self, s: For, start: int) -> Sharing:
         inside = list(walk_stmts(s.body))
         declared = {x.local.name for x in inside if isinstance(x, Let)}
         for x in inside:
             if isinstance(x, Set) and x.local.name not in declared:
                 raise ParallelFault(f"iterations marked parallel share the variable {x.local.name}")
         shared = self.traits(s).writes - set(s.own)
-        return Sharing({name: self.memory.tensors[name].size for name in shared})
+        return Sharing({name: self.memory.tensors[name].size for name in shared}, start, s.step)
 
-    def _parallel(
-        self, s: For, at: Values, start: Array, counts: Array, origin: Array, sharing: Sharing
-    ) -> None:
+    def _parallel(self, s: For, at: Values, start: Array, counts: Array, sharing: Sharing) -> None:
         """Iterations in order, none of which may see what another one writes."""
         assert at.rows == 1, "loops around a parallel one run in order"
         for k in range(int(counts[0])):
             self.known_memory.clear(s.own)
             value = start + k * s.step
-            batch = Iteration(int((value - origin)[0, 0]) // s.step, at.batch, at.points, sharing)
+            batch = Iteration(int(sharing.number(value)[0, 0]), at.batch, at.points, sharing)
             batch.values[s.axis.name] = value
             self.run(s.body, batch, None)
 
@@ -322,7 +315,7 @@ class _FieldValues(Values):
             asked = asked | np.broadcast_to(found, (self.rows, 1))[:, 0]
         if not asked.any():
             return found
-        here = _FieldValues(self._checked, self.batch, self.points[asked])._unknown(second)  # noqa: SLF001
+        here = _FieldValues(self._checked, self.batch, self.points[asked])._unknown(second)
         if here is None:
             return found
         whole = np.zeros((self.rows, 1), bool)
