@@ -9,9 +9,9 @@ import numpy as np
 
 from dlc.base.extents import symbols
 from dlc.base.types import Array
-from dlc.kernel.expr import Apply, Load, walk
+from dlc.kernel.expr import Apply, Const, Load, walk
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.check.residues import HALF, NAN, residue
+from dlc.kernel.loops.check.residues import HALF, NAN, reduced, residue
 from dlc.kernel.nest import Param
 
 _WIDE = 1000
@@ -23,13 +23,13 @@ _NARROW = 4
 def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Array]:
     """An array for every parameter: residues for floats, small numbers where integers may be subscripts."""
     applied = {x.fn for n in kernel.nests for e in n.exprs() for x in walk(e) if isinstance(x, Apply)}
-    below = _subscripts(kernel)
+    below, near = _subscripts(kernel), _thresholds(kernel)
     found: dict[str, Array] = {}
     for p in kernel.params:
         if (symbol := p.type.symbol) is not None:
             found[p.name] = np.full(p.shape, sizes[symbol.name], p.dtype.numpy)
         elif p.dtype.is_float:
-            found[p.name] = _residues(p, rng, applied)
+            found[p.name] = _residues(p, rng, applied, near)
         elif p.dtype.name == "bool":
             found[p.name] = rng.random(p.shape) < 0.5
         else:
@@ -39,9 +39,12 @@ def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator)
     return found
 
 
-def _residues(p: Param, rng: np.random.Generator, applied: set[str]) -> Array:
-    """Random residues, with a few that stand for NaN and infinities where the kernel asks for them."""
+def _residues(p: Param, rng: np.random.Generator, applied: set[str], near: list[float]) -> Array:
+    """Random residues, half of them near literals where there are comparisons; some NaN and infinities."""
     found = rng.integers(-HALF, HALF + 1, p.shape).astype(np.float64)
+    if near:
+        chosen = rng.choice(np.asarray(near), p.shape) + rng.integers(-1, 2, p.shape)
+        found = np.where(rng.random(p.shape) < 0.5, reduced(chosen), found)
     special = [
         r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied
     ]
@@ -50,6 +53,14 @@ def _residues(p: Param, rng: np.random.Generator, applied: set[str]) -> Array:
         for k, r in enumerate(special):
             found = np.where(which == k, r, found)
     return found
+
+
+def _thresholds(kernel: Kernel) -> list[float]:
+    """Residues of the literals of a kernel that compares: a random number seldom lies between two of them."""
+    exprs = [x for n in kernel.nests for e in n.exprs() for x in walk(e)]
+    if not any(isinstance(x, Apply) and x.fn in _COMPARING | _CHOOSING for x in exprs):
+        return []
+    return sorted({0.0, *(residue(float(x.value)) for x in exprs if isinstance(x, Const))})
 
 
 def _subscripts(kernel: Kernel) -> int:
@@ -65,12 +76,16 @@ def _subscripts(kernel: Kernel) -> int:
                     found = True
                     extents.append(max(1, extent))
         guards = [] if nest.where is None else [nest.where]
+        guards += [x for x in walk(nest.body) if isinstance(x, Apply) and x.fn in _COMPARING]
         found |= any(isinstance(x, Load) and not tensors[x.param].dtype.is_float for g in guards for x in walk(g))
     return min(extents) if found else 0
 
 
 _CHOOSING = frozenset({"min", "max", "select", "abs", "sign"})
 _MOST_DRAWS = 64
+
+
+_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def draws(kernel: Kernel, most: int) -> int:
