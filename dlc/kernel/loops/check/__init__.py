@@ -90,8 +90,8 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         return found
     rng = np.random.default_rng(seed)
     for sizes in sizes_to_check(kernel, rng):
-        for _ in range(draws(kernel, most)):
-            if found := _checked(kernel, program, operands(kernel, sizes, rng), sizes, most):
+        for draw in range(draws(kernel, most)):
+            if found := _checked(kernel, program, operands(kernel, sizes, rng, draw), sizes, most):
                 return found
     return ()
 

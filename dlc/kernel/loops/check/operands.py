@@ -20,10 +20,10 @@ _NARROW = 4
 """Subscripts are below this number."""
 
 
-def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Array]:
+def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator, draw: int) -> dict[str, Array]:
     """An array for every parameter: residues for floats, small numbers where integers may be subscripts."""
     applied = {x.fn for n in kernel.nests for e in n.exprs() for x in walk(e) if isinstance(x, Apply)}
-    below, near = _subscripts(kernel), _thresholds(kernel)
+    below, near = _subscripts(kernel), _thresholds(kernel) if draw % 2 else []
     found: dict[str, Array] = {}
     for p in kernel.params:
         if (symbol := p.type.symbol) is not None:
@@ -57,7 +57,7 @@ def _residues(p: Param, rng: np.random.Generator, applied: set[str], near: list[
 
 def _thresholds(kernel: Kernel) -> list[float]:
     """Residues of the literals of a kernel that compares: a random number seldom lies between two of them."""
-    exprs = [x for n in kernel.nests for e in n.exprs() for x in walk(e)]
+    exprs = [x for n in kernel.nests for x in walk(n.body)]
     if not any(isinstance(x, Apply) and x.fn in _COMPARING | _CHOOSING for x in exprs):
         return []
     return sorted({0.0, *(residue(float(x.value)) for x in exprs if isinstance(x, Const))})
@@ -94,7 +94,7 @@ def draws(kernel: Kernel, most: int) -> int:
     A term that is missing from a maximum shows where it is the largest: with one result of 5 terms in one run of 5.
     Every term is to be the largest of some element in some run, but for a chance of about e^-12.
     """
-    needed = 1.0
+    needed = 2.0 if _thresholds(kernel) else 1.0
     for nest in kernel.nests:
         places = max(1, math.prod(kernel.tensors[nest.out].shape))
         if nest.reduce in ("min", "max"):

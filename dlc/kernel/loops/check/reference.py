@@ -62,7 +62,7 @@ def _thinned(mask: Array, fewer: int) -> Array:
         there = np.flatnonzero(mask.any(axis=tuple(k for k in range(mask.ndim) if k != d)))
         if len(there) > fewer:
             keep = there[np.unique(np.linspace(0, len(there) - 1, fewer).astype(int))]
-            gone = np.delete(np.arange(mask.shape[d]), keep)
+            gone = np.asarray([k for k in range(mask.shape[d]) if k not in set(keep.tolist())], np.int64)
             out[(slice(None),) * d + (gone,)] = False
     return out
 
