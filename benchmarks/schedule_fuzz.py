@@ -5,7 +5,8 @@
 Kernels are those of small random models of the forms that ops and their gradients give, lowered, laid out and fused;
 machines have vectors of 0 to 64 bytes, 4 to 32 registers, and caches of 1 KiB to 4 MiB. Schedules are those that are
 chosen, and where there are others one of these, with numbers drawn at random. Nothing is compiled: loops run in an
-evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written whole.
+evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written whole,
+and the checker of loops looks at them.
 Model N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --triples 1`. Failures are
 made small and printed as a line of a test. The exit code is 1 when a triple fails.
 """

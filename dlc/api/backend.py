@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlc.base.report import Report
     from dlc.graph import Op
     from dlc.kernel.kernel import Kernel
+    from dlc.kernel.loops.program import LoopProgram
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,17 @@ class Backend(Configurable, ABC):
             DlcError: (USAGE) a schedule that the user gave does not apply.
         """
         return (KernelSchedule(),) * len(kernels)
+
+    def loops(self, kernel: "Kernel") -> "LoopProgram | None":
+        """The loops that programs for this target have for a kernel, with the schedule that is chosen or given for it.
+
+        `dlc build --verify-loops` checks them against the kernel. None, the default: there are none to check.
+
+        Raises:
+            DlcError: (USAGE) a schedule that the user gave does not apply.
+        """
+        del kernel
+        return None
 
     def machines(self) -> Mapping[str, str]:
         """What the backend builds for, by the names that its options take → what that is, for `dlc list machines`."""

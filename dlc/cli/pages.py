@@ -43,7 +43,8 @@ _MEANING = {
     "for `cache verify`: an entry is damaged; for `cache trim` and `clear`: something could not be removed; "
     "for `train`: the loss or a gradient is not finite",
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
-    ExitCode.MISMATCH: "`verify` or `--verify-steps` found a difference beyond the tolerance",
+    ExitCode.MISMATCH: "`verify` or `--verify-steps` found a difference beyond the tolerance, `--verify-loops` wrong "
+    "loops",
     ExitCode.LIMIT: "a limit is exceeded: the size of a tensor or of the arena, or `--min-offload`",
     ExitCode.TOOL: "another program is missing or failed: the C compiler, onnxruntime",
     ExitCode.PLUGIN: "error in a plugin",

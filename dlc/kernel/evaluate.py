@@ -6,16 +6,17 @@ kernels; ops override `evaluate` where numpy has the whole computation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from dlc.base.types import Array, DType
+from dlc.base.types import Array, DType, in_compute_type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, converted_dtype
-from dlc.kernel.scalar import SCALARS, combine_at, result_dtype
+from dlc.kernel.scalar import SCALARS, combine_at, combine_runs, result_dtype
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
 SLAB_POINTS = 1 << 20
@@ -26,52 +27,117 @@ Functions = Mapping[str, Callable[..., Any]]
 _PLAIN: Final[Functions] = {name: scalar.value for name, scalar in SCALARS.items()}
 
 
+class Arithmetic:
+    """What numbers are: numpy's of each element type. Who derives from it says otherwise.
+
+    `functions` compute what expressions apply, for those who want only that computed otherwise.
+    """
+
+    def __init__(self, functions: Functions = _PLAIN) -> None:
+        """Numbers of numpy."""
+        self.functions = functions
+
+    def numpy(self, dtype: DType) -> Any:
+        """The numpy type of arrays that hold elements of a type."""
+        return dtype.numpy
+
+    def literal(self, value: bool | int | float, dtype: DType) -> Array:
+        """A literal; integers wrap as all integer data does (`x - 1` of unsigned data is written `x + -1`)."""
+        if dtype.is_integer and not isinstance(value, float):
+            return np.asarray(dtype.wrapped(int(value)), dtype.numpy)
+        return np.asarray(value, dtype.numpy)
+
+    def applied(self, fn: str, dtype: DType | None, *values: Array) -> Array:
+        """A scalar function of values that have the type `dtype` (None: not known, of literals only)."""
+        del dtype
+        return np.asarray(self.functions[fn](*values))
+
+    def kept(self, value: Array, dtype: DType) -> Array:
+        """A value as a variable or tensor of a type holds it."""
+        return value.astype(dtype.numpy, copy=False)
+
+    def stored(self, value: Array, to: DType) -> Array:
+        """A value as memory of a narrow type holds it."""
+        return SCALARS[to.name].value(value)
+
+    def loaded(self, value: Array, dtype: DType) -> Array:
+        """What memory of a narrow type holds, as a value of the type that is computed with."""
+        return in_compute_type(value).astype(dtype.numpy, copy=False)
+
+    def combined_at(self, fn: str, dtype: DType, out: Array, index: tuple[Array, ...], value: Array) -> None:
+        """out[index] = fn(out[index], value), for every index in turn."""
+        del dtype
+        combine_at(fn, out, index, value)
+
+    def combined_runs(self, fn: str, dtype: DType, values: Array, starts: Array) -> Array:
+        """What each run of rows that begins at one of `starts` is combined into."""
+        del dtype
+        return combine_runs(fn, values, starts)
+
+
+PLAIN: Final = Arithmetic()
+
+
 def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PLAIN) -> tuple[Array, ...]:
     """The results of a kernel on arrays of its parameters' types.
 
     `functions` compute what bodies apply, for those who want it computed otherwise; reductions are numpy's.
     """
+    numbers = Arithmetic(functions)
     pairs = zip(kernel.params, args, strict=True)
     env = {p.name: np.asarray(a, p.dtype.numpy if p.dtype.narrow else None) for p, a in pairs}
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = np.full(t.shape, kernel.start_of(t.name), t.dtype.numpy)
     with np.errstate(all="ignore"):
         for nest in kernel.nests:
-            _run_nest(kernel, nest, env, functions)
+            run_nest(kernel, nest, env, numbers)
     return tuple(env[r.name] for r in kernel.results)
 
 
 def values_over(e: Expr, grid: Mapping[Axis, Array]) -> Array:
     """An expression that loads nothing, where axes have the values of these arrays, which broadcast."""
-    return np.asarray(Points(_NO_TENSORS, {}, grid, _PLAIN).value(e, None))
+    return np.asarray(Points(_NO_TENSORS, {}, grid).value(e, None))
 
 
 _NO_TENSORS = Kernel((), (), (), ())
 
 
-def _run_nest(kernel: Kernel, nest: Nest, env: Mapping[str, Array], functions: Functions) -> None:
-    if nest.points == 0:
+def run_nest(
+    kernel: Kernel,
+    nest: Nest,
+    env: Mapping[str, Array],
+    numbers: Arithmetic = PLAIN,
+    chosen: Mapping[Axis, Array] | None = None,
+) -> None:
+    """Run one nest on tensors by name; of axes that have `chosen` values, only these."""
+    for points, shape in slabs(kernel, nest, env, numbers, chosen or {}):
+        _run_slab(points, nest, shape)
+
+
+def slabs(
+    kernel: Kernel, nest: Nest, env: Mapping[str, Array], numbers: Arithmetic, chosen: Mapping[Axis, Array]
+) -> Iterator[tuple[Points, tuple[int, ...]]]:
+    """The points of a nest in parts that are small enough to be held at once, with their shapes."""
+    rank = len(nest.axes)
+    if rank == 0:
+        yield Points(kernel, env, {}, numbers), ()
         return
-    if not nest.axes:
-        _run_slab(Points(kernel, env, {}, functions), nest, ())
+    values = [chosen[a] if a in chosen else np.arange(a.extent) for a in nest.axes]
+    count = math.prod(len(v) for v in values)
+    if count == 0:
         return
     outer, *inner = nest.axes
-    per_outer = max(1, nest.points // outer.extent)
-    step = max(1, SLAB_POINTS // per_outer)
-    rank = len(nest.axes)
-    fixed: dict[Axis, Array] = {
-        a: np.arange(a.extent).reshape([-1 if k == p else 1 for k in range(rank)]) for p, a in enumerate(inner, 1)
-    }
-    for start in range(0, outer.extent, step):
-        stop = min(start + step, outer.extent)
-        grid = {outer: np.arange(start, stop).reshape([-1] + [1] * (rank - 1)), **fixed}
-        shape = (stop - start, *(a.extent for a in inner))
-        _run_slab(Points(kernel, env, grid, functions), nest, shape)
+    step = max(1, SLAB_POINTS // (count // len(values[0])))
+    fixed = {a: values[p].reshape([-1 if k == p else 1 for k in range(rank)]) for p, a in enumerate(inner, 1)}
+    for start in range(0, len(values[0]), step):
+        part = values[0][start : start + step]
+        grid = {outer: part.reshape([-1] + [1] * (rank - 1)), **fixed}
+        yield Points(kernel, env, grid, numbers), (len(part), *(len(v) for v in values[1:]))
 
 
 def _run_slab(interpreter: Points, nest: Nest, shape: tuple[int, ...]) -> None:
-    out = interpreter.env[nest.out]
-    value = np.broadcast_to(interpreter.value(nest.body, interpreter.kernel.tensors[nest.out].dtype), shape)
+    out, dtype = interpreter.env[nest.out], interpreter.kernel.tensors[nest.out].dtype
+    value = np.broadcast_to(interpreter.value(nest.body, dtype), shape)
     index = tuple(np.broadcast_to(interpreter.index(i), shape) for i in nest.index)
     if nest.where is not None:
         keep = np.broadcast_to(interpreter.value(nest.where, None), shape)
@@ -81,20 +147,13 @@ def _run_slab(interpreter: Points, nest: Nest, shape: tuple[int, ...]) -> None:
     if nest.reduce is None:
         out[index] = value
     else:
-        combine_at(nest.reduce, out, index, value)
-
-
-def _literal(value: bool | int | float, dtype: DType) -> Array:
-    """A literal; integers wrap as all integer data does (`x - 1` of unsigned data is written `x + -1`)."""
-    if dtype.is_integer and not isinstance(value, float):
-        return np.asarray(dtype.wrapped(int(value)), dtype.numpy)
-    return np.asarray(value, dtype.numpy)
+        interpreter.numbers.combined_at(nest.reduce, dtype, out, index, value)
 
 
 class Interpreter:
     """Evaluates expressions; who derives from it says what an axis or a load is, and what types there are."""
 
-    functions: Functions = _PLAIN
+    numbers: Arithmetic = PLAIN
 
     def leaf(self, e: Expr) -> Array:
         """The value of what is neither a literal nor an applied function."""
@@ -108,7 +167,7 @@ class Interpreter:
         """The value; a literal takes the type `like` (that of its neighbours)."""
         match e:
             case Const(v):
-                return _literal(v, like or LITERAL_DTYPES[type(v)])
+                return self.numbers.literal(v, like or LITERAL_DTYPES[type(v)])
             case Apply(fn, args):
                 return self.applied(fn, args, like)
             case _:
@@ -119,7 +178,8 @@ class Interpreter:
         dtypes = self.literal_dtypes(fn, args, like)
         if SCALARS[fn].rule == "select":
             return self.select(args, dtypes[-1])
-        return np.asarray(self.functions[fn](*map(self.value, args, dtypes)))
+        operand = dtypes[0] if dtypes[0] is not None else self.dtype(args[0])
+        return self.numbers.applied(fn, operand, *map(self.value, args, dtypes))
 
     def literal_dtypes(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> tuple[DType | None, ...]:
         """What a literal would be in the place of each argument of a function."""
@@ -145,9 +205,9 @@ class Points(Interpreter):
     """The points of one slab. Indices outside a tensor are clipped: only guarded-off points have them."""
 
     def __init__(
-        self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array], functions: Functions = _PLAIN
+        self, kernel: Kernel, env: Mapping[str, Array], grid: Mapping[Axis, Array], numbers: Arithmetic = PLAIN
     ) -> None:
-        self.kernel, self.env, self._grid, self.functions = kernel, env, grid, functions
+        self.kernel, self.env, self._grid, self.numbers = kernel, env, grid, numbers
         self._dtypes: dict[int, DType | None] = {}  # by identity: the expressions outlive this
 
     def index(self, e: Expr) -> Array:

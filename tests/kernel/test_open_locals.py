@@ -42,7 +42,7 @@ class Partly(Memory):
     """Memory whose results may have elements that nobody wrote: NaN."""
 
     def result(self, name: str) -> Array:
-        return np.where(self._written[name], self.tensors[name], np.nan)
+        return np.where(self.written[name], self.tensors[name], np.nan)
 
 
 SOURCES = {"p0[i]": (9, N), "p1[i,j]": (6, M), "p2[i*3+j]": (9, N)}

@@ -1,4 +1,4 @@
-"""Triples of a kernel, a machine and a schedule, evaluated against the kernel's own reference.
+"""Triples of a kernel, a machine and a schedule, evaluated against the kernel's own reference, and checked.
 
 The schedule is the one that is chosen for the machine, or another one that applies, with numbers drawn at random.
 
@@ -20,6 +20,7 @@ from dlc.base.types import DTYPES, Array, DType, f64
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import LoopProgram
@@ -62,7 +63,8 @@ class Triple:
         for k, (got, want) in enumerate(zip(found, run_kernel(self.kernel, args), strict=True)):
             if not close(got, want) and not equal_in_double(program, self.kernel, args, k):
                 return f"difference: {self.kernel.results[k].name} is not the reference's"
-        return ""
+        findings = check_loops(self.kernel, program)
+        return f"checker: {'; '.join(map(str, findings))}" if findings else ""
 
     def __str__(self) -> str:
         """Python text that makes the triple."""

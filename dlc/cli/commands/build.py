@@ -13,6 +13,7 @@ import typer
 
 from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.cli import flags
+from dlc.cli.commands.verify_loops import LoopVerification
 from dlc.cli.commands.verify_steps import StepVerification
 from dlc.cli.functions import by_function, headed, plan_of
 from dlc.cli.options import BuildOptions, CacheOptions, flag
@@ -83,6 +84,13 @@ class BuildOutput:
         "--verify-steps",
         help="Evaluate the graph before and after every pass on random inputs; exit code 3 at the first pass that "
         "changes an output.",
+        panel=_TOLD,
+    )
+    verify_loops: bool = flag(
+        False,
+        "--verify-loops",
+        help="Check that the loops of every kernel, as they were scheduled, compute what the kernel says; exit code 3 "
+        "at the first kernel whose loops do not.",
         panel=_TOLD,
     )
 
@@ -168,17 +176,20 @@ def _build(
     if asked.stats:
         check_stats(prepared.pipeline, asked.stop_after)
 
-    verified: StepVerification | None = None
+    verified: dict[str, StepVerification | LoopVerification] = {}
 
     def on_step(step: StepRecord[Any]) -> None:
         steps.append(step)
         dump.last(steps)
-        if verified:
-            verified.see(step)
+        for verification in verified.values():
+            verification.see(step)
 
     try:
         with space.terminal.progress() as line:
-            verified = StepVerification(prepared.pipeline, line.at) if asked.verify_steps else None
+            if asked.verify_steps:
+                verified["verify_steps"] = StepVerification(prepared.pipeline, line.at)
+            if asked.verify_loops:
+                verified["verify_loops"] = LoopVerification(prepared.pipeline, line.at)
             where = asked.stop_after
             build = space.compile(prepared, cache, jobs=jobs, stop_after=where, on_step=on_step, progress=line)
     finally:
@@ -189,9 +200,9 @@ def _build(
     if asked.stats:
         counted, extra["stats"] = stats_text(prepared.pipeline.backend, steps)
         texts.append(counted)
-    if verified:
-        texts += verified.lines()
-        extra["verify_steps"] = verified.json()
+    for name, verification in verified.items():
+        texts += verification.lines()
+        extra[name] = verification.json()
     if build.last.kind != "artifact" or asked.stop_after == "emit":
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build

@@ -11,12 +11,12 @@ may be rounded in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dlc.base.types import Array, DType, in_compute_type
-from dlc.kernel.evaluate import Interpreter
+from dlc.base.types import Array, DType
+from dlc.kernel.evaluate import PLAIN, Arithmetic, Interpreter
 from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.loops.memory import Batch, Conflict, LoopFault, Memory, Touched
 from dlc.kernel.loops.program import (
@@ -36,7 +36,6 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.loops.traits import Traits, traits
 from dlc.kernel.nest import identity
-from dlc.kernel.scalar import SCALARS, combine_runs
 
 _ELEMENTS = 1 << 18
 """Elements of one value of a batch: a few dozen of them are alive at once."""
@@ -53,22 +52,29 @@ def run_loops(program: LoopProgram, args: Sequence[Array]) -> tuple[Array, ...]:
     empty |= {b.name: np.zeros(b.size, b.dtype.numpy) for b in program.buffers}
     dtypes = {p.name: p.dtype for p in (*program.params, *program.results, *program.buffers)}
     stored = {p.name: p.stored for p in (*program.params, *program.results) if p.stored is not None}
-    machine = _Machine(Memory(given, empty), dtypes, stored)
-    with np.errstate(all="ignore"):
-        machine.run(program.body, Batch(1, None, np.zeros(1, np.int64), {}), None)
+    machine = Machine(Memory(given, empty), dtypes, stored)
+    machine.start(program.body)
     return tuple(machine.memory.result(r.name).reshape(r.shape) for r in program.results)
 
 
-class _Machine:
+class Machine:
     """Runs statements for the points of a batch; `active` are those that take part (None: all)."""
 
-    def __init__(self, memory: Memory, dtypes: dict[str, DType], stored: Mapping[str, DType]) -> None:
-        self.memory, self.dtypes, self.stored = memory, dtypes, stored
+    def __init__(
+        self, memory: Memory, dtypes: dict[str, DType], stored: Mapping[str, DType], numbers: Arithmetic = PLAIN
+    ) -> None:
+        """A machine with this memory; `dtypes` are those of its tensors, `stored` the narrow ones of some."""
+        self.memory, self.dtypes, self.stored, self.numbers = memory, dtypes, stored, numbers
         self.types: dict[Expr, DType | None] = {}
         self.literals: dict[tuple[int, str, DType | None], tuple[DType | None, ...]] = {}
         """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
-        self._traits: dict[int, Traits] = {}
+        self.known_traits: dict[int, Traits] = {}
         self._in_order: set[int] = set()
+
+    def start(self, body: Sequence[Stmt]) -> None:
+        """Run a program; raises LoopFault with the statements in which it happened."""
+        with np.errstate(all="ignore"):
+            self.run(body, Batch(1, None, np.zeros(1, np.int64), {}), None)
 
     def run(self, body: Sequence[Stmt], batch: Batch, active: Array | None) -> None:
         """Statements in order; variables that they declare end with them."""
@@ -76,25 +82,34 @@ class _Machine:
         for s in body:
             if isinstance(s, Let):
                 hidden.setdefault(s.local.name, batch.values.get(s.local.name))
-            self._step(s, batch, active)
+            try:
+                self.step(s, batch, active)
+            except LoopFault as fault:
+                fault.inside(s, batch, active)
+                raise
         for name, old in hidden.items():
             if old is None:
                 del batch.values[name]
             else:
                 batch.values[name] = old
 
-    def _step(self, s: Stmt, batch: Batch, active: Array | None) -> None:
-        at = _Values(self, batch, active)
+    def values(self, batch: Batch, active: Array | None) -> Values:
+        """What evaluates the expressions of a statement."""
+        return Values(self, batch, active)
+
+    def step(self, s: Stmt, batch: Batch, active: Array | None) -> None:
+        """One statement."""
+        at = self.values(batch, active)
         match s:
             case For():
-                self._loop(s, batch, active)
+                self.loop(s, at)
             case If(condition, then, otherwise):
                 for chosen, body in zip(at.split(condition), (then, otherwise), strict=True):
                     if body and (chosen is None or len(chosen)):
                         self.run(body, batch, chosen)
             case Let(local, value):
                 found = at.converted(value, local.dtype, local.lanes)
-                batch.values[local.name] = found if active is None else _everywhere(found, batch.count, active)
+                batch.values[local.name] = found if active is None else everywhere(found, batch.count, active)
             case Set(local, value):
                 self._set(local, value, at)
             case Store(out, place, value, lanes):
@@ -102,46 +117,45 @@ class _Machine:
                 values = at.converted(value, self.dtypes[out], lanes)
                 batch.note(out, spots, active, write=True)
                 to = self.stored.get(out)
-                self.memory.write(out, spots, values if to is None else SCALARS[to.name].value(values))
+                self.memory.write(out, spots, values if to is None else self.numbers.stored(values, to))
             case Prefetch(tensor, place, _):
                 at.spots(tensor, place, 1)
             case Block(body):
                 self.run(body, batch, active)
 
-    def _set(self, local: Local, value: Expr, at: _Values) -> None:
+    def _set(self, local: Local, value: Expr, at: Values) -> None:
         batch, active = at.batch, at.active
         if local.name in batch.values or local.name not in batch.sums:
             batch.assign(local.name, at.converted(value, local.dtype, local.lanes), active)
             return
         assert isinstance(value, Apply), "the variable is combined with a value"
-        self._combine(batch, local.name, at.converted(value.args[1], local.dtype, local.lanes), active)
+        self._combine(batch, local, at.converted(value.args[1], local.dtype, local.lanes), active)
 
-    @staticmethod
-    def _combine(batch: Batch, name: str, value: Array, active: Array | None) -> None:
-        """Combine a value into a variable of this batch, or into what its points add to one outside."""
-        if name in batch.values:
-            raise AssertionError(name)
-        fn, old = batch.sums[name]
-        combine: Callable[[Array, Array], Array] = SCALARS[fn].value
+    def _combine(self, batch: Batch, local: Local, value: Array, active: Array | None) -> None:
+        """Combine a value into what the points of this batch add to a variable outside."""
+        fn, old = batch.sums[local.name]
         if active is None:
-            batch.sums[name] = fn, combine(old, value)
+            batch.sums[local.name] = fn, self.numbers.applied(fn, local.dtype, old, value)
         else:
             old = old.copy()
-            old[active] = combine(old[active], value)
-            batch.sums[name] = fn, old
+            old[active] = self.numbers.applied(fn, local.dtype, old[active], value)
+            batch.sums[local.name] = fn, old
 
     # ---- loops ----
-    def _loop(self, s: For, batch: Batch, active: Array | None) -> None:
-        at = _Values(self, batch, active)
+    def loop(self, s: For, at: Values) -> None:
+        """A loop, at the points that take part."""
         start, stop = (np.broadcast_to(at.index(e), (at.rows, 1)) for e in (s.start, s.stop))
-        counts = np.maximum(0, -(-(stop - start) // s.step))[:, 0]
+        self.iterate(s, at, start, np.maximum(0, -(-(stop - start) // s.step))[:, 0])
+
+    def iterate(self, s: For, at: Values, start: Array, counts: Array) -> None:
+        """So many iterations at each point, from `start` [points, 1] on."""
         if not counts.any():
             return
         if id(s) not in self._in_order and int(counts.max()) > 1 and self._together(s, at, start, counts):
             return
-        self._one_by_one(s, at, start, counts)
+        self.in_order(s, at, start, counts)
 
-    def _one_by_one(self, s: For, at: _Values, start: Array, counts: Array) -> None:
+    def in_order(self, s: For, at: Values, start: Array, counts: Array) -> None:
         """Iterations in order, each for all points that have it."""
         batch, points = at.batch, at.points
         for k in range(int(counts.max())):
@@ -150,18 +164,23 @@ class _Machine:
             chosen = None if whole else points[going]
             value = start + k * s.step
             old = batch.values.get(s.axis.name)
-            batch.values[s.axis.name] = value if whole else _everywhere(value[going], batch.count, points[going])
+            batch.values[s.axis.name] = value if whole else everywhere(value[going], batch.count, points[going])
             self.run(s.body, batch, chosen)
             if old is None:
                 del batch.values[s.axis.name]
             else:
                 batch.values[s.axis.name] = old
 
-    def _together(self, s: For, at: _Values, start: Array, counts: Array) -> bool:
-        """All iterations at once; False, with nothing changed, when that may differ from running them in order."""
-        known = self._traits.get(id(s))
+    def traits(self, s: For) -> Traits:
+        """The properties of a loop, found once."""
+        known = self.known_traits.get(id(s))
         if known is None:
-            known = self._traits[id(s)] = traits(s)
+            known = self.known_traits[id(s)] = traits(s)
+        return known
+
+    def _together(self, s: For, at: Values, start: Array, counts: Array) -> bool:
+        """All iterations at once; False, with nothing changed, when that may differ from running them in order."""
+        known = self.traits(s)
         if known.ordered:
             self._in_order.add(id(s))
             return False
@@ -171,47 +190,55 @@ class _Machine:
         except (Conflict, LoopFault) as problem:
             if isinstance(problem, Conflict) and _encloses(problem.batch, at.batch):
                 raise
+            if isinstance(problem, LoopFault) and problem.in_any_order:
+                raise
             # What looks like a fault may come from running out of order: in order it is found again if it is one.
             self.memory.restore(saved)
             self._in_order.add(id(s))
             return False
         for name, points, value in found:
-            self._combined(at.batch, name, points, known.sums[name], value)
+            self._combined(at.batch, known.locals[name], points, known.sums[name], value)
         return True
 
     def _batches(
-        self, s: For, known: Traits, at: _Values, start: Array, counts: Array
+        self, s: For, known: Traits, at: Values, start: Array, counts: Array
     ) -> list[tuple[str, Array, Array]]:
         """What the points of the loop add to variables outside: (variable, points outside, values)."""
-        up = np.repeat(at.points, counts)
-        ends = np.cumsum(counts)
-        number = np.arange(len(up)) - np.repeat(ends - counts, counts)
-        axis = np.repeat(start[:, 0], counts) + number * s.step
-        size = max(1, _ELEMENTS // known.lanes)
         found: list[tuple[str, Array, Array]] = []
-        for first in range(0, len(up), size):
-            chosen = slice(first, first + size)
+        for up, axis in iterations(s, at, start, counts, max(1, _ELEMENTS // known.lanes)):
             touched = {name: Touched.none(self.memory.tensors[name].size) for name in known.writes}
-            inner = Batch(len(axis[chosen]), at.batch, up[chosen], touched)
-            inner.values[s.axis.name] = axis[chosen][:, None]
+            inner = Batch(len(axis), at.batch, up, touched)
+            inner.values[s.axis.name] = axis
             for name, fn in known.sums.items():
                 local = known.locals[name]
-                zero = np.full((inner.count, local.lanes), identity(fn, local.dtype), local.dtype.numpy)
-                inner.sums[name] = fn, zero
+                zero = self.numbers.literal(identity(fn, local.dtype), local.dtype)
+                inner.sums[name] = fn, np.full((inner.count, local.lanes), zero)
             self.run(s.body, inner, None)
-            outside, cuts = np.unique(up[chosen], return_index=True)
+            outside, cuts = np.unique(up, return_index=True)
             for name, (fn, values) in inner.sums.items():
-                found.append((name, outside, combine_runs(fn, values, cuts)))
+                runs = self.numbers.combined_runs(fn, known.locals[name].dtype, values, cuts)
+                found.append((name, outside, runs))
         return found
 
-    def _combined(self, batch: Batch, name: str, points: Array, fn: str, value: Array) -> None:
-        chosen = None if len(points) == batch.count else points
+    def _combined(self, batch: Batch, local: Local, points: Array, fn: str, value: Array) -> None:
+        name, chosen = local.name, None if len(points) == batch.count else points
         if name not in batch.values and name in batch.sums:
-            self._combine(batch, name, value, chosen)
+            self._combine(batch, local, value, chosen)
             return
         old = batch.lookup(name)
         old = old if len(old) == 1 or chosen is None else old[chosen]
-        batch.assign(name, np.asarray(SCALARS[fn].value(old, value)), chosen)
+        batch.assign(name, self.numbers.applied(fn, local.dtype, old, value), chosen)
+
+
+def iterations(s: For, at: Values, start: Array, counts: Array, most: int) -> Iterator[tuple[Array, Array]]:
+    """All iterations of a loop, at most so many at once: (points around the loop, values of the axis [points, 1])."""
+    up = np.repeat(at.points, counts)
+    ends = np.cumsum(counts)
+    number = np.arange(len(up)) - np.repeat(ends - counts, counts)
+    axis = np.repeat(start[:, 0], counts) + number * s.step
+    for first in range(0, len(up), most):
+        chosen = slice(first, first + most)
+        yield up[chosen], axis[chosen][:, None]
 
 
 def _encloses(batch: Batch, inner: Batch | None) -> bool:
@@ -220,17 +247,19 @@ def _encloses(batch: Batch, inner: Batch | None) -> bool:
     return inner is batch
 
 
-def _everywhere(value: Array, count: int, active: Array) -> Array:
+def everywhere(value: Array, count: int, active: Array) -> Array:
     """Values of the active points as values of all `count` points, of which the others are never asked."""
     whole = np.zeros((count, value.shape[1]), value.dtype)
     whole[active] = value
     return whole
 
 
-class _Values(Interpreter):
+class Values(Interpreter):
     """Values of expressions at the active points of a batch, as arrays [points, lanes]."""
 
-    def __init__(self, machine: _Machine, batch: Batch, active: Array | None) -> None:
+    def __init__(self, machine: Machine, batch: Batch, active: Array | None) -> None:
+        """At the active points of a batch."""
+        self.numbers = machine.numbers
         self._machine, self.batch, self.active = machine, batch, active
         self._known: dict[tuple[int, DType | None], Array] = {}
 
@@ -268,7 +297,7 @@ class _Values(Interpreter):
                 found = self.leaf(vector)
                 while found.shape[1] > 1:
                     half = found.shape[1] // 2
-                    found = SCALARS[fn].value(found[:, :half], found[:, half:])
+                    found = self.numbers.applied(fn, vector.dtype, found[:, :half], found[:, half:])
                 return found
             case _:
                 raise AssertionError(e)
@@ -286,16 +315,16 @@ class _Values(Interpreter):
         """As C: what follows a decided `and` or `or` is not evaluated."""
         if fn not in ("and", "or"):
             return super().applied(fn, args, like)
-        first = self._matrix(self.value(args[0], None))
+        first = self.matrix(self.value(args[0], None))
         decided = first if fn == "or" else ~first
         if not decided.any():
-            return self._matrix(self.value(args[1], None))
+            return self.matrix(self.value(args[1], None))
         return first if decided.all() else self._merged(decided, None, args[1], first)
 
     def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
         """As C: only the chosen argument is evaluated."""
         condition, then, otherwise = args
-        chosen = self._matrix(self.value(condition, None))
+        chosen = self.matrix(self.value(condition, None))
         if chosen.all() or not chosen.any():
             return self.value(then if chosen.all() else otherwise, like)
         return self._merged(chosen, then, otherwise, None, like)
@@ -305,18 +334,19 @@ class _Values(Interpreter):
     ) -> Array:
         """`then` (or what is known) at the chosen points, `otherwise` at the others."""
         yes = chosen[:, 0]
-        a = known[yes] if then is None and known is not None else self._among(yes).value(then or otherwise, like)
-        b = self._among(~yes).value(otherwise, like)
+        a = known[yes] if then is None and known is not None else self.among(yes).value(then or otherwise, like)
+        b = self.among(~yes).value(otherwise, like)
         out = np.zeros((len(yes), 1), np.result_type(a, b))
         out[yes], out[~yes] = a, b
         return out
 
-    def _among(self, chosen: Array) -> _Values:
-        return _Values(self._machine, self.batch, self.points[chosen])
+    def among(self, chosen: Array) -> Values:
+        """The same at some of the points."""
+        return self._machine.values(self.batch, self.points[chosen])
 
     def split(self, condition: Expr) -> tuple[Array | None, Array | None]:
         """The points at which a condition holds, and the others."""
-        holds = self._matrix(self.value(condition, None))[:, 0]
+        holds = self.matrix(self.value(condition, None))[:, 0]
         if len(holds) == 1 or holds.all() or not holds.any():
             everyone, nobody = self.active, np.zeros(0, np.int64)
             return (everyone, nobody) if holds[0] else (nobody, everyone)
@@ -324,7 +354,7 @@ class _Values(Interpreter):
 
     def index(self, e: Expr) -> Array:
         """A subscript [points, 1]."""
-        return self._matrix(self.value(e, None)).astype(np.int64, copy=False)
+        return self.matrix(self.value(e, None)).astype(np.int64, copy=False)
 
     def spots(self, name: str, place: Expr, lanes: int) -> Array:
         """Positions of elements [points, lanes]."""
@@ -332,7 +362,7 @@ class _Values(Interpreter):
 
     def converted(self, e: Expr, dtype: DType, lanes: int) -> Array:
         """A value to be kept in a variable or tensor of this type and so many lanes."""
-        found = self._matrix(self.value(e, dtype)).astype(dtype.numpy, copy=False)
+        found = self.numbers.kept(self.matrix(self.value(e, dtype)), dtype)
         return found if found.shape[1] == lanes else np.broadcast_to(found, (len(found), lanes))
 
     def _read(self, name: str, place: Expr, lanes: int) -> Array:
@@ -341,8 +371,9 @@ class _Values(Interpreter):
         found = self._machine.memory.read(name, spots)
         if name not in self._machine.stored:
             return found
-        return in_compute_type(found).astype(self._machine.dtypes[name].numpy, copy=False)
+        return self.numbers.loaded(found, self._machine.dtypes[name])
 
     @staticmethod
-    def _matrix(value: Array) -> Array:
+    def matrix(value: Array) -> Array:
+        """As [points, lanes]."""
         return value if value.ndim == 2 else np.reshape(value, (1, 1))

@@ -12,12 +12,54 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.base.types import Array
+from dlc.kernel.expr import Apply, Load
+from dlc.kernel.loops.program import For, If, Local, Prefetch, Stmt, Store, exprs_of, subexpressions
 
 _NOBODY, _SEVERAL = -1, -2
 
 
 class LoopFault(Exception):
-    """Loops do what C leaves undefined: leave a tensor, read what nobody wrote, or do not write a whole result."""
+    """Loops do what C leaves undefined: leave a tensor, read what nobody wrote, or do not write a whole result.
+
+    Attributes:
+        path: The statements that it happened in, outermost first.
+        values: Of axes and scalar variables, where it happened.
+        outside: Whether it is an access outside of a tensor.
+    """
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        """What is wrong, and in which row of the points that took part."""
+        super().__init__(message)
+        self._row = row
+        self.outside = False
+        self.path: tuple[Stmt, ...] = ()
+        self.values: dict[str, int] = {}
+
+    @property
+    def in_any_order(self) -> bool:
+        """Whether it happens in whichever order iterations run: nothing that was computed decides."""
+        return self.outside and not any(_depends_on_values(s) for s in self.path)
+
+    def inside(self, statement: Stmt, batch: Batch, active: Array | None) -> None:
+        """Note a statement around it; the first notes the values as well."""
+        if not self.path and self._row is not None:
+            self.values = batch.values_at(self._row if active is None else int(active[self._row]))
+        self.path = (statement, *self.path)
+
+
+def _depends_on_values(s: Stmt) -> bool:
+    """Whether what a statement touches depends on variables or elements, as far as it decides that itself."""
+    deciding = exprs_of(s) if isinstance(s, For | If) else ()
+    for e in subexpressions(exprs_of(s)):
+        match e:
+            case Load(_, index):
+                deciding += index
+            case Apply("select" | "and" | "or", (condition, *_)):
+                deciding += (condition,)
+            case _:
+                pass
+    deciding += (s.at,) if isinstance(s, Store | Prefetch) else ()
+    return any(isinstance(x, Load | Local) for x in subexpressions(deciding))
 
 
 class Conflict(Exception):
@@ -35,43 +77,48 @@ class Memory:
     def __init__(self, given: Mapping[str, Array], empty: Mapping[str, Array]) -> None:
         """Tensors whose elements all have a value, and tensors whose elements have none yet; all of one dimension."""
         self.tensors = {**given, **empty}
-        self._written = {name: np.zeros(a.size, bool) for name, a in empty.items()}
+        self.written = {name: np.zeros(a.size, bool) for name, a in empty.items()}
 
     def spots(self, name: str, first: Array, lanes: int) -> Array:
         """Positions [points, lanes] of the elements from `first` [points, 1] on; raises LoopFault outside."""
         size = self.tensors[name].size
         low, high = int(first.min()), int(first.max()) + lanes
         if low < 0 or high > size:
-            raise LoopFault(f"{name}[{low if low < 0 else high - 1}] is outside of its {size} elements")
+            row = int(((first < 0) | (first + lanes > size)).argmax())
+            wrong = int(first[row, 0]) if first[row, 0] < 0 else max(size, int(first[row, 0]))
+            fault = LoopFault(f"{name}[{wrong}] is outside of its {size} elements", row)
+            fault.outside = True
+            raise fault
         return first + np.arange(lanes) if lanes > 1 else first
 
     def read(self, name: str, spots: Array) -> Array:
         """Elements; raises LoopFault if one has no value."""
-        written = self._written.get(name)
+        written = self.written.get(name)
         if written is not None and not (has := written[spots]).all():
-            raise LoopFault(f"{name}[{int(spots[~has][0])}] is read before it is written")
+            row = int((~has).any(axis=1).argmax())
+            raise LoopFault(f"{name}[{int(spots[~has][0])}] is read before it is written", row)
         return self.tensors[name][spots]
 
     def write(self, name: str, spots: Array, values: Array) -> None:
         """Give elements a value."""
         self.tensors[name][spots] = values
-        self._written[name][spots] = True
+        self.written[name][spots] = True
 
-    def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, Array]]:
+    def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, ...]]:
         """Copies of what may be written."""
-        return {n: (self.tensors[n].copy(), self._written[n].copy()) for n in names}
+        return {n: (self.tensors[n].copy(), self.written[n].copy()) for n in names}
 
-    def restore(self, saved: Mapping[str, tuple[Array, Array]]) -> None:
+    def restore(self, saved: Mapping[str, tuple[Array, ...]]) -> None:
         """The state that `saved` returned."""
         for name, (values, written) in saved.items():
             self.tensors[name][:] = values
-            self._written[name][:] = written
+            self.written[name][:] = written
 
     def result(self, name: str) -> Array:
         """A tensor all of which must have been written; raises LoopFault."""
-        missing = np.flatnonzero(~self._written[name])
+        missing = np.flatnonzero(~self.written[name])
         if missing.size:
-            raise LoopFault(f"{name}[{missing[0]}] is never written ({missing.size} of {self._written[name].size})")
+            raise LoopFault(f"{name}[{missing[0]}] is never written ({missing.size} of {self.written[name].size})")
         return self.tensors[name]
 
 
@@ -134,6 +181,14 @@ class Batch:
                 raise LoopFault(f"{name} has no value")
             found = self.parent.lookup(name)
             found = self._seen[name] = found[self._up] if len(found) > 1 else found
+        return found
+
+    def values_at(self, point: int) -> dict[str, int]:
+        """Axes and scalar integer variables at a point."""
+        found = {} if self.parent is None else self.parent.values_at(int(self._up[point]))
+        for name, value in self.values.items():
+            if value.shape[1] == 1 and value.dtype.kind in "iu":
+                found[name] = int(value[point if len(value) > 1 else 0, 0])
         return found
 
     def note(self, name: str, spots: Array, active: Array | None, write: bool) -> None:

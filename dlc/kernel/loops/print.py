@@ -45,9 +45,13 @@ def print_loops(program: LoopProgram) -> str:
         f"{f' below {b.below}' if b.below is not None else ''}"
         for b in program.buffers
     ]
+    return "\n".join([head, *buffers, *_lines(program.body, 1, sizes_of(program)), "}"])
+
+
+def sizes_of(program: LoopProgram) -> dict[str, int]:
+    """Extents of the variables that are sizes of a call."""
     declared = {s.local.name for s in walk_stmts(program.body) if isinstance(s, Let)}
-    sizes = {a.name: a.extent for a in axes_of(program.body) if a.name in declared}
-    return "\n".join([head, *buffers, *_lines(program.body, 1, sizes), "}"])
+    return {a.name: a.extent for a in axes_of(program.body) if a.name in declared}
 
 
 def _tensors(params: tuple[Param, ...]) -> str:
@@ -59,7 +63,7 @@ def _tensors(params: tuple[Param, ...]) -> str:
 
 def _lines(body: tuple[Stmt, ...], depth: int, sizes: Mapping[str, int]) -> Iterator[str]:
     for stmt in body:
-        yield _INDENT * depth + _head(stmt, sizes)
+        yield _INDENT * depth + print_head(stmt, sizes)
         match stmt:
             case For(_, _, _, inner, _) | Block(inner):
                 yield from _lines(inner, depth + 1, sizes)
@@ -72,8 +76,8 @@ def _lines(body: tuple[Stmt, ...], depth: int, sizes: Mapping[str, int]) -> Iter
                 pass
 
 
-def _head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
-    """A statement without those inside it."""
+def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
+    """A statement without those inside it; `sizes` are the extents of variables that are sizes of a call."""
     match stmt:
         case For(axis, start, stop, _, step, parallel, own):
             extent = "" if stop == Const(axis.extent) else f"<{axis.extent}"

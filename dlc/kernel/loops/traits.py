@@ -67,11 +67,16 @@ def _lanes(s: Stmt) -> int:
 
 def _overwrites(loop: For) -> bool:
     """Whether a statement stores to a place that does not move with the loop."""
-    return any(not moves for moves in _stores(loop.body, frozenset({loop.axis.name})))
+    return bool(overwritten(loop))
 
 
-def _stores(body: tuple[Stmt, ...], moving: frozenset[str]) -> Iterator[bool]:
-    """For every store whether its place depends on one of the moving names."""
+def overwritten(loop: For) -> frozenset[str]:
+    """Tensors with a store to a place that does not move with the loop."""
+    return frozenset(name for name, moves in _stores(loop.body, frozenset({loop.axis.name})) if not moves)
+
+
+def _stores(body: tuple[Stmt, ...], moving: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """For every store its tensor, and whether its place depends on one of the moving names."""
     for s in body:
         match s:
             case For(axis, start, _, inner, _):
@@ -83,8 +88,8 @@ def _stores(body: tuple[Stmt, ...], moving: frozenset[str]) -> Iterator[bool]:
                 yield from _stores(inner, moving)
             case Let(local, value) | Set(local, value):
                 moving = moving | {local.name} if _depends(value, moving) else moving
-            case Store(_, at, _, _):
-                yield _depends(at, moving)
+            case Store(out, at, _, _):
+                yield out, _depends(at, moving)
             case _:
                 pass
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.kernel.kernel import Kernel
+    from dlc.kernel.loops.program import LoopProgram
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
 
@@ -74,6 +75,14 @@ class C(Options, Backend):
         from dlc_backend_c.target import target_of
 
         return schedules(kernels, target_of(self), self.schedule, self.workshop)
+
+    def loops(self, kernel: "Kernel") -> "LoopProgram":
+        """What the kernel's function does, before it is divided into parts; raises DlcError (USAGE)."""
+        from dlc_backend_c.scheduling import given_for, loops_of, plain_kernel
+        from dlc_backend_c.target import target_of
+
+        program, _ = loops_of(plain_kernel(kernel), target_of(self).machine, given_for(kernel, self.schedule))
+        return program
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""

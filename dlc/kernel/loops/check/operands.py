@@ -1,0 +1,119 @@
+"""Random operands for a kernel in the arithmetic of `residues`, and the sizes of a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from dlc.base.extents import symbols
+from dlc.base.types import Array
+from dlc.kernel.expr import Apply, Const, Load, walk
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.check.residues import HALF, NAN, reduced, residue
+from dlc.kernel.nest import Param
+
+_WIDE = 1000
+"""Integers that are no subscripts lie between this and its negative, within their type."""
+_NARROW = 4
+"""Subscripts are below this number."""
+
+
+def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator, draw: int) -> dict[str, Array]:
+    """An array for every parameter: residues for floats, small numbers where integers may be subscripts."""
+    applied = {x.fn for n in kernel.nests for e in n.exprs() for x in walk(e) if isinstance(x, Apply)}
+    below, near = _subscripts(kernel), _thresholds(kernel) if draw % 2 else []
+    found: dict[str, Array] = {}
+    for p in kernel.params:
+        if (symbol := p.type.symbol) is not None:
+            found[p.name] = np.full(p.shape, sizes[symbol.name], p.dtype.numpy)
+        elif p.dtype.is_float:
+            found[p.name] = _residues(p, rng, applied, near)
+        elif p.dtype.name == "bool":
+            found[p.name] = rng.random(p.shape) < 0.5
+        else:
+            low, high = p.dtype.limits
+            low, high = (0, below) if below else (max(low, -_WIDE), min(high, _WIDE) + 1)
+            found[p.name] = rng.integers(low, high, p.shape).astype(p.dtype.numpy)
+    return found
+
+
+def _residues(p: Param, rng: np.random.Generator, applied: set[str], near: list[float]) -> Array:
+    """Random residues, half of them near literals where there are comparisons; some NaN and infinities."""
+    found = rng.integers(-HALF, HALF + 1, p.shape).astype(np.float64)
+    if near:
+        chosen = rng.choice(np.asarray(near), p.shape) + rng.integers(-1, 2, p.shape)
+        found = np.where(rng.random(p.shape) < 0.5, reduced(chosen), found)
+    special = [
+        r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied
+    ]
+    if special:
+        which = rng.integers(0, 8 * len(special), p.shape)
+        for k, r in enumerate(special):
+            found = np.where(which == k, r, found)
+    return found
+
+
+def _thresholds(kernel: Kernel) -> list[float]:
+    """Residues of the literals of a kernel that compares: a random number seldom lies between two of them."""
+    exprs = [x for n in kernel.nests for x in walk(n.body)]
+    if not any(isinstance(x, Apply) and x.fn in _COMPARING | _CHOOSING for x in exprs):
+        return []
+    return sorted({0.0, *(residue(float(x.value)) for x in exprs if isinstance(x, Const))})
+
+
+def _subscripts(kernel: Kernel) -> int:
+    """What integer operands must be below, as they are subscripts or compared with some; 0: they are not."""
+    tensors = kernel.tensors
+    extents = [_NARROW]
+    found = False
+    for nest in kernel.nests:
+        places = [(nest.out, nest.index), *((name, x.index) for name, xs in nest.loads.items() for x in xs)]
+        for name, index in places:
+            for i, extent in zip(index, tensors[name].shape, strict=True):
+                if any(isinstance(x, Load) and tensors[x.param].type.symbol is None for x in walk(i)):
+                    found = True
+                    extents.append(max(1, extent))
+        guards = [] if nest.where is None else [nest.where]
+        guards += [x for x in walk(nest.body) if isinstance(x, Apply) and x.fn in _COMPARING]
+        found |= any(isinstance(x, Load) and not tensors[x.param].dtype.is_float for g in guards for x in walk(g))
+    return min(extents) if found else 0
+
+
+_CHOOSING = frozenset({"min", "max", "select", "abs", "sign"})
+_MOST_DRAWS = 64
+
+
+_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def draws(kernel: Kernel, most: int) -> int:
+    """How often a kernel is to be run on other operands, computing at most `most` values or once.
+
+    A term that is missing from a maximum shows where it is the largest: with one result of 5 terms in one run of 5.
+    Every term is to be the largest of some element in some run, but for a chance of about e^-12.
+    """
+    needed = 2.0 if _thresholds(kernel) else 1.0
+    for nest in kernel.nests:
+        places = max(1, math.prod(kernel.tensors[nest.out].shape))
+        if nest.reduce in ("min", "max"):
+            terms = math.prod(a.extent for a in nest.reduction_axes)
+            needed = max(needed, 12 * terms / places)
+        elif any(isinstance(x, Apply) and x.fn in _CHOOSING for x in walk(nest.body)):
+            needed = max(needed, 24 / places)
+    points = max(1, sum(n.points for n in kernel.nests))
+    return max(1, min(math.ceil(needed), _MOST_DRAWS, most // points))
+
+
+def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[str, int]]:
+    """Sizes of the symbols of a kernel: the largest, the least, and some between; {} once where it has none."""
+    named = [p.type.symbol for p in kernel.params if p.type.symbol is not None]
+    found = {s.name: s for s in (*named, *symbols(*(d for t in kernel.tensors.values() for d in t.type.shape)))}
+    if not found:
+        yield {}
+        return
+    yield {name: s.high * s.unit for name, s in found.items()}
+    yield {name: s.low * s.unit for name, s in found.items()}
+    for _ in range(2):
+        yield {name: int(rng.integers(s.low, s.high + 1)) * s.unit for name, s in found.items()}

@@ -1,0 +1,211 @@
+"""The checker of loops: right loops pass, each kind of fault is found, also where loops are run in part."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+import dlc.kernel.loops.check as check
+from dlc.base.types import Type, f32
+from dlc.kernel.expr import Axis, Const, Expr, Load
+from dlc.kernel.loops.check import Finding, check_loops
+from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop
+from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.text import parse_kernel
+from tests.kernel.loop_faults import KINDS, Fault, Oracle, seeded
+from tests.kernel.triples import triples
+
+ROW, COLUMN = Axis("i", 6), Axis("j", 4)
+SUMS = parse_kernel("kernel(f32[6,4]) -> (f32[6]) { j<4: r0[i] += 2.0*p0[i,j] }")
+T = Buffer("t", Type(f32, (4,)), True)
+
+
+def p(at: Expr) -> Load:
+    return Load("p0", (at,))
+
+
+def t(at: Expr) -> Load:
+    return Load("t", (at,))
+
+
+def program(*body: Stmt, buffers: Sequence[Buffer] = (T,)) -> LoopProgram:
+    return LoopProgram(SUMS.params, SUMS.results, tuple(buffers), body)
+
+
+def found(*body: Stmt) -> str:
+    """What is found of loops for `SUMS`."""
+    return "\n".join(map(str, check_loops(SUMS, program(*body))))
+
+
+S = Local("s", f32)
+COPY = loop(COLUMN, Store("t", COLUMN, p(ROW * 4 + COLUMN) * 2.0))
+ADD = (Let(S, Const(0.0)), loop(COLUMN, Set(S, S + t(COLUMN))), Store("r0", ROW, S))
+
+
+def test_right_loops_pass() -> None:
+    assert not found(loop(ROW, COPY, *ADD))
+    # Sums have no order, factors move, constants are the numbers that they are.
+    other = Set(S, (p(ROW * 4 + COLUMN) * 0.5 + S) + p(ROW * 4 + COLUMN) * 1.5)
+    assert not found(loop(ROW, Let(S, Const(0.0)), loop(COLUMN, other), Store("r0", ROW, S)))
+    backwards = Set(S, S + p(ROW * 4 + 3 - COLUMN))
+    assert not found(loop(ROW, Let(S, Const(0.0)), loop(COLUMN, backwards), Store("r0", ROW, S + S)))
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ((For(ROW, Const(0), Const(5), (COPY, *ADD)),), "r0[5] is never written"),
+        ((For(ROW, Const(0), Const(7), (COPY, *ADD)),), "p0[24] is outside of its 24 elements"),
+        ((loop(ROW, *ADD, COPY),), "t[0] is read before it is written"),
+        ((loop(ROW, For(COLUMN, Const(0), Const(3), COPY.body), *ADD),), "t[3] is read before it is written"),
+        (
+            (loop(ROW, COPY, ADD[0], For(COLUMN, Const(1), Const(4), (Set(S, S + t(COLUMN)),)), ADD[2]),),
+            "r0[0] is not the kernel's",
+        ),
+        ((loop(ROW, COPY, *ADD[:2], Set(S, S + t(Const(2))), ADD[2]),), "r0[0] is not the kernel's"),
+        (
+            (loop(ROW, loop(COLUMN, Store("t", COLUMN, p(ROW * 4 + COLUMN)))), loop(ROW, *ADD)),
+            "r0[0] is not the kernel's",
+        ),
+        ((loop(ROW, loop(COLUMN, Set(S, S + p(COLUMN)))),), "s has no value"),
+    ],
+)
+def test_wrong_loops(body: tuple[Stmt, ...], problem: str) -> None:
+    assert problem in found(*body)
+
+
+def test_a_finding_says_where() -> None:
+    (finding,) = check_loops(SUMS, program(For(ROW, Const(0), Const(7), (COPY, *ADD))))
+    assert finding == Finding(
+        "p0[24] is outside of its 24 elements",
+        ("for i<6 in 0..7:", "for j in 0..4:"),
+        "t[j] = p0[i*4+j]*2.0",
+        {"i": 6, "j": 0},
+    )
+    assert str(finding).endswith("in for i<6 in 0..7: for j in 0..4: t[j] = p0[i*4+j]*2.0 with i=6, j=0")
+    wrong = loop(ROW, COPY, *ADD[:2], Store("r0", 5 - ROW, S))
+    (finding,) = check_loops(SUMS, program(wrong))
+    assert "r0[0] is not the kernel's, nor are 5 more" in finding.problem
+    assert finding.statement == "r0[5-i] = s"
+    assert finding.values == {"i": 5}
+
+
+def test_loops_of_another_kernel() -> None:
+    other = parse_kernel("kernel(f32[6,4], f32[2]) -> (f32[3]) { j<4: r0[i] += p0[i,j] }")
+    problems = [f.problem for f in check_loops(other, program(loop(ROW, COPY, *ADD)))]
+    assert any("parameters of the loops are p0, of the kernel p0, p1" in text for text in problems)
+    assert any("result r0 is" in text for text in problems)
+
+
+def marked(*body: Stmt, own: tuple[str, ...] = ()) -> For:
+    return For(ROW, Const(0), Const(6), body, parallel=True, own=own)
+
+
+def test_loops_marked_parallel() -> None:
+    assert not found(marked(COPY, *ADD, own=("t",)))
+    assert "iterations marked parallel share t[0]: iteration 1 writes what iteration 0" in found(marked(COPY, *ADD))
+    shared = (Let(S, Const(0.0)), marked(loop(COLUMN, Set(S, S + p(ROW * 4 + COLUMN)))), loop(ROW, Store("r0", ROW, S)))
+    assert "iterations marked parallel share the variable s" in found(*shared)
+    before = (loop(COLUMN, Store("t", COLUMN, Const(0.0))), marked(*ADD, own=("t",)))
+    assert "t[0] is read before it is written" in found(*before)
+    after = (marked(COPY, *ADD, own=("t",)), loop(ROW, *ADD))
+    assert "t[0] is read before it is written" in found(*after)
+    neighbours = marked(COPY, *ADD, Store("r0", Axis("i", 6) // 2, S), own=("t",))
+    assert "iterations marked parallel share r0[" in found(neighbours)
+
+
+def test_what_a_buffer_is_said_to_hold() -> None:
+    kernel = parse_kernel("kernel(i64[6]) -> (i64[6]) { r0[i] = p0[i]+1 }")
+    buffer = Buffer("t", Type(kernel.params[0].dtype, (6,)), True, below=3)
+    body = (loop(ROW, Store("t", ROW, ROW + 0)), loop(ROW, Store("r0", ROW, p(ROW) + 1)))
+    (finding,) = check_loops(kernel, LoopProgram(kernel.params, kernel.results, (buffer,), body))
+    assert "t is said to hold less than 3, and gets 3" in finding.problem
+
+
+PRODUCT = parse_kernel("kernel(f32[90,24], f32[24,70]) -> (f32[90,70]) { k<24: r0[i,j] += p0[i,k]*p1[k,j] }")
+CACHES = Machine(32, 16, 2 << 10, 4 << 10)
+
+
+def test_long_loops_are_run_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[bool] = []
+    original = check.CheckedMachine.start
+
+    def start(machine: check.CheckedMachine, body: Sequence[Stmt]) -> None:
+        original(machine, body)
+        ran.append(machine.left_out)
+
+    monkeypatch.setattr(check.CheckedMachine, "start", start)
+    loops = schedule(PRODUCT, CACHES)
+    assert not check_loops(PRODUCT, loops, most=2000)
+    assert not check_loops(PRODUCT, loops)
+    assert ran == [True, False]
+
+
+def test_faults_in_what_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds, and that results are written whole, hold for every iteration."""
+    i, j, k = Axis("i", 90), Axis("j", 70), Axis("k", 24)
+    value = Load("p0", (i * 24 + k,)) * Load("p1", (k * 70 + j,))
+    sums = (Let(S, Const(0.0)), loop(k, Set(S, S + value)), Store("r0", i * 70 + j, S))
+
+    def problems(*body: Stmt) -> str:
+        loops = LoopProgram(PRODUCT.params, PRODUCT.results, (), body)
+        return "\n".join(map(str, check_loops(PRODUCT, loops, most=5000)))
+
+    def rows(start: int, stop: int) -> For:
+        return For(i, Const(start), Const(stop), (loop(j, *sums),))
+
+    assert not problems(rows(0, 90))
+    assert "r0[0,0] is not" in problems(For(i, Const(0), Const(90), (loop(j, sums[0], *sums[2:]),)))
+    hole = For(i, Const(0), Const(89), (loop(j, *sums),))
+    assert "r0[89,0] is never written" in problems(hole)
+    far = Set(S, S + Load("p0", ((i * 24 + k) + ((i + 40) // 90) * 5000,)))
+    assert "is outside of its 2160 elements" in problems(
+        For(i, Const(0), Const(90), (loop(j, sums[0], loop(k, far), sums[2]),))
+    )
+
+
+def test_seeded_faults_are_rejected() -> None:
+    """A few of each kind; benchmarks/loop_faults.py tries ten thousand."""
+    rng = random.Random(0)
+    rejected: Counter[str] = Counter()
+    for seed in range(100):
+        for _, triple in triples(seed):
+            if sum(n.points for n in triple.kernel.nests) > 3000:
+                continue
+            loops = schedule(triple.kernel, triple.machine, triple.choices)
+            for kind in KINDS:
+                fault = seeded(loops, rng, kind) if rejected[kind] < 3 else None
+                if fault is not None and Oracle(triple.kernel, loops).changes(fault):
+                    assert check_loops(triple.kernel, fault.program), f"seed {seed}: {fault.where}\n{triple}"
+                    rejected[kind] += 1
+        if min(rejected[kind] for kind in KINDS) >= 3:
+            return
+    raise AssertionError(rejected)
+
+
+def test_a_change_that_means_nothing_is_no_fault() -> None:
+    loops = schedule(PRODUCT, Machine())
+    (first, *rest) = loops.body
+    twice = replace(loops, body=(first, first, *rest))
+    assert not Oracle(PRODUCT, loops).changes(Fault("", "", loops))
+    assert Oracle(PRODUCT, loops).changes(Fault("", "", twice)) == bool(check_loops(PRODUCT, twice))
+
+
+OPEN = """kernel(f32[n(1,9),5], i64[=n(1,9)]) -> (f32[n(1,9)]) {
+  i<9 k<5: r0[i] += p0[i,k] if i < min(max(p1[], 1), 9)
+}"""
+
+
+@pytest.mark.parametrize("vector_bytes", [0, 32])
+def test_open_sizes(vector_bytes: int) -> None:
+    kernel = parse_kernel(OPEN)
+    loops = schedule(kernel, Machine(vector_bytes, 16))
+    assert not check_loops(kernel, loops)
+    fault = seeded(loops, random.Random(1), "a bound off by one")
+    assert fault is not None
+    (finding, *_) = check_loops(kernel, fault.program)
+    assert finding.sizes["n"] in range(1, 10)

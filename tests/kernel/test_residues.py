@@ -1,0 +1,96 @@
+"""The arithmetic of the checker of loops: a field, a total order, and functions that only equal arguments agree on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.base.types import Array, f32, i32
+from dlc.kernel.loops.check.residues import HALF, NAN, Field, P, Unknowable, reduced, residue
+
+RNG = np.random.default_rng(0)
+A, B, C = (RNG.integers(-HALF, HALF + 1, 2000).astype(np.float64) for _ in range(3))
+
+
+def apply(fn: str, *values: Array) -> Array:
+    return Field().applied(fn, f32, *values)
+
+
+def centred(n: int) -> int:
+    n %= P
+    return n - P if n > HALF else n
+
+
+def test_it_is_exact() -> None:
+    ends = np.array([HALF, -HALF, 1 - HALF, 0, 1, -1], np.float64)
+    for a, b in ((A, B), (ends, ends[::-1]), (ends, ends)):
+        want = [(centred(x + y), centred(x * y)) for x, y in zip(map(int, a), map(int, b), strict=True)]
+        assert apply("add", a, b).tolist() == [x for x, _ in want]
+        assert apply("mul", a, b).tolist() == [y for _, y in want]
+    assert np.array_equal(apply("mul", apply("div", A, B), B)[B != 0], A[B != 0])
+
+
+@pytest.mark.parametrize("value", [0.5, -0.25, 3.0, 1 / 3, 0.1, 1e30, -7.5])
+def test_literals_are_the_fractions_that_they_are(value: float) -> None:
+    numerator, denominator = value.as_integer_ratio()
+    assert centred(int(residue(value)) * denominator) == centred(numerator)
+
+
+def test_infinities_are_the_ends_of_the_order() -> None:
+    assert (apply("max", A, np.asarray(residue(-np.inf))) == A).all()
+    assert (apply("min", A, np.asarray(residue(np.inf))) == A).all()
+
+
+def test_nan_compares_with_nothing() -> None:
+    nan = np.full(A.shape, NAN)
+    assert not any(apply(fn, nan, A).any() for fn in ("lt", "le", "gt", "ge", "eq"))
+    assert apply("ne", nan, nan).all()
+    assert apply("isnan", nan).all()
+
+
+def test_functions_tell_arguments_apart() -> None:
+    for fn in ("exp", "erf", "floor"):
+        assert np.array_equal(apply(fn, A), apply(fn, A.copy()))
+        assert len(np.unique(apply(fn, np.arange(2000.0)))) >= 1999
+    assert (apply("exp", A) != apply("tanh", A)).mean() > 0.99
+    assert (apply("pow", A, B) != apply("pow", B, A)).mean() > 0.99
+
+
+def test_sums_and_products_of_runs() -> None:
+    starts = np.array([0, 1, 5, 12, 1000])
+    for fn, combine in (("add", int.__add__), ("mul", int.__mul__)):
+        found = Field().combined_runs(fn, f32, A[:, None], starts)[:, 0]
+        for k, stop in enumerate([*starts[1:], len(A)]):
+            total = int(A[starts[k]])
+            for x in A[starts[k] + 1 : stop]:
+                total = centred(combine(total, int(x)))
+            assert found[k] == total
+
+
+@pytest.mark.parametrize("fn", ["add", "mul", "max"])
+def test_values_that_meet_at_one_element(fn: str) -> None:
+    at = RNG.integers(0, 7, 300)
+    out = A[:7].copy()
+    Field().combined_at(fn, f32, out, (at,), B[:300])
+    want = A[:7].copy()
+    for k, x in zip(at, B[:300], strict=True):
+        want[k] = apply(fn, want[k], x)
+    assert np.array_equal(reduced(out - want), np.zeros(7))
+
+
+def test_conversions() -> None:
+    numbers = Field()
+    whole = np.array([3, -4, 0], np.int32)
+    assert numbers.applied("f32", i32, whole).tolist() == [3, -4, 0]
+    assert numbers.applied("i32", f32, np.array([3.0, -4.0])).tolist() == [3, -4]
+    assert np.array_equal(numbers.applied("bf16", f32, A), A)
+
+
+def test_what_nobody_knows_is_passed_on_or_refused() -> None:
+    unknown = np.array([np.nan, 1.0])
+    for fn in ("add", "mul", "max", "div"):
+        assert np.isnan(apply(fn, unknown, unknown)).tolist() == [True, False]
+    assert np.isnan(apply("exp", unknown)).tolist() == [True, False]
+    for fn, values in (("lt", (unknown, unknown)), ("i32", (unknown,)), ("isnan", (unknown,))):
+        with pytest.raises(Unknowable):
+            apply(fn, *values)
