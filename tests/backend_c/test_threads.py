@@ -172,7 +172,7 @@ def run(place: Path, cc: str, pool: str, *flags: str) -> None:
     own = {"own": ("-pthread",), "openmp": ("-fopenmp",), "caller": ("-pthread",)}[pool]
     macro = f"-DPOOL={pool.upper()}"
     program = f"run-{cc}-{'-'.join(f.strip('-').partition('=')[0] for f in flags)}"
-    command = (cc, *STRICT, "-O1", *own, *flags, macro, str(PROGRAM), "net.c", "net_weights.c", "-I.", "-lm")
+    command = (cc, *STRICT, "-O0", *own, *flags, macro, str(PROGRAM), "net.c", "net_weights.c", "-I.", "-lm")
     shell(*command, "-o", program, cwd=place)
     assert not shell(f"./{program}", cwd=place)
 
@@ -241,7 +241,20 @@ def test_programs_of_one_unit(builds: Bench, folder: Path, sources: Callable[[st
     main = "int main(void)\n{\n    net_threads_stop();\n    other_threads_stop();\n    return 0;\n}\n"
     (folder / "both.c").write_text(f'#include "{first}/net.c"\n#include "{other}/other.c"\n{main}')
     weights = [str(first / "net_weights.c"), str(other / "other_weights.c")]
-    shell("gcc", *STRICT, f"-I{first}", f"-I{other}", "both.c", *weights, "-pthread", "-lm", "-o", "both", cwd=folder)
+    shell(
+        "gcc",
+        *STRICT,
+        "-O0",
+        f"-I{first}",
+        f"-I{other}",
+        "both.c",
+        *weights,
+        "-pthread",
+        "-lm",
+        "-o",
+        "both",
+        cwd=folder,
+    )
     shell("./both", cwd=folder)
 
 

@@ -23,7 +23,11 @@ NONE: Final = ("no",)
 """What an option says that wants no loop shared."""
 REGION: Final = 12_000.0
 """Cycles that a parallel loop must save: waking threads and waiting for the last one, 4 us and as much again for caches
-that hold what another core wrote. Measured with benchmarks/threads.py."""
+that hold what another core wrote: see benchmarks/peers.py --threads."""
+OPERATION, FUNCTION = 0.5, 6.0
+"""Cycles of an operation, a load or a store on vectors, and of a function such as exp."""
+COMPILED: Final = 0.25
+"""Of statements on scalars compilers make vectors: so much of the time is left where a machine has any."""
 
 
 def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
