@@ -4,9 +4,9 @@
 
 Prints per model the median of both, their ratio, the ratio of the least times, the difference of the outputs, and how
 much of the processor's measured multiply-add peak of one thread the compiled model reaches. With several threads the
-model is also built for one, which takes turns with the others: how much faster it is on all of them. `--layers` times every step of the compiled model by itself.
-WORD selects models by name; without any, those that have a limit run, and the command fails above it. Everything is
-written to a temporary directory.
+model is also built for one, which takes turns with the others: how much faster it is on all of them. `--layers` times
+every step of the compiled model by itself. WORD selects models by name; without any, those that have a limit run, and
+the command fails above it. Everything is written to a temporary directory.
 """
 
 from __future__ import annotations
