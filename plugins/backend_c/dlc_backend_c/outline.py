@@ -12,10 +12,11 @@ copy of what each iteration has to itself: on its stack, or the one of its range
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from dlc.base.types import DType
 from dlc.kernel.expr import Axis, Expr, Load
 from dlc.kernel.loops.independent import grain
 from dlc.kernel.loops.program import (
@@ -37,10 +38,27 @@ from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import variable
 
-if TYPE_CHECKING:
-    from dlc_backend_c.loops_to_c import Writer
-
 _DEFINED: Final = re.compile(r"^(?:struct|static (?:\w+ )*void) (\w+_loop\d+(?:_context)?)\b", re.MULTILINE)
+
+
+class Writer(Protocol):
+    """What writes statements: see `loops_to_c`."""
+
+    lines: list[str]
+
+    def apart(self) -> Writer:
+        """One for another function."""
+        ...
+
+    def line(self, text: str) -> None:
+        """One line of text."""
+
+    def block(self, head: str, body: Sequence[Stmt], first: Sequence[str] = ()) -> None:
+        """Statements in braces behind a head."""
+
+    def storage(self, tensor: str) -> DType:
+        """The type in which the elements of a tensor lie in memory."""
+        ...
 
 
 @dataclass
