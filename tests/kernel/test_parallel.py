@@ -111,7 +111,7 @@ def test_short_loops_keep_vectors_together() -> None:
 
 def test_a_product_is_shared_where_there_is_enough_work() -> None:
     large = parse_kernel(LARGE)
-    assert print_choices(scheduled(large, FOUR).choices) == "copies{parallel=cb rows=14 block=128 depth=128}"
+    assert print_choices(scheduled(large, FOUR).choices) == "copies{parallel=z,hr,cb rows=14 block=128 depth=128}"
     assert print_choices(scheduled(large, WIDE).choices) == "copies{rows=14 block=128 depth=128}"
     small = scheduled(parse_kernel(matmul(8, 16, 32, False)), FOUR)
     assert "parallel" not in print_choices(small.choices) + print_loops(small.program)
@@ -120,8 +120,8 @@ def test_a_product_is_shared_where_there_is_enough_work() -> None:
 def test_what_iterations_have_to_themselves_is_there_once_for_each_thread() -> None:
     found = scheduled(parse_kernel(LARGE), FOUR).program
     assert {b.name: b.copies for b in found.buffers if not b.stack} == {"pa0": 1, "pb0": 4}
-    (loop,) = [s for s in walk_stmts(found.body) if isinstance(s, For) and s.parallel]
-    assert loop.own == ("pb0",)
+    own = {s.axis.name: s.own for s in walk_stmts(found.body) if isinstance(s, For) and s.parallel}
+    assert own == {"z": (), "hr": (), "cb": ("pb0",)}
 
 
 @pytest.mark.parametrize(

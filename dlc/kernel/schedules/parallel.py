@@ -24,10 +24,6 @@ NONE: Final = ("no",)
 REGION: Final = 12_000.0
 """Cycles that a parallel loop must save, about 4 us. Handing ranges to threads that look for work takes 0.6 us of these
 (measured with loops of 9 us); the rest is for data that another core's cache holds, and for threads that sleep."""
-OPERATION, FUNCTION = 0.5, 6.0
-"""Cycles of an operation, a load or a store on vectors, and of a function such as exp."""
-COMPILED: Final = 0.25
-"""Of statements on scalars compilers make vectors: so much of the time is left where a machine has any."""
 
 
 def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
