@@ -1,11 +1,12 @@
-"""Latency of whole models against onnxruntime, one thread each, in one run with calls taking turns.
+"""Latency of whole models against onnxruntime, as many threads each, in one run with calls taking turns.
 
-    python benchmarks/peers.py [WORD…] [--rounds 30] [--cpu native] [--json] [--layers]
+    python benchmarks/peers.py [WORD…] [--threads 1] [--rounds 30] [--cpu native] [--json] [--layers]
 
-Prints per model the median of both, their ratio, the difference of the outputs, and how much of the processor's
-measured multiply-add peak the compiled model reaches. `--layers` times every step of the compiled model by itself.
-WORD selects models by name; without any, those that have a limit run, and the command fails above it. Everything is
-written to a temporary directory.
+Prints per model the median of both, their ratio, the ratio of the least times, the difference of the outputs, and how
+much of the processor's measured multiply-add peak of one thread the compiled model reaches. With several threads the
+model is also built for one, which takes turns with the others: how much faster it is on all of them. `--layers` times
+every step of the compiled model by itself. WORD selects models by name; without any, those that have a limit run, and
+the command fails above it. Everything is written to a temporary directory.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def build(path: Path, directory: Path, cpu: str) -> Plan:
+def build(path: Path, directory: Path, cpu: str, threads: int = 1) -> Plan:
     """Compile a model into a directory; nothing is cached. Returns its plan."""
     registry = load_registry()
-    recipe = resolve(registry, default_config(), f"c{{cpu={cpu}}}")
+    recipe = resolve(registry, default_config(), f"c{{cpu={cpu} threads={threads}}}")
     source = Source(path)
     entry = registry.frontend_for(source)
     session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path.parent))
@@ -86,22 +87,28 @@ def feeds(session: Any) -> dict[str, Array]:
     return found
 
 
-def peer(path: Path) -> Any:
-    """onnxruntime with one thread."""
+def peer(path: Path, threads: int = 1) -> Any:
+    """onnxruntime with so many threads."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def measure(name: str, folder: Path, rounds: int, cpu: str, top: float) -> tuple[dict[str, Any], Plan]:
+def measure(
+    name: str, folder: Path, rounds: int, cpu: str, top: float, threads: int = 1
+) -> tuple[dict[str, Any], Plan]:
     """One model: built, compared and timed."""
     path = folder / f"{name}.onnx"
     path.write_bytes(MODELS[name]().SerializeToString())
     start = time.perf_counter()
-    plan = build(path, folder / name, cpu)
+    plan = build(path, folder / name, cpu, threads)
     built = time.perf_counter() - start
-    model, other = Model.load(folder / name), peer(path)
+    model, other = Model.load(folder / name), peer(path, threads)
+    alone = model
+    if threads > 1:
+        build(path, folder / f"{name}-1", cpu)
+        alone = Model.load(folder / f"{name}-1")
     given = feeds(other)
     names = [port.name for port in other.get_outputs()]
     want: dict[str, Array] = dict(zip(names, other.run(None, given), strict=True))
@@ -109,7 +116,10 @@ def measure(name: str, folder: Path, rounds: int, cpu: str, top: float) -> tuple
     error = max(float(np.max(np.abs(got[n] - want[n])) / np.max(np.abs(want[n]))) for n in names)
     own: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []
+    single: list[float] = []
     for _ in range(rounds):
+        if threads > 1:
+            single.append(clocks(lambda: alone(given))[0])
         own.append(clocks(lambda: model(given)))
         theirs.append(clocks(lambda: other.run(None, given)))
     (mine, busy), (onnx_wall, onnx_busy) = (
@@ -123,9 +133,19 @@ def measure(name: str, folder: Path, rounds: int, cpu: str, top: float) -> tuple
         "milliseconds": mine,
         "onnxruntime_milliseconds": onnx_wall,
         "percent_of_peak": 100 * 2 * macs / (busy * 1e-3) / (top * 1e9),
+        "ratio_of_least": min(own)[0] / min(theirs)[0],
+        **(_speedup(single, [t for t, _ in own]) if threads > 1 else {}),
         "relative_difference": error,
         "build_seconds": built,
     }, plan
+
+
+def _speedup(single: list[float], several: list[float]) -> dict[str, float]:
+    """How much faster a model is on several threads than on one, by medians and by least times."""
+    return {
+        "speedup": statistics.median(single) / statistics.median(several),
+        "speedup_of_least": min(single) / min(several),
+    }
 
 
 def clocks(call: Callable[[], object]) -> tuple[float, float]:
@@ -155,6 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("words", nargs="*")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu", default="native")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--layers", action="store_true")
@@ -167,7 +188,7 @@ def main() -> None:
         folder = Path(directory)
         top = peak(target_for(options.cpu), folder)
         for name in names:
-            row, plan = measure(name, folder, options.rounds, options.cpu, top)
+            row, plan = measure(name, folder, options.rounds, options.cpu, top, options.threads)
             rows.append(row)
             if not options.json:
                 print(line(row), flush=True)
@@ -180,9 +201,13 @@ def main() -> None:
 
 def line(row: Mapping[str, Any]) -> str:
     """One model as text."""
+    faster = ""
+    if "speedup" in row:
+        faster = f"{row['speedup']:.2f} times as fast as on one thread (least times {row['speedup_of_least']:.2f})  "
     return (
         f"{row['model']:22} {row['milliseconds']:8.2f} ms  onnxruntime {row['onnxruntime_milliseconds']:8.2f} ms  "
-        f"ratio {row['ratio']:5.2f}  (processor time {row['ratio_of_processor_time']:5.2f})  "
+        f"ratio {row['ratio']:5.2f}  (processor time {row['ratio_of_processor_time']:5.2f}, "
+        f"least times {row['ratio_of_least']:5.2f})  {faster}"
         f"{row['percent_of_peak']:5.1f} % of peak  difference {row['relative_difference']:.1e}  "
         f"built in {row['build_seconds']:.1f} s"
     )

@@ -40,6 +40,7 @@ def random_machine(rng: random.Random) -> Machine:
         l1,
         l2,
         rng.random() < 0.1,
+        threads=rng.choice((1, 1, 2, 3, 8)),
     )
 
 

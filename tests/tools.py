@@ -54,14 +54,14 @@ def packages(tools: Iterable[str] = tuple(PACKAGES)) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for t in tools if not is_here(t) for word in PACKAGES[t].split()))
 
 
-def _can_sanitize(compiler: str) -> bool:
+def _can_sanitize(compiler: str, flags: Iterable[str] = SANITIZE) -> bool:
     # Linking is what fails: a compiler without the libraries of its sanitizers still knows their flags.
     if shutil.which(compiler) is None:
         return False
     with tempfile.TemporaryDirectory() as place:
         source = Path(place, "probe.c")
         source.write_text("int main(void) { return 0; }\n")
-        command = [compiler, *SANITIZE, str(source), "-o", str(Path(place, "probe"))]
+        command = [compiler, *flags, str(source), "-o", str(Path(place, "probe"))]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -69,3 +69,6 @@ COMPILERS = found("gcc", "clang")
 CXX_COMPILERS = found("g++", "clang++")
 SANITIZING = tuple(cc for cc in COMPILERS if is_here(f"{cc}'s sanitizers"))
 """C compilers that can link a program with address and undefined-behaviour sanitizers."""
+SANITIZE_THREADS = ("-fsanitize=thread",)
+THREAD_SANITIZING = tuple(cc for cc in SANITIZING if _can_sanitize(cc, SANITIZE_THREADS))
+"""Those that can with the one for threads, which some processors have not."""

@@ -21,7 +21,7 @@ def read_again(program: LoopProgram) -> LoopProgram:
 def test_loops_of_random_kernels_are_read_as_they_were(first: int) -> None:
     for seed in range(first, first + 10):
         for form, triple in triples(seed):
-            program = schedule(triple.kernel, triple.machine)
+            program = schedule(triple.kernel, triple.machine, triple.choices)
             assert read_again(program) == program, f"seed {seed}, {form}"
 
 
@@ -36,7 +36,7 @@ def test_loops_that_end_at_sizes_are_read_as_they_were(name: str, machine: str) 
 TEXT = """\
 loops(p0: f32[64] stored as f16, p1: i4[6] packed) -> (r0: f32[64]) aligned {
   t0: f32[8] on the stack
-  h: i64[2,4] in the workspace below 300
+  h: i64[2,4] in the workspace below 300 times 4
   size0<64: i64 = 3
   for i<64 to size0 in 0..size0 step 2 parallel own (t0, h):
     block:

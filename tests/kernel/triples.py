@@ -23,7 +23,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
-from dlc.kernel.loops.program import LoopProgram
+from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
 from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.text import parse_kernel, print_kernel
@@ -117,7 +117,9 @@ def triples(seed: int) -> Iterator[tuple[str, Triple]]:
             triple = Triple(kernel, random_machine(rng))
             yield form, triple
             if (other := drawn_choices(triple, rng)) is not None:
-                yield f"{form}, another schedule", replace(triple, choices=other)
+                yield f"{form}, another schedule", (triple := replace(triple, choices=other))
+            if triple.machine.threads > 1 and (other := parallel_choices(triple, rng)) is not None:
+                yield f"{form}, threads", replace(triple, choices=other)
 
 
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
@@ -144,8 +146,29 @@ def drawn_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | No
 
 def varied(choice: Choice, rng: random.Random) -> Choice:
     """The choice with some of its numbers drawn."""
-    drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name != "columns" and rng.random() < 0.6}
+    kept = "columns", "parallel"
+    drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name not in kept and rng.random() < 0.6}
     return replace(choice, **{name: bool(n % 2) if name == "panels" else n for name, n in drawn.items()})
+
+
+def parallel_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | None:
+    """The schedule with a loop of each group for threads to share, drawn from those that may be; None: there is none.
+
+    The estimate would leave it on one thread, as all kernels that are small enough to be tried.
+    """
+    found = scheduled(triple.kernel, triple.machine, triple.choices)
+    names = list(dict.fromkeys(s.axis.name for s in walk_stmts(found.program.body) if isinstance(s, For)))
+    rng.shuffle(names)
+    choices = list(found.choices)
+    for k, choice in enumerate(choices):
+        for name in names:
+            choices[k] = replace(choice, parallel=(name,))
+            try:
+                schedule(triple.kernel, triple.machine, choices)
+                break
+            except Unfit:
+                choices[k] = choice
+    return tuple(choices) if any(c.parallel for c in choices) else None
 
 
 def minimised(triple: Triple) -> Triple:
@@ -202,7 +225,7 @@ def _parsed(text: str) -> Kernel | None:
 
 def _plainer(machine: Machine) -> Iterator[Machine]:
     plain = Machine()
-    for name in ("strict", "vector_bytes", "registers", "l1", "l2"):
+    for name in ("threads", "strict", "vector_bytes", "registers", "l1", "l2"):
         if getattr(machine, name) != getattr(plain, name):
             yield replace(machine, **{name: getattr(plain, name)})
     for name in ("l1", "l2"):

@@ -1,7 +1,8 @@
 """Numpy evaluator of loops: what a program means on any machine, without a compiler and without the machine.
 
 It is strict about what C leaves undefined: an access outside of a tensor, a read of an element of a buffer or result
-that nobody wrote before, a variable without a value, and an element of a result that is never written are errors.
+that nobody wrote before, a variable without a value, and an element of a result that is never written are errors. So
+is an iteration of a parallel loop that touches what another one writes.
 
 Loops run as a graphics processor would run them: all iterations at once, each statement for all of them. That is exact
 where no iteration sees what another wrote, which is watched; where one does, the loop is taken back and runs in order.
@@ -151,9 +152,39 @@ class Machine:
         """So many iterations at each point, from `start` [points, 1] on."""
         if not counts.any():
             return
+        if s.parallel:
+            self._at_once(s, at, start, counts)
+            return
         if id(s) not in self._in_order and int(counts.max()) > 1 and self._together(s, at, start, counts):
             return
         self.in_order(s, at, start, counts)
+
+    def _at_once(self, s: For, at: Values, start: Array, counts: Array) -> None:
+        """Iterations that threads share: none may see what another one does.
+
+        Raises:
+            Conflict: several points around have such a loop, which must take turns: buffers of its own are one here.
+            LoopFault: an iteration touches what another one writes, changes a variable from outside, or reads what it
+                has to itself before it writes it.
+        """
+        if at.rows > 1:
+            raise Conflict(at.batch)
+        known, count = traits(s), int(counts[0])
+        touched = {n: Touched.none(self.memory.tensors[n].size) for n in known.writes if n not in s.own}
+        size = 1 if s.own else max(1, _ELEMENTS // known.lanes)
+        for first in range(0, count, size):
+            self.memory.forget(s.own)
+            number = np.arange(first, min(count, first + size))
+            inner = Batch(len(number), at.batch, np.repeat(at.points, len(number)), touched, first)
+            inner.values[s.axis.name] = start[0, 0] + number[:, None] * s.step
+            try:
+                self.run(s.body, inner, None)
+            except Conflict as problem:
+                if problem.batch is not inner:
+                    raise
+                where = f"for {s.axis.name} from {inner.values[s.axis.name][0, 0]} on"
+                raise LoopFault(f"{where}: iterations of a parallel loop are not independent") from None
+        self.memory.forget(s.own)
 
     def in_order(self, s: For, at: Values, start: Array, counts: Array) -> None:
         """Iterations in order, each for all points that have it."""

@@ -114,6 +114,12 @@ class Memory:
             self.tensors[name][:] = values
             self.written[name][:] = written
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Elements of buffers have no value any more."""
+        for name in names:
+            if name in self._written:
+                self._written[name][:] = False
+
     def result(self, name: str) -> Array:
         """A tensor all of which must have been written; raises LoopFault."""
         missing = np.flatnonzero(~self.written[name])
@@ -164,9 +170,11 @@ class Batch:
     values of all axes around; the batch outside of all loops has one.
     """
 
-    def __init__(self, count: int, parent: Batch | None, up: Array, touched: Mapping[str, Touched]) -> None:
-        """Points within a batch: `up` holds for each point that of `parent` it belongs to."""
-        self.count, self.parent, self._up, self._touched = count, parent, up, touched
+    def __init__(
+        self, count: int, parent: Batch | None, up: Array, touched: Mapping[str, Touched], first: int = 0
+    ) -> None:
+        """Points within a batch, numbered from `first` on: `up` holds for each that of `parent` it belongs to."""
+        self.count, self.parent, self._up, self._touched, self._first = count, parent, up, touched, first
         self.values: dict[str, Array] = {}
         self.sums: dict[str, tuple[str, Array]] = {}
         self._seen: dict[str, Array] = {}
@@ -196,7 +204,7 @@ class Batch:
         points = np.arange(self.count) if active is None else active
         touched = self._touched.get(name)
         if touched is not None:
-            all_spots, all_points = np.broadcast_arrays(spots, points[:, None])
+            all_spots, all_points = np.broadcast_arrays(spots, self._first + points[:, None])
             if not (touched.write if write else touched.read)(all_spots, all_points):
                 raise Conflict(self)
         if self.parent is not None:

@@ -142,7 +142,8 @@ class _Reader:
         for word in ("the", "stack") if stack else ("in", "the", "workspace"):
             tokens.expect(word)
         below = tokens.extent("a bound") if tokens.accept("below") else None
-        return Buffer(name, type, stack, below)
+        copies = tokens.extent("a number of copies") if tokens.accept("times") else 1
+        return Buffer(name, type, stack, below, copies)
 
     def _body(self, outer: int, depth: int) -> tuple[Stmt, ...]:
         """The statements that stand deeper than column `outer`; their variables end with them."""

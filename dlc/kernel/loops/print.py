@@ -6,7 +6,8 @@ for i0 in 0..8:
 
 A variable's extent stands behind its name where the loop does not end there; a `limit` behind `to`. Variables that are
 sizes of a call have an extent as well: `size0<64: i64 = p1[0]-1`. Loops whose iterations may run at the same time say
-so, and which buffers each iteration has to itself: `for i in 0..8 parallel own (tile0):`.
+so, and which buffers each iteration has to itself: `for i in 0..8 parallel own (tile0):`. Of those in the workspace
+there is one for each thread: `t0: f32[4096] in the workspace times 4`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def print_loops(program: LoopProgram) -> str:
     head = f"loops({_tensors(program.params)}) -> ({_tensors(program.results)}){aligned} {{"
     buffers = [
         f"{_INDENT}{b.name}: {b.type} {'on the stack' if b.stack else 'in the workspace'}"
-        f"{f' below {b.below}' if b.below is not None else ''}"
+        f"{f' below {b.below}' if b.below is not None else ''}{f' times {b.copies}' if b.copies > 1 else ''}"
         for b in program.buffers
     ]
     return "\n".join([head, *buffers, *_lines(program.body, 1, sizes_of(program)), "}"])

@@ -56,12 +56,14 @@ class Buffer:
         type: Its elements; with open dimensions it has room for the largest sizes, as all tensors do.
         stack: Small enough for the stack; otherwise it lies in the workspace that the caller provides.
         below: What is written there is at least 0 and below this number; None: nothing is known.
+        copies: How many there are of it in the workspace, one for each thread: what parallel loops call their own.
     """
 
     name: str
     type: Type
     stack: bool = False
     below: int | None = None
+    copies: int = 1
 
     @property
     def dtype(self) -> DType:

@@ -17,7 +17,7 @@ from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import Ranking
 from dlc.kernel.schedules.scope import Scope
-from dlc.spec import Configurable
+from dlc.spec import Configurable, option
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,11 @@ class Applied:
     buffers: tuple[Buffer, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice(Configurable, ABC):
     """How a group becomes loops. Subclasses are frozen dataclasses whose fields are options; 0 leaves a number open."""
+
+    parallel: tuple[str, ...] = option((), "loops whose iterations threads share, by their variables; no: none of them")
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:

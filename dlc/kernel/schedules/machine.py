@@ -23,6 +23,8 @@ class Machine:
     """Bytes that a core reads from its second-level cache in a cycle."""
     memory_rate: float = 6.0
     """Bytes that a core reads from beyond in a cycle."""
+    threads: int = 1
+    """Threads that share the iterations of loops, at most."""
 
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""

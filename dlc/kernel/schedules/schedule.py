@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Let, LoopProgram, Stmt, axes_of
+from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
@@ -24,6 +24,7 @@ from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
+from dlc.kernel.schedules.parallel import shared
 from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
@@ -104,7 +105,7 @@ def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) 
 
 
 def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
-    applied = choice.apply(place)
+    applied = shared(choice.apply(place), choice, place)
     return applied, (Candidate(applied.choice, _estimate(applied, place)),)
 
 
@@ -114,7 +115,8 @@ def _best(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
     least = min(cycles for _, cycles in fitting)
     chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
-    return chosen, tuple(candidate for candidate, _ in found)
+    marked = shared(chosen, chosen.choice, place)
+    return marked, tuple(replace(c, choice=marked.choice) if a is chosen else c for c, a in found)
 
 
 def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
@@ -161,7 +163,7 @@ class _Prepared:
         sizes: What computes the sizes of a call first.
         start: What sets elements to their start first.
         places: Its groups, in order.
-        vectors: Whether the machine has any.
+        machine: What it runs on.
     """
 
     whole: Kernel
@@ -169,7 +171,7 @@ class _Prepared:
     sizes: Sequence[Let]
     start: tuple[Stmt, ...]
     places: tuple[Place, ...]
-    vectors: bool
+    machine: Machine
 
     def program(self, groups: Sequence[Applied]) -> LoopProgram:
         """The loops of all groups, in order."""
@@ -183,7 +185,12 @@ class _Prepared:
             used = {a.name for a in axes_of(body)}
             body = (*(s for s in self.sizes if s.local.name in used), *body)
         all_buffers = (*buffers, *(b for g in groups for b in g.buffers))
-        return LoopProgram(self.whole.params, self.whole.results, all_buffers, body, self.vectors)
+        # What iterations have to themselves: on the stack of each thread, or as often as there are threads.
+        own = {name for s in walk_stmts(body) if isinstance(s, For) for name in s.own}
+        copies = self.machine.threads
+        all_buffers = (replace(b, copies=copies) if b.name in own and not b.stack else b for b in all_buffers)
+        vectors = self.machine.vector_bytes > 0
+        return LoopProgram(self.whole.params, self.whole.results, tuple(all_buffers), body, vectors)
 
 
 def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
@@ -211,7 +218,7 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
         else:
             places.append(Place(piece, kernel, machine, written, number, scope))
             written |= {n.out for n in piece.nests}
-    return _Prepared(whole, kernel, sizes, start, tuple(places), machine.vector_bytes > 0)
+    return _Prepared(whole, kernel, sizes, start, tuple(places), machine)
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:

@@ -19,6 +19,7 @@ from dlc_backend_c import manifest
 from dlc_backend_c.options import Options
 from dlc_backend_c.sections import Unit, interface, units
 from dlc_backend_c.target import target_of
+from dlc_backend_c.threads import thread_flags
 from dlc_backend_c.toolchain import Toolchain, find_toolchain, run
 from dlc_backend_c.weights import IN_MEMORY
 
@@ -31,7 +32,7 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
     toolchain = find_toolchain(options.cc)
     _check_cpu(toolchain, options)
     prefix = Path(artifact.entry).stem
-    flags = (*target_of(options).flags, *options.flags)
+    flags = (*target_of(options).flags, *thread_flags(options), *options.flags)
     source = manifest.read(artifact.files[f"{prefix}.c"]).decode("ascii")
     found = units(source)
     header = {artifact.entry: interface(manifest.read(artifact.files[artifact.entry]).decode("ascii")).encode("ascii")}
@@ -44,7 +45,7 @@ def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
             (place / name).write_bytes(content)
         names = [*objects, *_weights_object(toolchain, artifact, prefix, flags, place)]
         link = _link_shared if options.lib == "shared" else _link_static
-        library = _taken(link(toolchain, prefix, names, options.flags, place))
+        library = _taken(link(toolchain, prefix, names, (*thread_flags(options), *options.flags), place))
     name = f"lib{prefix}.{'so' if options.lib == 'shared' else 'a'}"
     files: dict[str, Content] = {**artifact.files, name: library}
     old = manifest.from_bytes(manifest.read(files[NAME]))

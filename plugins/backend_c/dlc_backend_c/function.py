@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -150,7 +151,7 @@ def c_function(
     for part in parts:
         text = function_text(part.program, _PART, disjoint=disjoint)
         title = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
-        definitions[title] = text.replace(f" {_PART}(", f" {title}(", 1)
+        definitions[title] = re.sub(rf"\b{_PART}(?=\(|_loop\d)", title, text)
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
         calls.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
     return CFunction(name, definitions, tuple(calls), workspace, workspace, behind)

@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 
 _WORD = re.compile(r"\w+")
-_FUNCTION = re.compile(r"^DLC_INLINE [\w ]*?(\w+)\(", re.MULTILINE)
+_FUNCTION = re.compile(r"^DLC_(?:INLINE|LOCAL) [\w ]*?(\w+)\(", re.MULTILINE)
 _TYPE = re.compile(r"^typedef [\w ]*?(\w+)(?: __attribute__\(\(.*\)\))?;", re.MULTILINE)
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 
@@ -24,7 +24,7 @@ def paragraphs(text: str) -> str:
     """The text of a prelude with an empty line before each helper."""
     found: list[str] = []
     for line in text.splitlines():
-        begins = line.startswith(("DLC_INLINE ", "typedef ", "/* "))
+        begins = line.startswith(("DLC_INLINE ", "DLC_LOCAL ", "typedef ", "/* "))
         if begins and found and found[-1] and not found[-1].startswith("/* "):
             found.append("")
         found.append(line)

@@ -32,6 +32,13 @@ _ERRORS = {
     7: "an index is out of range",
     SIZE: "a size that the call found is out of range",
 }
+_POOLS = {
+    "own": "unsigned {p}_threads_start(unsigned); void {p}_threads_stop(void);",
+    "openmp": "",
+    "caller": "typedef void {p}_parallel_for(void *, void (*)(void *, size_t), size_t, void *);"
+    " void {p}_set_parallel_for({p}_parallel_for *, void *);",
+}
+"""What an interface has beside, by who runs the threads."""
 _ORDINARY = "int {p}_run(const void *const *, void *const *, void *);"
 _TRAINING = """
 typedef struct {{
@@ -126,6 +133,8 @@ def _opened(directory: Path) -> Library:
     ffi.cdef((_TRAINING if "training" in content else _ORDINARY).format(p=prefix))
     if sizes := str(content["memory"].get("arena_sizes", "")).split():
         ffi.cdef(f"size_t {prefix}_arena_bytes({', '.join(['int64_t'] * len(sizes))});")
+    if pool := str(content.get("pool", "")):
+        ffi.cdef(_POOLS[pool].format(p=prefix))
     if content["weights"] == "map":
         ffi.cdef(f"int {prefix}_set_weights(const void *);")
     try:

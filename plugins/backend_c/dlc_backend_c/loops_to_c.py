@@ -34,7 +34,8 @@ from dlc.kernel.simplify import is_index
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
-from dlc_backend_c.working import open_places, workspace_places
+from dlc_backend_c.outline import Frame, share, stack_array, used_outside
+from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
 
 
 @dataclass
@@ -44,11 +45,16 @@ class Writer:
     tensors: Mapping[str, DType]
     stored: Mapping[str, DType] = field(default_factory=dict[str, DType])
     packed: Collection[str] = ()
+    frame: Frame | None = None
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
     count: int = 0
     _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
     _lanes: dict[Expr, int] = field(default_factory=dict[Expr, int])
+
+    def apart(self) -> Writer:
+        """Another function that knows the same tensors; names of variables go on."""
+        return Writer(self.tensors, self.stored, self.packed, count=self.count, _types=self._types, _lanes=self._lanes)
 
     def line(self, text: str) -> None:
         """One line at the current depth."""
@@ -79,6 +85,8 @@ class Writer:
     def stmt(self, s: Stmt) -> None:
         """One statement."""
         match s:
+            case For(parallel=True) if self.frame is not None:
+                share(self, s, self.frame)
             case For(axis, start, stop, body, step):
                 name = axis.name
                 advance = f"++{name}" if step == 1 else f"{name} += {step}"
@@ -281,16 +289,20 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     used = program.used
     ports = (*program.params, *program.results)
     stored = {p.name: p.stored for p in ports if p.stored is not None}
-    writer = Writer(tensors, stored, [p.name for p in ports if p.packed])
+    apart = {n: index(in_program(e, program)) for n, e in strides(program).items()}
+    apart |= {p.name: str(aligned_elements(p.type)) for p in ports}
+    frame = Frame(name, pointer, program, apart)
+    writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame)
     places, _ = open_places(program)
     sizes, body = sizes_first(program)
+    outside = set(used_outside(body))
     writer.stmts(sizes)
     for b in program.buffers:
         if b.name not in used or not b.size:
             continue
         if b.stack:
-            aligned = " __attribute__((aligned(64)))" if program.aligned else ""
-            writer.line(f"{spelling.STORAGE[b.dtype]} {b.name}[{b.size}]{aligned};")
+            if b.name in outside:
+                writer.line(stack_array(b, program.aligned))
         else:
             kind, place = spelling.STORAGE[b.dtype], index(in_program(places[b.name], program))
             writer.line(f"{kind} {pointer}{b.name} = ({kind} *)(void *)(workspace + {place});")
@@ -304,4 +316,4 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     if workspace_places(program)[1]:
         arguments.append(f"unsigned char {pointer}workspace")
     head = f"{in_order.mark(program)}void {name}({', '.join(arguments) or 'void'})"
-    return "\n".join([head, "{", *writer.lines, "}", ""])
+    return "\n".join([*frame.functions, head, "{", *writer.lines, "}", ""])

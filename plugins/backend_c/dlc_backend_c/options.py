@@ -1,13 +1,18 @@
 """Options of the C backend, as every part of it reads them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import did_you_mean, error
 from dlc.spec import Configurable, OptionError
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import prefix_problem
+
+MOST_THREADS: Final = 256
+"""Of a program: each has working memory of its own."""
+AUTO_THREADS: Final = 16
+"""Threads that memory is planned for where their number is found when the program runs."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class Options(Configurable):
     check: Literal["none", "inputs"] = option(
         "none", "what functions check in their inputs: nothing, or that indices are in range"
     )
+    threads: str = option("1", "threads of a call: a number, or auto: as many as cores that the process may use")
+    pool: Literal["own", "openmp", "caller"] = option(
+        "own", "who runs them: threads of the library's own, OpenMP, or a function of the caller"
+    )
     schedule: tuple[tuple[str, str], ...] = option(
         (), "schedules of kernels, by the first digits of their digests; others are chosen"
     )
@@ -45,6 +54,14 @@ class Options(Configurable):
             help = did_you_mean(self.cpu, ("native", *known), "machines")
             message = f"c: option cpu: there is no machine {self.cpu}"
             raise OptionError(error("bad-option", message, help=help, exit_code=ExitCode.USAGE), "cpu")
+        if self.threads != "auto" and not (self.threads.isdecimal() and 1 <= int(self.threads) <= MOST_THREADS):
+            message = f"c: option threads: {self.threads} is neither auto nor a number from 1 to {MOST_THREADS}"
+            raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), "threads")
         problem = prefix_problem(self.prefix) if self.prefix else ""
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
+
+    @property
+    def most_threads(self) -> int:
+        """Threads of a call, at most."""
+        return AUTO_THREADS if self.threads == "auto" else int(self.threads)

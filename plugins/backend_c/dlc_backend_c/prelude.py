@@ -27,6 +27,16 @@ DLC_INLINE ptrdiff_t dlc_floordiv_index(ptrdiff_t a, ptrdiff_t b) { return a / b
 DLC_INLINE ptrdiff_t dlc_mod_index(ptrdiff_t a, ptrdiff_t b) { return a % b + (a % b < 0 ? b : 0); }
 """
 
+# Whoever shares the iterations of loops is defined with the functions of the interface: see threads.py.
+_THREADS = """\
+DLC_INLINE size_t dlc_iterations(ptrdiff_t start, ptrdiff_t stop, ptrdiff_t step)
+{
+    return stop > start ? (size_t)((stop - start - 1) / step) + 1 : 0;
+}
+/* Runs body(context, first, last, share) for ranges of 0..count, perhaps at the same time. */
+DLC_LOCAL void dlc_parallel(void (*body)(void *, size_t, size_t, size_t), void *context, size_t count);
+"""
+
 # Register tiles are complete: what these passes add to them are copies of values that then have no register left.
 _TILES = """\
 #if defined(__GNUC__) && !defined(__clang__)
@@ -180,6 +190,8 @@ def _sections(target: CTarget) -> Iterator[str]:
     if target.vector_bytes:
         yield _TILES
     yield _HEAD + in_order.DEFINITION + masks.DEFINITION
+    if target.threads > 1:
+        yield _THREADS
     for t in DTYPES.values():
         if t.narrow:
             yield narrow.definitions(t)

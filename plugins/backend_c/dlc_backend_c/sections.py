@@ -62,9 +62,11 @@ def own_names(prefix: str, prelude: str, kernels: Iterable[str]) -> tuple[str, s
     return "".join(f"#define {name} {prefix}_{name}\n" for name in own), "".join(end)
 
 
-def linkage(text: str) -> str:
-    """A kernel's definition with the linkage macro before it."""
-    return f"{LINKAGE} {text.strip()}\n"
+def linkage(name: str, text: str) -> str:
+    """A kernel's definition with the linkage macro before its own function, behind those of its loops."""
+    lines = text.strip().split("\n")
+    at = max(k for k, line in enumerate(lines) if f"void {name}(" in line and not line.startswith((" ", "static ")))
+    return "\n".join([*lines[:at], f"{LINKAGE} {lines[at]}", *lines[at + 1 :]]) + "\n"
 
 
 def join(sections: Iterable[Section]) -> str:

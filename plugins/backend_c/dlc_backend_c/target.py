@@ -38,6 +38,7 @@ class CTarget:
         strict: Every operation rounds by itself, and sums keep the order of their axes.
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
+        threads: Threads that a call runs on, at most.
     """
 
     cpu: str
@@ -49,19 +50,21 @@ class CTarget:
     strict: bool = False
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    threads: int = 1
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict)
+        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict, threads=self.threads)
 
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
-        return f"{self.cpu} {' '.join(self.flags)} {sizes}"
+        threads = f" threads={self.threads}" * (self.threads > 1)
+        return f"{self.cpu} {' '.join(self.flags)} {sizes}{threads}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -117,7 +120,7 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
 
 def target_of(options: Options) -> CTarget:
     """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
-    return target_for(options.cpu, options.strict_float, options.machine)
+    return replace(target_for(options.cpu, options.strict_float, options.machine), threads=options.most_threads)
 
 
 def target_for(cpu: str, strict: bool = False, machine: str = "") -> CTarget:

@@ -1,0 +1,142 @@
+"""Which loops of a group threads share: those whose iterations are independent, where that saves more than it costs.
+
+    for n: for y: s      →      for n parallel own (tile0): for y: s
+
+Marking a loop changes nothing that is computed: results are the same to the bit for every number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dlc.kernel.loops.independent import defined_first, grain, most_iterations, own_buffers
+from dlc.kernel.loops.program import Block, Buffer, For, If, Stmt, walk_stmts
+from dlc.kernel.nest import Param
+from dlc.kernel.schedules.choice import Applied, Choice, Place
+from dlc.kernel.schedules.estimate import estimate
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.unfit import Unfit
+
+NONE: Final = ("no",)
+"""What an option says that wants no loop shared."""
+REGION: Final = 12_000.0
+"""Cycles that a parallel loop must save, about 4 us. Handing ranges to threads that look for work takes 0.6 us of these
+(measured with loops of 9 us); the rest is for data that another core's cache holds, and for threads that sleep."""
+
+
+def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
+    """A group's loops with those marked whose iterations threads share.
+
+    Args:
+        found: The loops.
+        wanted: The choice that they come from: its `parallel` says which loops, or leaves it open.
+        place: The group.
+
+    Raises:
+        Unfit: a loop that is wanted does not exist, or its iterations are not independent.
+    """
+    machine = place.machine
+    if wanted.parallel in ((), NONE) and (machine.threads == 1 or wanted.parallel):
+        return replace(found, choice=replace(found.choice, parallel=wanted.parallel))
+    if machine.threads == 1:
+        raise Unfit("there is one thread, and no loop to be shared")
+    local = {b.name for b in found.buffers}
+    if place.scope is not None:
+        local |= set(place.scope.narrow) - set(place.scope.scalars)
+    marks = _Marks(local, (*place.kernel.tensors.values(), *found.buffers), machine)
+    names: Collection[str] = wanted.parallel
+    if names:
+        body, marked = marks.marked(found.body, wanted.parallel)
+        for name in wanted.parallel:
+            if name not in marked:
+                raise Unfit(f"there is no loop {name} whose iterations are independent")
+    else:
+        names = dict.fromkeys(marks.chosen(found.body)[1])
+        body, marked = marks.marked(found.body, names)
+    names = wanted.parallel or tuple(n for n in names if n in marked)
+    return replace(found, body=body, choice=replace(found.choice, parallel=names))
+
+
+class _Marks:
+    """Loops of one group; what was found of each is kept, because whoever chooses asks more than once."""
+
+    def __init__(self, local: Collection[str], tensors: Sequence[Param | Buffer], machine: Machine) -> None:
+        self._local, self._tensors, self._machine = local, tensors, machine
+        self._own: dict[int, tuple[str, ...] | None] = {}
+        self._cycles: dict[int, float] = {}
+
+    def own(self, loop: For) -> tuple[str, ...] | None:
+        """As `own_buffers`; None also for a loop of one iteration."""
+        if id(loop) not in self._own:
+            several = (_iterations(loop) or 0) > 1
+            self._own[id(loop)] = own_buffers(loop, self._local) if several else None
+        return self._own[id(loop)]
+
+    def marked(self, body: tuple[Stmt, ...], names: Collection[str]) -> tuple[tuple[Stmt, ...], set[str]]:
+        """Statements with the outermost loops of these names marked that may be, and the names of those.
+
+        None are where statements between them need what the loops would have to themselves.
+        """
+        marked, found = self._marked(body, names)
+        own = {name for s in walk_stmts(marked) if isinstance(s, For) for name in s.own}
+        return (marked, found) if all(defined_first(marked, name) for name in own) else (body, set())
+
+    def _marked(self, body: tuple[Stmt, ...], names: Collection[str]) -> tuple[tuple[Stmt, ...], set[str]]:
+        out: list[Stmt] = []
+        found: set[str] = set()
+        for s in body:
+            match s:
+                case For(axis) if axis.name in names and (own := self.own(s)) is not None:
+                    found.add(axis.name)
+                    s = replace(s, parallel=True, own=own)
+                case For(_, _, _, inner) | Block(inner):
+                    inner, more = self._marked(inner, names)
+                    s, found = replace(s, body=inner), found | more
+                case If(_, then, otherwise):
+                    (then, a), (otherwise, b) = self._marked(then, names), self._marked(otherwise, names)
+                    s, found = replace(s, then=then, otherwise=otherwise), found | a | b
+                case _:
+                    pass
+            out.append(s)
+        return tuple(out), found
+
+    def chosen(self, body: tuple[Stmt, ...]) -> tuple[float, tuple[str, ...]]:
+        """(cycles that the statements take, names of the loops to share): what takes least."""
+        cycles, names = 0.0, list[str]()
+        for s in body:
+            more, inside = self._chosen(s)
+            cycles += more
+            names += inside
+        return cycles, tuple(names)
+
+    def _chosen(self, s: Stmt) -> tuple[float, tuple[str, ...]]:
+        alone = self.cycles(s)
+        if alone <= 2 * REGION:
+            return alone, ()
+        match s:
+            case For(axis, _, _, body):
+                count, threads = _iterations(s) or 1, self._machine.threads
+                inside, names = self.chosen(body)
+                best = min((alone, ()), (inside * count, names), key=lambda x: x[0])
+                together = alone * -(-count // (threads * grain(s))) * grain(s) / count + REGION
+                if together < best[0] and self.own(s) is not None:
+                    best = together, (axis.name,)
+                return best
+            case Block(body):
+                return self.chosen(body)
+            case If(_, then, otherwise):
+                return max(self.chosen(then), self.chosen(otherwise), key=lambda x: x[0])
+            case _:
+                return alone, ()
+
+    def cycles(self, s: Stmt) -> float:
+        """What a statement takes on one thread."""
+        if id(s) not in self._cycles:
+            self._cycles[id(s)] = estimate((s,), self._tensors, self._machine).cycles
+        return self._cycles[id(s)]
+
+
+def _iterations(loop: For) -> int | None:
+    return most_iterations(loop.start, loop.stop, loop.step, loop.axis.extent)
