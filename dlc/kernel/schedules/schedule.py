@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Let, LoopProgram, Stmt, axes_of
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.buffers import buffer, within
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import Tiles
@@ -28,6 +28,7 @@ from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.ranking import Ranking, rankings
 from dlc.kernel.schedules.scalar_loops import starting
+from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
@@ -35,7 +36,7 @@ from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.simplify import simplify_nest
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, ScalarTiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
@@ -157,7 +158,7 @@ class _Prepared:
         sizes: What computes the sizes of a call first.
         start: What sets elements to their start first.
         places: Its groups, in order.
-        vectors: Whether the machine has any.
+        machine: What they run on.
     """
 
     whole: Kernel
@@ -165,7 +166,7 @@ class _Prepared:
     sizes: Sequence[Let]
     start: tuple[Stmt, ...]
     places: tuple[Place, ...]
-    vectors: bool
+    machine: Machine
 
     def program(self, groups: Sequence[Applied]) -> LoopProgram:
         """The loops of all groups, in order."""
@@ -179,7 +180,8 @@ class _Prepared:
             used = {a.name for a in axes_of(body)}
             body = (*(s for s in self.sizes if s.local.name in used), *body)
         all_buffers = (*buffers, *(b for g in groups for b in g.buffers))
-        return LoopProgram(self.whole.params, self.whole.results, all_buffers, body, self.vectors)
+        placed = within(all_buffers, self.machine.stack)
+        return LoopProgram(self.whole.params, self.whole.results, placed, body, self.machine.vector_bytes > 0)
 
 
 def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
@@ -207,7 +209,7 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
         else:
             places.append(Place(piece, kernel, machine, written, number, scope))
             written |= {n.out for n in piece.nests}
-    return _Prepared(whole, kernel, sizes, start, tuple(places), machine.vector_bytes > 0)
+    return _Prepared(whole, kernel, sizes, start, tuple(places), machine)
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:

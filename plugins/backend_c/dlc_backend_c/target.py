@@ -38,6 +38,8 @@ class CTarget:
         strict: Every operation rounds by itself, and sums keep the order of their axes.
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
+        align: Bytes that buffers and weights are aligned to.
+        stack: Bytes that the buffers of a function may take on its stack.
     """
 
     cpu: str
@@ -49,19 +51,21 @@ class CTarget:
     strict: bool = False
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    align: int = 64
+    stack: int = 64 << 10
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict)
+        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict, stack=self.stack)
 
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
-        return f"{self.cpu} {' '.join(self.flags)} {sizes}"
+        return f"{self.cpu} {' '.join(self.flags)} {sizes} align={self.align} stack={self.stack}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -80,6 +84,8 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         (*COMMON_FLAGS, *machine.flags),
         features=machine.features,
         architectures=machine.architectures,
+        align=machine.align,
+        stack=machine.stack,
     )
 
 
@@ -117,7 +123,8 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
 
 def target_of(options: Options) -> CTarget:
     """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
-    return target_for(options.cpu, options.strict_float, options.machine)
+    found = target_for(options.cpu, options.strict_float, options.machine)
+    return found if options.stack is None else replace(found, stack=options.stack)
 
 
 def target_for(cpu: str, strict: bool = False, machine: str = "") -> CTarget:
