@@ -17,7 +17,7 @@ MACHINES: Mapping[str, Machine] = {
     "small-caches": Machine(32, 16, 4 << 10, 24 << 10),
     # As `native` on a processor of this kind: where the tail of row blocks was wrong.
     "wide-vectors": Machine(64, 32, 32 << 10, 512 << 10),
-    "no-vectors": Machine(0, 16, 16 << 10, 128 << 10),
+    "no-vectors": Machine(0, 16, 16 << 10, 128 << 10, stack=1 << 10),
     "odd-registers": Machine(16, 11, 24_000, 200_003),
 }
 
@@ -25,7 +25,8 @@ MACHINES: Mapping[str, Machine] = {
 def target_of(machine: Machine) -> CTarget:
     """C for a machine that may be another than this: the instructions are those of the processor at hand."""
     flags = (*target_for("native").flags, "-Wno-psabi")  # vectors that the processor lacks never leave a function
-    return CTarget("native", machine.vector_bytes, machine.registers, machine.l1, machine.l2, flags, machine.strict)
+    sizes = (machine.vector_bytes, machine.registers, machine.l1, machine.l2)
+    return CTarget("native", *sizes, flags, machine.strict, stack=machine.stack)
 
 
 SMALLEST, LARGEST = 1 << 10, 4 << 20
@@ -41,6 +42,7 @@ def random_machine(rng: random.Random) -> Machine:
         l2,
         rng.random() < 0.1,
         threads=rng.choice((1, 1, 2, 3, 8)),
+        stack=rng.choice((0, 1 << 10, 64 << 10)),
     )
 
 

@@ -65,7 +65,7 @@ class Places:
         return whole if len(whole) <= MOST_TERMS else None
 
 
-def places_of(plan: Plan) -> Places | None:
+def places_of(plan: Plan, align: int = ALIGN) -> Places | None:
     """The places of a plan; None if some of its values share bytes in another way than one after the other."""
     buffers: list[Buffer] = []
     offsets: list[int] = []
@@ -91,7 +91,7 @@ def places_of(plan: Plan) -> Places | None:
             workspaces[step.digest] = len(buffers)
             buffers.append(Buffer(len(buffers), slot.size, number, number + 1))
             offsets.append(slot.offset)
-    if check_placement(buffers, offsets, ALIGN):
+    if check_placement(buffers, offsets, align):
         return None
     for op in plan.graph.ops:  # views, after what they are views of
         if op.digest in plan.slots and op.digest not in values and op.operands and op.operands[0].digest in values:

@@ -4,7 +4,7 @@
 
 Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all kernels that read it.
 The panels of a constant factor are a constant expression, which is evaluated when the weights are written. For a target
-without vector instructions there are no panels (`panel=1`): the reduction axis is innermost, and nothing is padded.
+without vector instructions panels are as wide as tiles of scalars are, and nothing is padded (`pad=no`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Layout(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)
+    pad: bool = option(True, "fill the last panel; otherwise only columns that panels divide are stored in panels")
+    rows: int = option(2, "rows of a product from which on its constant factor is packed", low=1)
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
 
@@ -176,7 +178,8 @@ class _Rewriter:
 
     def _pack_changing(self, kernel: Kernel, k: int, a: Load, b: Load, value: Op) -> tuple[Kernel, int, Op] | None:
         """As `_pack_factor`, of a factor that is no constant: a call stores it in panels first."""
-        order = changing_plan(kernel.nests[k], a, b, value.type) if self.options.panel > 1 else None
+        wide = self.options.panel > 1 and self.options.pad
+        order = changing_plan(kernel.nests[k], a, b, value.type) if wide else None
         if order is None or not _read_once(kernel, b):
             return None
         self.report.count("computed factors packed")
@@ -190,13 +193,14 @@ class _Rewriter:
         r = roles(nest, a, b)
         if not _read_once(kernel, b):
             return None
-        plan = _panel_plan(r.columns or tuple(x for x in r.batch), r.window, b, self.options.panel, bool(r.columns))
+        columns = r.columns or tuple(x for x in r.batch)
+        plan = _panel_plan(columns, r.window, b, self.options.panel, bool(r.columns), self.options.pad)
         if plan is None:
             return None
         perm, panel = plan
         if not r.columns and spatial_axes(nest) == frozenset():
             return None
-        if not r.rows and not r.batch and not set(axes_in(b.index[-1])) & set(r.columns):
+        if self.options.rows > 1 and not r.rows and not r.batch and not set(axes_in(b.index[-1])) & set(r.columns):
             # One row only: the matrix is read once from memory, and the rows of w[n,k] stream as they lie.
             return None
         value = packed(weights, perm, panel)
@@ -226,7 +230,7 @@ def _read_once(kernel: Kernel, b: Load) -> bool:
 
 
 def _panel_plan(
-    columns: tuple[Axis, ...], window: tuple[Axis, ...], b: Load, panel: int, contraction: bool
+    columns: tuple[Axis, ...], window: tuple[Axis, ...], b: Load, panel: int, contraction: bool, pad: bool
 ) -> tuple[Permutation, int] | None:
     """(order of the factor's dimensions: column dimension first, then window, then the rest; panel width or 0)."""
     dims = [set(axes_in(i)) for i in b.index]
@@ -243,7 +247,7 @@ def _panel_plan(
         return (*slide, *rest, *column), 0
     whole = isinstance(b.index[column[0]], Axis)
     extents = [a.extent for a in axes_in(b.index[column[0]]) if a in columns]
-    if whole or all(e % panel == 0 for e in extents):
+    if (whole and pad) or all(e % panel == 0 for e in extents):
         return (*column, *slide, *rest), panel
     return (*slide, *rest, *column), 0
 

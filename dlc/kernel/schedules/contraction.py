@@ -23,11 +23,11 @@ from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction_rows import block_start, panel_rows
 from dlc.kernel.schedules.flat import coefficient, offset
-from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.operands import Operands, prepare
+from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
@@ -117,23 +117,16 @@ def applied_tiles(
 def check_contraction(place: Place) -> None:
     """Raises Unfit for a group whose first nest is no reduction into elements of its own, or that may not use tiles."""
     group, kernel, machine = place.group, place.kernel, place.machine
-    nest = group.nests[0]
-    shape, dtype = kernel.tensors[nest.out].shape, kernel.tensors[nest.out].dtype
-    kept = [a for a in nest.axes if a not in nest.reduction_axes]
+    dtype = kernel.tensors[group.nests[0].out].dtype
     conditions = (
         (not machine.strict, "sums keep the order of their axes"),
         (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
-        (nest.out not in place.written, f"{nest.out} has a value before"),
-        (nest.reduce is not None and bool(nest.reduction_axes), "it adds nothing up"),
-        (all(a.extent > 0 for a in nest.axes), "it is empty"),
         (dtype in (f32, f64), f"there are no vectors of {dtype}"),
-        (plain_write(nest, shape), f"output axes and elements of {nest.out} do not correspond one to one"),
         # Tiles may run past the end of a size.
         (not any(kernel.tensors[n.out].type.dense for n in group.nests), "no element lies behind the last of a call"),
-        (set(kept) == set(group.shared), "its followers do not share all loops"),
-        (all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:]), "a follower adds up"),
     )
     require(conditions)
+    check_reduction(place)
 
 
 def columns_of_group(place: Place) -> list[Axis]:

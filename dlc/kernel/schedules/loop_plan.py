@@ -98,7 +98,8 @@ def overwrites(t: Tile, kernel: Kernel) -> bool:
 def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis) -> Tile:
     """What the tiles of a group in flat form have in common."""
     product, *followers = scope.nests
-    reduced = _by_stride(product, column, tuple(a for a in product.axes if a not in scope.shared))
+    reduced = tuple(a for a in product.axes if a not in scope.shared)
+    reduced = reduced if machine.strict else _by_stride(product, column, reduced)
     (product,), reduced = merge_run((product,), reduced)
     dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
         ("tile", "part"), kernel.tensors[product.out].dtype

@@ -12,7 +12,7 @@ class Machine:
     vector_bytes: int = 0
     """Bytes of a vector register; 0: no vectors, scalar loops only."""
     registers: int = 16
-    """Number of vector registers."""
+    """Number of vector registers; without vectors, of those that hold floats."""
     l1: int = 32 << 10
     """Bytes of first-level data cache."""
     l2: int = 512 << 10
@@ -25,6 +25,8 @@ class Machine:
     """Bytes that a core reads from beyond in a cycle."""
     threads: int = 1
     """Threads that share the iterations of loops, at most."""
+    stack: int = 64 << 10
+    """Bytes that the buffers of a function may take on its stack, together."""
 
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""
@@ -33,5 +35,7 @@ class Machine:
 
 PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
+SCALAR_PANEL = 4
+"""The same on machines without vectors: columns of a tile of scalars."""
 STACK_BYTES = 8 << 10
-"""Buffers up to this size lie on the stack; all buffers of a kernel together stay within a few times that."""
+"""Buffers up to this size lie on the stack, as long as all of a function fit what the machine allows."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.buffers import buffer, within
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import Tiles
@@ -31,6 +31,7 @@ from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.ranking import Ranking, rankings
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
+from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
@@ -40,7 +41,7 @@ from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Windows, Tiles, Rows, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, Windows, Tiles, ScalarTiles, Rows, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
@@ -188,9 +189,9 @@ class _Prepared:
         # What iterations have to themselves: on the stack of each thread, or as often as there are threads.
         own = {name for s in walk_stmts(body) if isinstance(s, For) for name in s.own}
         copies = self.machine.threads
-        all_buffers = (replace(b, copies=copies) if b.name in own and not b.stack else b for b in all_buffers)
-        vectors = self.machine.vector_bytes > 0
-        return LoopProgram(self.whole.params, self.whole.results, tuple(all_buffers), body, vectors)
+        placed = within(all_buffers, self.machine.stack)
+        placed = tuple(replace(b, copies=copies) if b.name in own and not b.stack else b for b in placed)
+        return LoopProgram(self.whole.params, self.whole.results, placed, body, self.machine.vector_bytes > 0)
 
 
 def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:

@@ -7,7 +7,7 @@ c00 = … = 0;  for k: b0, b1 = Lanes(b);  a = a[r,k];  c_r0 += a·b0; …;  out
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
@@ -90,7 +90,9 @@ def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt,
         return guarded(t.reduced, guard, _step(t, s, sums, {}, 0))
     # Tiles of one row wait for memory, so that a second level costs nothing.
     cut = levels(t.reduced, unit=UNROLL) if t.row is None and t.product.reduce == "add" else None
-    return _running(t, s, sums) if cut is None else _in_two_levels(t, s, sums, cut)
+    if cut is None:
+        return _running(t, s, sums)
+    return in_two_levels(t, sums, cut, lambda part, of: _running(part, s, of))
 
 
 def _written_out(k: Axis, guard: Expr) -> bool:
@@ -98,15 +100,23 @@ def _written_out(k: Axis, guard: Expr) -> bool:
     return k.limit is None and k.extent <= 2 * UNROLL and not axis_inside(guard, k)
 
 
-def _in_two_levels(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], cut: Levels) -> tuple[Stmt, ...]:
-    """Parts of the reduction summed by themselves and then added: rounding grows with the terms of one sum."""
+def in_two_levels(
+    t: Tile,
+    sums: Sequence[Sequence[Local]],
+    cut: Levels,
+    running: Callable[[Tile, Sequence[Sequence[Local]]], tuple[Stmt, ...]],
+) -> tuple[Stmt, ...]:
+    """Parts of the reduction summed by themselves and then added: rounding grows with the terms of one sum.
+
+    `running` gives what adds all terms of a tile to sums.
+    """
     parts = [[replace(x, name=f"{x.name}_part") for x in row] for row in sums]
     start = tuple(Let(x, Const(0.0)) for row in parts for x in row)
     add = tuple(Set(x, x + y) for a, b in zip(sums, parts, strict=True) for x, y in zip(a, b, strict=True))
     out: list[Stmt] = []
     for piece in cut.pieces:
         body = flat_simplify(substitute(t.product.body, {cut.axis: piece.value}))
-        inner = _running(replace(t, product=replace(t.product, body=body), reduced=piece.inner), s, parts)
+        inner = running(replace(t, product=replace(t.product, body=body), reduced=piece.inner), parts)
         out += wrap(piece.blocks, (Block((*start, *inner, *add)),))
     return wrap(cut.outer, tuple(out))
 

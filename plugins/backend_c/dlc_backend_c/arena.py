@@ -81,13 +81,18 @@ class Arena:
         return largest if whole else f"min({self.bytes}, {largest})"
 
 
-def arena_of(plan: Plan, functions: Functions) -> Arena | None:
+def arena_of(plan: Plan, functions: Functions, align: int) -> Arena | None:
     """The arena of a plan that has sizes; None: it has none, or needs the same memory for all of them.
+
+    Args:
+        plan: Its offsets are multiples of `align`.
+        functions: What its kernels touch.
+        align: Bytes.
 
     Raises:
         DlcError: (`unbound-dimension`) a size has no limit, and something in the arena is made for the largest.
     """
-    arena = _arena_of(plan, functions)
+    arena = _arena_of(plan, functions, align)
     if free := without_limit(plan.graph):
         least = plan.regions.get("arena", 0) if arena is None else arena.needed(arena.least)
         if least >= LONGEST:  # what is made for the largest size has as many elements, at least
@@ -95,9 +100,9 @@ def arena_of(plan: Plan, functions: Functions) -> Arena | None:
     return arena
 
 
-def _arena_of(plan: Plan, functions: Functions) -> Arena | None:
+def _arena_of(plan: Plan, functions: Functions, align: int) -> Arena | None:
     given = {i.type.symbol: k for k, i in enumerate(plan.graph.inputs) if i.type.symbol is not None}
-    places = places_of(plan) if given else None
+    places = places_of(plan, align) if given else None
     if places is None or not places.buffers:
         return None
     found: list[dict[Extent, None]] = [{} for _ in places.buffers]

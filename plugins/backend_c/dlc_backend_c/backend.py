@@ -40,7 +40,9 @@ class C(Options, Backend):
 
     def regions(self) -> Mapping[str, Region]:
         """One arena."""
-        return {"arena": Region(align=64)}
+        from dlc_backend_c.target import target_of
+
+        return {"arena": Region(align=target_of(self).align)}
 
     def toolchain(self) -> str:
         """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
@@ -64,10 +66,14 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """Factors in panels where there are vectors to read them."""
+        """What the machine asks for: its alignment, and narrow panels without padding where it has no vectors."""
+        from dlc.kernel.schedules import SCALAR_PANEL
         from dlc_backend_c.target import target_of
 
-        return {} if target_of(self).vector_bytes else {"layout": {"panel": "1"}}
+        target = target_of(self)
+        scalar = {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}
+        memory = {"plan-memory": {"align": str(target.align)}}
+        return memory if target.vector_bytes else {**memory, "layout": scalar}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""

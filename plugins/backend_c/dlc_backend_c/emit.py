@@ -15,6 +15,7 @@ from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import CProgram, main_text
 from dlc_backend_c.ranges import range_names
 from dlc_backend_c.special import special_of
+from dlc_backend_c.stack import program_stack
 from dlc_backend_c.target import target_of
 from dlc_backend_c.weights import write_weights
 
@@ -36,16 +37,18 @@ def emit(
     prefix = options.prefix or "model"
     target = target_of(options)
     functions = functions_of(plans, target, workshop, options.schedule)
-    blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans))
+    blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans), target.align)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
-    arena = arena_of(plan, functions)
+    arena = arena_of(plan, functions, target.align)
     if arena is not None and not arena.limited and options.arena == "static":
         raise unlimited(arena.free, "the library's own memory, arena=static, needs a limit of the size")
     body = Body(plan, functions, blob.offsets, read, written, prefix, None if arena is None else arena.places)
-    special = tuple(special_of(plan, v, functions, blob.offsets, f"{prefix}_v{k}") for k, v in enumerate(variants))
+    special = tuple(
+        special_of(plan, v, functions, blob.offsets, f"{prefix}_v{k}", target.align) for k, v in enumerate(variants)
+    )
     arena_bytes = max(body.arena_bytes, *(s.body.arena_bytes for s in special), 0)
-    package = Package(prefix, options, target, functions, blob, arena_bytes, plan.facts)
+    package = Package(prefix, options, target, functions, blob, arena_bytes, target.align, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
     program = CProgram(package, body, inputs, outputs, parameters, arena, special)
     report.count("kernels", len(functions))
@@ -57,6 +60,12 @@ def emit(
         **plan.facts,
         "arena_bytes": arena_bytes,
         "workspace_bytes": max(p.workspace for p in plans),
+        "stack_bytes": program_stack(
+            [f.stack for f in functions.values()],
+            len(inputs) + len(outputs),
+            max(len(a.sizes) if a is not None else 0 for a in (arena, *(s.arena for s in special))),
+            max(map(_depth, plans)),
+        ),
         "weights_bytes": blob.size,
         "kernels": len(functions),
         "calls": calls,
@@ -66,6 +75,11 @@ def emit(
     }
     files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
+
+
+def _depth(plan: Plan) -> int:
+    """How many graphs lie in one another."""
+    return 1 + max(map(_depth, plan.bodies.values()), default=0)
 
 
 def _header_values(program: CProgram) -> dict[str, object]:

@@ -18,6 +18,7 @@ from dlc.kernel.schedules import overruns
 from dlc_backend_c.loops_to_c import function_text
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.scheduling import loops_of, plain_kernel
+from dlc_backend_c.stack import function_stack
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.working import open_places, workspace_places
 
@@ -51,6 +52,7 @@ class CFunction:
         needs: As many of them as the sizes of a call need.
         overruns: For every parameter of the kernel, then every result: elements behind the last one of a call that are
             touched; None: not known.
+        stack: Bytes of stack at most, of its neediest definition.
     """
 
     name: str
@@ -59,6 +61,7 @@ class CFunction:
     workspace: int
     needs: Extent
     overruns: tuple[int | None, ...]
+    stack: int
 
     @property
     def text(self) -> str:
@@ -68,15 +71,15 @@ class CFunction:
     def to_bytes(self) -> bytes:
         """For the cache."""
         calls = [[c.name, c.arguments] for c in self.calls]
-        numbers = self.workspace, str(self.needs), self.overruns
+        numbers = self.workspace, str(self.needs), self.overruns, self.stack
         return json.dumps([self.name, calls, dict(self.definitions), *numbers]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, calls, definitions, workspace, needs, behind = json.loads(content)
+        name, calls, definitions, workspace, needs, behind, stack = json.loads(content)
         found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
-        return cls(name, definitions, found, workspace, parse(needs), tuple(behind))
+        return cls(name, definitions, found, workspace, parse(needs), tuple(behind), stack)
 
 
 @dataclass(frozen=True)
@@ -142,19 +145,21 @@ def c_function(
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
         _, needs = open_places(program)
-        return CFunction(name, {name: text}, (FunctionCall(name, everything),), workspace, needs, behind)
+        calls = (FunctionCall(name, everything),)
+        return CFunction(name, {name: text}, calls, workspace, needs, behind, function_stack(program))
     tensors = {p.name: (k, p, 0) for k, p in enumerate((*program.params, *program.results))}
     own = (b for b in program.buffers if b.name in places)
     tensors |= {b.name: (count, Param(b.name, b.type), places[b.name]) for b in own}
     definitions: dict[str, str] = {}
-    calls: list[FunctionCall] = []
+    each: list[FunctionCall] = []
     for part in parts:
         text = function_text(part.program, _PART, disjoint=disjoint)
         title = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
         definitions[title] = re.sub(rf"\b{_PART}(?=\(|_loop\d)", title, text)
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
-        calls.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
-    return CFunction(name, definitions, tuple(calls), workspace, workspace, behind)
+        each.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
+    stack = max(function_stack(part.program) for part in parts)
+    return CFunction(name, definitions, tuple(each), workspace, workspace, behind, stack)
 
 
 _PART: Final = "part"

@@ -25,7 +25,6 @@ from dlc.kernel.loops.program import (
     Stmt,
     Store,
     dtype_of,
-    parts,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
@@ -35,6 +34,7 @@ from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
+from dlc_backend_c.shared_parts import shared_parts
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
 
 
@@ -248,34 +248,6 @@ def replaced(e: Expr, names: Mapping[Expr, Expr]) -> Expr:
             return Load(param, tuple(replaced(a, names) for a in at))
         case _:
             return e
-
-
-def shared_parts(e: Expr) -> list[Expr]:
-    """Applied functions that occur more than once and are certainly evaluated, inner ones first.
-
-    The branches of `select` and the right sides of `and`, `or` may be skipped at run time, and their loads with them.
-    """
-    uses: dict[Expr, int] = {}
-    certain: set[Expr] = set()
-    done: list[Expr] = []
-    stack: list[tuple[Expr, bool, bool]] = [(e, True, False)]
-    while stack:
-        x, sure, leaving = stack.pop()
-        if leaving:
-            done.append(x)
-            continue
-        if not isinstance(x, Apply | Load) or is_index(x):
-            continue
-        uses[x] = uses.get(x, 0) + 1
-        if uses[x] > 1 and (not sure or x in certain):
-            continue
-        if sure:
-            certain.add(x)
-        if uses[x] == 1:
-            stack.append((x, sure, True))
-        lazy = isinstance(x, Apply) and x.fn in spelling.LAZY
-        stack.extend((p, sure and not (lazy and k > 0), False) for k, p in enumerate(parts(x)))
-    return [x for x in dict.fromkeys(done) if isinstance(x, Apply) and uses[x] > 1 and x in certain]
 
 
 def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> str:

@@ -15,6 +15,8 @@ from dlc.spec import Bytes, Configurable, Spec
 
 FOLDER: Final = Path(__file__).parent / "machines"
 VECTORS: Final = (0, 8, 16, 32, 64)
+ALIGNMENTS: Final = (8, 16, 32, 64)
+"""Of any element type at least."""
 MOST_BYTES: Final = 64 << 10
 """Of a file: a description takes a few hundred."""
 
@@ -26,9 +28,13 @@ class MachineFile(Configurable):
     name = "machine"
     description: str = option("", "what it is, in a few words")
     vector_bytes: int = option(0, "bytes of a vector register: 8, 16, 32 or 64; 0: there are no vectors")
-    registers: int = option(16, "number of vector registers", low=4, high=256)
+    registers: int = option(
+        16, "number of vector registers; without vectors, of those that hold floats", low=4, high=256
+    )
     l1: Bytes = option(32 << 10, "first-level data cache per core", low=256)
     l2: Bytes = option(256 << 10, "second-level cache per core; without one, what the processor reads fast", low=256)
+    align: int = option(64, f"bytes that buffers and weights are aligned to: {', '.join(map(str, ALIGNMENTS))}")
+    stack: Bytes = option(64 << 10, "what the buffers of a function may take on its stack, together; 0: none lie there")
     flags: tuple[str, ...] = option((), "flags for the compiler that mean this processor", runs=True)
     features: tuple[str, ...] = option(
         (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"
@@ -38,11 +44,11 @@ class MachineFile(Configurable):
     )
 
     def __post_init__(self) -> None:
-        """Refuse vectors that generated code does not have."""
-        if self.vector_bytes not in VECTORS:
-            known = ", ".join(map(str, VECTORS))
-            message = f"machine: option vector-bytes: {self.vector_bytes} is none of {known}"
-            raise error("bad-option", message, exit_code=ExitCode.USAGE)
+        """Refuse vectors and alignments that generated code does not have."""
+        for key, value, known in (("vector-bytes", self.vector_bytes, VECTORS), ("align", self.align, ALIGNMENTS)):
+            if value not in known:
+                message = f"machine: option {key}: {value} is none of {', '.join(map(str, known))}"
+                raise error("bad-option", message, exit_code=ExitCode.USAGE)
 
 
 def names() -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import did_you_mean, error
-from dlc.spec import Configurable, OptionError
+from dlc.spec import Bytes, Configurable, OptionError
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import prefix_problem
 
@@ -35,6 +35,9 @@ class Options(Configurable):
     )
     prefix: str = option("", "prefix of all names, a C identifier; by default from the name of the model's file")
     arena: Literal["caller", "static"] = option("caller", "who provides the arena: the caller, or the library")
+    stack: Bytes | None = option(
+        None, "what the buffers of a function may take on its stack, together; others lie in the arena"
+    )
     check: Literal["none", "inputs"] = option(
         "none", "what functions check in their inputs: nothing, or that indices are in range"
     )

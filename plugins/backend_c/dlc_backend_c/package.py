@@ -18,7 +18,7 @@ from dlc_backend_c.outline import functions_of
 from dlc_backend_c.sections import Section, join, linkage, own_names
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.threads import pool_lines, thread_flags, thread_values
-from dlc_backend_c.weights import ALIGN, Blob, Storage, storage_of, weights_text
+from dlc_backend_c.weights import Blob, Storage, storage_of, weights_text
 
 ABI_VERSION = 2
 """Of the generated interface."""
@@ -35,6 +35,8 @@ class Package:
     blob: Blob
     arena_bytes: int
     """Working memory of the neediest function."""
+    align: int
+    """Bytes that arena and weights are aligned to."""
     facts: Mapping[str, int | str]
     """What the planner knows of the model: "model_name", "model_sha256"."""
 
@@ -104,7 +106,7 @@ def _weights_lines(package: Package) -> list[str]:
         "",
         f"int {p}_set_weights(const void *weights)",
         "{",
-        f"    if (weights == NULL || (uintptr_t)weights % {ALIGN}u != 0) {{",
+        f"    if (weights == NULL || (uintptr_t)weights % {package.align}u != 0) {{",
         f"        return {macro}_ERROR_WEIGHTS;",
         "    }",
         f"    {p}_weights = (const unsigned char *)weights;",
@@ -133,7 +135,7 @@ def arena_local(package: Package, given: str) -> list[str]:
     if not package.has_own_arena:
         return [f"    unsigned char *const a = (unsigned char *){given};"]
     return [
-        f"    unsigned char *const own = {p}_arena + (size_t)(-(uintptr_t){p}_arena % {ALIGN}u);",
+        f"    unsigned char *const own = {p}_arena + (size_t)(-(uintptr_t){p}_arena % {package.align}u);",
         f"    unsigned char *const a = {given} == NULL ? own : (unsigned char *){given};",
     ]
 
@@ -183,7 +185,7 @@ def template_values(package: Package) -> dict[str, object]:
         "options": manifest.public_options(options),
         "model_sha256": str(package.facts.get("model_sha256", "")),
         "abi": ABI_VERSION,
-        "align": ALIGN,
+        "align": package.align,
         "arena_bytes": package.arena_bytes,
         "weights_bytes": package.blob.size,
         "weights_file": f"{p}_weights.bin" if in_file else "",
@@ -225,7 +227,7 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "features": list(package.target.features),
         **threads,
         "kernels": [
-            {"function": f.name, "digest": digest, "workspace": f.workspace}
+            {"function": f.name, "digest": digest, "workspace": f.workspace, "stack": f.stack}
             for (digest, *_), f in package.functions.items()
         ],
     }
@@ -271,11 +273,11 @@ def _array_head(package: Package) -> str:
     return (
         f"/* Weights of {p}, little-endian. */\n"
         "#if defined(__GNUC__)\n"
-        f"#define ALIGNED __attribute__((aligned({ALIGN})))\n"
+        f"#define ALIGNED __attribute__((aligned({package.align})))\n"
         "#elif defined(_MSC_VER)\n"
-        f"#define ALIGNED __declspec(align({ALIGN}))\n"
+        f"#define ALIGNED __declspec(align({package.align}))\n"
         "#else\n"
-        f"#define ALIGNED _Alignas({ALIGN})\n"
+        f"#define ALIGNED _Alignas({package.align})\n"
         "#endif\n"
         "#if defined(__GNUC__) && defined(__ELF__)\n"
         '__attribute__((visibility("hidden")))\n'

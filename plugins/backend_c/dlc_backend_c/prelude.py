@@ -44,27 +44,28 @@ _TILES = """\
 #endif
 """.replace("@PUSH", PUSH)
 
-# C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap.
+# C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap. Both
+# types hold the limits exactly, and no float lies between -2147483648 and the first that is too small.
 _FROM_FLOAT = """\
-DLC_INLINE int32_t dlc_i32_of_float(double x)
+DLC_INLINE int32_t dlc_i32_of_@N(@T x)
 {
-    return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : (-2147483647 - 1);
+    return x @LOW && x < 2147483648.0@S ? (int32_t)x : (-2147483647 - 1);
 }
-DLC_INLINE int64_t dlc_i64_of_float(double x)
+DLC_INLINE int64_t dlc_i64_of_@N(@T x)
 {
-    return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : (-9223372036854775807 - 1);
+    return x >= -9223372036854775808.0@S && x < 9223372036854775808.0@S ? (int64_t)x : (-9223372036854775807 - 1);
 }
-DLC_INLINE uint64_t dlc_u64_of_float(double x)
+DLC_INLINE uint64_t dlc_u64_of_@N(@T x)
 {
-    if (x >= 9223372036854775808.0 && x < 18446744073709551616.0)
-        return (uint64_t)(x - 9223372036854775808.0) + ((uint64_t)1 << 63);
-    return (uint64_t)dlc_i64_of_float(x);
+    if (x >= 9223372036854775808.0@S && x < 18446744073709551616.0@S)
+        return (uint64_t)(x - 9223372036854775808.0@S) + ((uint64_t)1 << 63);
+    return (uint64_t)dlc_i64_of_@N(x);
 }
-DLC_INLINE int8_t dlc_i8_of_float(double x) { return (int8_t)dlc_i32_of_float(x); }
-DLC_INLINE int16_t dlc_i16_of_float(double x) { return (int16_t)dlc_i32_of_float(x); }
-DLC_INLINE uint8_t dlc_u8_of_float(double x) { return (uint8_t)dlc_i32_of_float(x); }
-DLC_INLINE uint16_t dlc_u16_of_float(double x) { return (uint16_t)dlc_i32_of_float(x); }
-DLC_INLINE uint32_t dlc_u32_of_float(double x) { return (uint32_t)dlc_i64_of_float(x); }
+DLC_INLINE int8_t dlc_i8_of_@N(@T x) { return (int8_t)dlc_i32_of_@N(x); }
+DLC_INLINE int16_t dlc_i16_of_@N(@T x) { return (int16_t)dlc_i32_of_@N(x); }
+DLC_INLINE uint8_t dlc_u8_of_@N(@T x) { return (uint8_t)dlc_i32_of_@N(x); }
+DLC_INLINE uint16_t dlc_u16_of_@N(@T x) { return (uint16_t)dlc_i32_of_@N(x); }
+DLC_INLINE uint32_t dlc_u32_of_@N(@T x) { return (uint32_t)dlc_i64_of_@N(x); }
 """
 
 _FLOAT = """\
@@ -195,9 +196,13 @@ def _sections(target: CTarget) -> Iterator[str]:
     for t in DTYPES.values():
         if t.narrow:
             yield narrow.definitions(t)
-    yield _FROM_FLOAT
-    for t, suffix in ((f32, "f"), (f64, "")):
-        text = _FLOAT.replace("@T", VALUE[t]).replace("@N", t.name).replace("@S", suffix)
+    for t, suffix, low in ((f32, "f", ">= -2147483648.0f"), (f64, "", "> -2147483649.0")):
+        text = (
+            (_FROM_FLOAT.replace("@LOW", low) + _FLOAT)
+            .replace("@T", VALUE[t])
+            .replace("@N", t.name)
+            .replace("@S", suffix)
+        )
         yield text.replace("@I", f"uint{8 * t.itemsize}_t")
     for t in DTYPES.values():
         if t.is_integer and not t.narrow:

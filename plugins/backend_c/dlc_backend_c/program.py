@@ -11,7 +11,6 @@ from dlc_backend_c.package import Package, arena_local, includes, memory, refuse
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
 from dlc_backend_c.special import Special
-from dlc_backend_c.weights import ALIGN
 
 MOST_OPERATIONS: Final = 512
 """Of a plan that stays one function."""
@@ -202,7 +201,7 @@ def _checks(program: CProgram) -> list[str]:
     null, skew = port_checks((*program.inputs, *program.outputs))
     if program.package.arena_bytes:
         null.append("a == NULL")
-        skew.append(f"(uintptr_t)a % {ALIGN}u != 0")
+        skew.append(f"(uintptr_t)a % {program.package.align}u != 0")
     lines = refuse(["inputs == NULL", "outputs == NULL", *null], f"{macro}_ERROR_NULL")
     lines += refuse(skew, f"{macro}_ERROR_ALIGNMENT")
     return lines + refuse(

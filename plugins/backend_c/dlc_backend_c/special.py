@@ -48,9 +48,9 @@ class Special:
 
 
 def special_of(
-    general: Plan, variant: Variant, functions: Functions, offsets: Mapping[str, int], prefix: str
+    general: Plan, variant: Variant, functions: Functions, offsets: Mapping[str, int], prefix: str, align: int
 ) -> Special:
-    """The fast path of a variant.
+    """The fast path of a variant; its arena is aligned to so many bytes.
 
     Raises:
         DlcError: (USAGE, `no-variants`) its inputs and outputs are not those of the program.
@@ -67,7 +67,7 @@ def special_of(
             exit_code=ExitCode.USAGE,
         )
     inputs = tuple(given[p.name] for p in own.inputs)
-    arena = arena_of(variant.plan, functions)
+    arena = arena_of(variant.plan, functions, align)
     body = Body(
         variant.plan,
         functions,

@@ -125,7 +125,7 @@ def _cast(source: DType, to: DType, x: str) -> str:
     if to.is_float:
         return f"(({VALUE[to]}){x})"
     if source.is_float:
-        return f"dlc_{to}_of_float((double){x})" if source is f64 else f"dlc_{to}_of_float({x})"
+        return f"dlc_{to}_of_{source.compute}({x})"
     if source is bool_:  # of a comparison in another one, compilers say that it is always false
         return f"(({VALUE[to]})({x} ? 1 : 0))"
     return f"(({VALUE[to]}){x})"

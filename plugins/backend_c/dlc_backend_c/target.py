@@ -39,6 +39,8 @@ class CTarget:
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
         threads: Threads that a call runs on, at most.
+        align: Bytes that buffers and weights are aligned to.
+        stack: Bytes that the buffers of a function may take on its stack.
     """
 
     cpu: str
@@ -51,20 +53,24 @@ class CTarget:
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     threads: int = 1
+    align: int = 64
+    stack: int = 64 << 10
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        return Machine(self.vector_bytes, self.registers, self.l1, self.l2, self.strict, threads=self.threads)
+        return Machine(
+            self.vector_bytes, self.registers, self.l1, self.l2, self.strict, threads=self.threads, stack=self.stack
+        )
 
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
-        return f"{self.cpu} {' '.join(self.flags)} {sizes}{threads}"
+        return f"{self.cpu} {' '.join(self.flags)} {sizes}{threads} align={self.align} stack={self.stack}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -83,6 +89,8 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         (*COMMON_FLAGS, *machine.flags),
         features=machine.features,
         architectures=machine.architectures,
+        align=machine.align,
+        stack=machine.stack,
     )
 
 
@@ -120,7 +128,8 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
 
 def target_of(options: Options) -> CTarget:
     """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
-    return replace(target_for(options.cpu, options.strict_float, options.machine), threads=options.most_threads)
+    found = replace(target_for(options.cpu, options.strict_float, options.machine), threads=options.most_threads)
+    return found if options.stack is None else replace(found, stack=options.stack)
 
 
 def target_for(cpu: str, strict: bool = False, machine: str = "") -> CTarget:

@@ -20,7 +20,7 @@ from dlc_backend_c.training_header import header_values
 from dlc_backend_c.training_manifest import template_name, training_json
 from dlc_backend_c.training_program import Part, Training, training_text
 from dlc_backend_c.training_values import constant_value
-from dlc_backend_c.weights import Blob, write_weights
+from dlc_backend_c.weights import ALIGN, Blob, write_weights
 
 
 def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
@@ -36,7 +36,9 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]
-    package = Package(prefix, options, target, functions, blob, max(needs), bundle.functions["predict"].plan.facts)
+    package = Package(
+        prefix, options, target, functions, blob, max(needs), ALIGN, bundle.functions["predict"].plan.facts
+    )
     training = Training(package, bundle, parts, {p: blob.offsets[c.digest] for p, c in initial.items()})
     facts = _facts(training)
     report.count("kernels", len(functions))

@@ -1,4 +1,4 @@
-"""The constants of a plan in one read-only file, each at a multiple of 64 bytes, equal contents once.
+"""The constants of a plan in one read-only file, each aligned as the machine asks, equal contents once.
 
 One tensor is in memory at a time: constants are evaluated, hashed, and written (or recognised) in order of first use.
 """
@@ -22,7 +22,7 @@ from dlc.graph.walk import as_view
 from dlc.ops.shape import Concat
 
 ALIGN = 64
-"""Bytes: a cache line, and the widest vector of any CPU so far."""
+"""Bytes: a cache line, and the widest vector of any CPU so far. Machines may ask for less."""
 
 IN_MEMORY = 1 << 20
 """Weights of at most so many bytes travel as bytes, larger ones as a file."""
@@ -55,7 +55,7 @@ class Blob:
     content: bytes | OwnedFile
     """The bytes, or a file that holds them."""
     size: int
-    """Bytes, a multiple of 64; 0 when there are no constants."""
+    """Bytes, a multiple of the alignment; 0 when there are no constants."""
     sha256: str
     offsets: Mapping[str, int]
     """Digest of a constant value → offset of its first byte."""
@@ -69,13 +69,17 @@ def unpacked_key(op: Op) -> str:
 
 
 def write_weights(
-    constants: Collection[Op], name: str, workshop: Workshop | None = None, unpacked: Collection[Op] = ()
+    constants: Collection[Op],
+    name: str,
+    workshop: Workshop | None = None,
+    unpacked: Collection[Op] = (),
+    align: int = ALIGN,
 ) -> Blob:
     """Evaluate the constants of a plan and lay them out; peak memory stays near that of the largest tensor.
 
     Elements are little-endian, in C order; those of less than 8 bits are packed, and those of
-    `unpacked` are there with a byte for each element as well. A constant without elements has
-    offset 0. The file is made where `workshop` says.
+    `unpacked` are there with a byte for each element as well. Each begins at a multiple of `align`
+    bytes. A constant without elements has offset 0. The file is made where `workshop` says.
     """
     most = sum(op.type.packed_bytes + ALIGN for op in constants) + sum(op.type.nbytes + ALIGN for op in unpacked)
     path = OwnedFile.create(name) if workshop is None else workshop.file(name, most)
@@ -90,9 +94,9 @@ def write_weights(
             if place < end:
                 shared += value.size
             else:
-                end += _append(file, whole, value.pieces(), value.size)
+                end += _append(file, whole, value.pieces(), value.size, align)
         if offsets and not end:
-            end += _append(file, whole, [memoryview(bytes(ALIGN))], ALIGN)  # empty tensors need an address too
+            end += _append(file, whole, [memoryview(bytes(align))], align, align)  # empty tensors need an address too
     path.written(whole.hexdigest())
     blob = path.read_bytes() if end <= IN_MEMORY else path
     return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared)
@@ -203,9 +207,9 @@ class _Contents:
             yield memoryview(self.file.read(start + at, min(_BLOCK, size - at)))
 
 
-def _append(file: Appender, whole: "Hash", pieces: Iterable[memoryview], size: int) -> int:
-    """Write `size` bytes and zeros up to the next multiple of 64; how many bytes that was."""
-    padding = memoryview(bytes(-size % ALIGN))
+def _append(file: Appender, whole: "Hash", pieces: Iterable[memoryview], size: int, align: int) -> int:
+    """Write `size` bytes and zeros up to the next multiple of `align`; how many bytes that was."""
+    padding = memoryview(bytes(-size % align))
     for piece in chain(pieces, [padding]):
         whole.update(piece)
         file.write(piece)
