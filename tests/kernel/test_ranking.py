@@ -74,17 +74,17 @@ def _never(*_: object) -> bool:
 def _steps(count: int, n: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Statements that run for the first `count` of n elements."""
     steps = 0
-    once = loop_evaluate._Machine._step
+    once = loop_evaluate.Machine.step
 
-    def counted(self: loop_evaluate._Machine, s: Stmt, batch: Batch, active: Array | None) -> None:
+    def counted(self: loop_evaluate.Machine, s: Stmt, batch: Batch, active: Array | None) -> None:
         nonlocal steps
         steps += 1
         once(self, s, batch, active)
 
     kernel = lower_op(FirstOf(Input("x", Type(f32, (n,))), count=count)).body
     with monkeypatch.context() as patch:
-        patch.setattr(loop_evaluate._Machine, "_step", counted)
-        patch.setattr(loop_evaluate._Machine, "_together", _never)
+        patch.setattr(loop_evaluate.Machine, "step", counted)
+        patch.setattr(loop_evaluate.Machine, "_together", _never)
         run_loops(schedule(kernel, Machine()), (_drawn(f32, (n,), 0),))
     return steps
 

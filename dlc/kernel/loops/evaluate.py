@@ -169,11 +169,11 @@ class Machine:
         """
         if at.rows > 1:
             raise Conflict(at.batch)
-        known, count = traits(s), int(counts[0])
+        known, count = self.traits(s), int(counts[0])
         touched = {n: Touched.none(self.memory.tensors[n].size) for n in known.writes if n not in s.own}
         size = 1 if s.own else max(1, _ELEMENTS // known.lanes)
         for first in range(0, count, size):
-            self.memory.forget(s.own)
+            self.memory.clear(s.own)
             number = np.arange(first, min(count, first + size))
             inner = Batch(len(number), at.batch, np.repeat(at.points, len(number)), touched, first)
             inner.values[s.axis.name] = start[0, 0] + number[:, None] * s.step
@@ -184,7 +184,7 @@ class Machine:
                     raise
                 where = f"for {s.axis.name} from {inner.values[s.axis.name][0, 0]} on"
                 raise LoopFault(f"{where}: iterations of a parallel loop are not independent") from None
-        self.memory.forget(s.own)
+        self.memory.clear(s.own)
 
     def in_order(self, s: For, at: Values, start: Array, counts: Array) -> None:
         """Iterations in order, each for all points that have it."""

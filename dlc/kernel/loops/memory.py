@@ -114,11 +114,10 @@ class Memory:
             self.tensors[name][:] = values
             self.written[name][:] = written
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Elements of buffers have no value any more."""
+    def clear(self, names: Iterable[str]) -> None:
+        """Elements of buffers lose their values."""
         for name in names:
-            if name in self._written:
-                self._written[name][:] = False
+            self.written[name][:] = False
 
     def result(self, name: str) -> Array:
         """A tensor all of which must have been written; raises LoopFault."""

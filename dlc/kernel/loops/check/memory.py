@@ -67,11 +67,6 @@ class KnownMemory(Memory):
             row = int((~has).any(axis=1).argmax())
             raise LoopFault(f"{name}[{int(spots[~has][0])}] is read before it is written", row)
 
-    def clear(self, names: Iterable[str]) -> None:
-        """Elements of buffers lose their values."""
-        for name in names:
-            self.written[name][:] = False
-
     def saved(self, names: Iterable[str]) -> Mapping[str, tuple[Array, ...]]:
         names = list(names)
         found = super().saved(names)
