@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Let, LoopProgram, Stmt, axes_of
@@ -30,14 +31,20 @@ from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.transformed import Transformed, transformed_groups
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
+from dlc.kernel.schedules.winograd import Winograd
 from dlc.kernel.simplify import simplify_nest
 
 FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
-ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap)
-"""These, and that of a nest that ranks elements."""
+ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Winograd)
+"""These, and those of a nest that ranks elements and of nests that transform tiles."""
+
+
+Piece: TypeAlias = Group | Ranking | Transformed
+"""Nests that become loops together."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ def _first(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
 
 def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
     """Candidates in order, with the loops of those that apply."""
-    for family in FAMILIES if place.ranking is None else (Heap,):
+    for family in _families(place):
         try:
             for choice in family.candidates(place):
                 try:
@@ -130,6 +137,11 @@ def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
                     yield Candidate(applied.choice), applied
         except Unfit as problem:
             yield Candidate(family(), str(problem)), None
+
+
+def _families(place: Place) -> tuple[type[Choice], ...]:
+    """What is tried for a place."""
+    return (Heap,) if place.ranking is not None else FAMILIES if place.transformed is None else (Winograd,)
 
 
 @dataclass(frozen=True)
@@ -157,8 +169,9 @@ class _Prepared:
         kernel = self.kernel
         scopes = [p.scope for p in self.places if p.scope is not None]
         narrow = {name: s.tensors[name].type for s in scopes for name in s.narrow}
-        scalars = {name for s in scopes for name in s.scalars}
-        buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in scalars]
+        inside = {name for s in scopes for name in s.scalars}
+        inside |= {name for p in self.places if p.transformed is not None for name in p.transformed.inside}
+        buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in inside]
         body = (*self.start, *(s for g in groups for s in g.body))
         if self.sizes:
             used = {a.name for a in axes_of(body)}
@@ -176,9 +189,11 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     pieces = _pieces(kernel, alone, converted)
+    pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
-    scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in pieces]
+    groups = [p.group if isinstance(p, Transformed) else p for p in pieces]
+    scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in groups]
     narrow = {name for s in scopes if s is not None for name in s.narrow}
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name) and not _in_parts(p.name, kernel, whole)]
@@ -189,10 +204,25 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
         if isinstance(piece, Ranking):
             places.append(Place(Group((piece.nest,), ()), kernel, machine, written, number, ranking=piece))
             written |= {piece.writes}
+        elif isinstance(piece, Transformed):
+            places.append(Place(piece.group, kernel, machine, written, number, scope, transformed=piece))
+            written |= {n.out for n in piece.nests}
         else:
             places.append(Place(piece, kernel, machine, written, number, scope))
             written |= {n.out for n in piece.nests}
     return _Prepared(whole, kernel, sizes, start, tuple(places), machine.vector_bytes > 0)
+
+
+def _split(piece: Piece, kernel: Kernel, machine: Machine) -> tuple[Piece, ...]:
+    """Tiles that are transformed as one piece if there is a schedule for them, else each of their nests by itself."""
+    if not isinstance(piece, Transformed):
+        return (piece,)
+    written = frozenset(n.out for n in piece.nests if needs_fill(kernel, n.out))
+    try:
+        Winograd().apply(Place(piece.group, kernel, machine, written, 0, transformed=piece))
+    except Unfit:
+        return piece.groups
+    return (piece,)
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
@@ -204,15 +234,19 @@ def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
     return known and all(kernel.nests[k].reduce is None for k in kernel.writers.get(name, ()))
 
 
-def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Ranking]:
+def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Piece]:
     """The nests in order: rankings, and groups of those between them."""
     found = rankings(kernel)
-    out: list[Group | Ranking] = []
+    out: list[Piece] = []
     run: list[Nest] = []
     for k, nest in enumerate(kernel.nests):
         if k in found:
-            out += (*partition(replace(kernel, nests=tuple(run)), alone, converted), found[k])
+            out += (*_groups(replace(kernel, nests=tuple(run)), alone, converted), found[k])
             run = []
         elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
             run.append(nest)
-    return [*out, *partition(replace(kernel, nests=tuple(run)), alone, converted)]
+    return [*out, *_groups(replace(kernel, nests=tuple(run)), alone, converted)]
+
+
+def _groups(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Transformed]:
+    return transformed_groups(partition(kernel, alone, converted), kernel)

@@ -159,14 +159,15 @@ def _in_registers(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[St
     for r in range(s.rows):
         for v in range(s.vectors):
             mapping = _mapping(t, s, r, s.column + v * t.lanes + lane)
-            found = _element(t, mapping, sums[r][v], f"{r}_{v}", lane)
+            found = element(t, mapping, sums[r][v], f"{r}_{v}", lane)
             if found is None:
                 return None
             out += found
     return tuple(out)
 
 
-def _element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane: Axis) -> list[Stmt] | None:
+def element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane: Axis) -> list[Stmt] | None:
+    """Followers and stores of neighbouring elements, of which `total` are the sums; None when they have no vectors."""
     out: list[Stmt] = []
     known = dict(mapping)
     if t.total is not None:

@@ -1,0 +1,322 @@
+"""Tiles are transformed, multiplied and transformed back, a block of them at a time, so that a block stays in a cache.
+
+    for blocks of tiles:
+        for tiles, channels:   s = B·x·Bᵀ             straight-line sums of vectors
+        for points:            z = s·w                register tiles, as any contraction
+        for tiles, columns:    y = A·z·Aᵀ, followers  straight-line sums of vectors, stored once
+
+A tile at the border of the data is gathered into a patch first, zeros where there is nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count, product
+from typing import Self
+
+from dlc.base.types import Type, f32
+from dlc.kernel.cook_toom import Matrix
+from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import Buffer, For, If, Lanes, Let, Local, Stmt, Store, loop
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules import coefficients
+from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.choice import Applied, Choice, Place
+from dlc.kernel.schedules.contraction import Tiles
+from dlc.kernel.schedules.flat import at, flat_nest
+from dlc.kernel.schedules.groups import single
+from dlc.kernel.schedules.heights import row_limit
+from dlc.kernel.schedules.lanes import vectorise
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.tile import Tile
+from dlc.kernel.schedules.tiles import element
+from dlc.kernel.schedules.transformed import Transformed, places
+from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
+from dlc.spec import option
+
+LEAST_LANES = 4
+"""Channels and columns come in whole vectors of so many elements at least."""
+"""Elements between the points of transformed data: planes that are a power of two apart would share a few cache lines."""
+
+
+@dataclass(frozen=True)
+class Winograd(Choice):
+    """Tiles transformed, multiplied point by point and transformed back, a block at a time."""
+
+    name = "winograd"
+    block: int = option(0, "tiles that are transformed at a time", low=0)
+
+    @classmethod
+    def candidates(cls, place: Place) -> Iterator[Self]:
+        if place.transformed is None:
+            raise Unfit("it does not transform tiles")
+        yield cls()
+
+    def apply(self, place: Place) -> Applied:
+        found, machine = place.transformed, place.machine
+        if found is None:
+            raise Unfit("it does not transform tiles")
+        conditions = (
+            (not machine.strict, "sums keep the order of their axes"),
+            (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
+            (not {n.out for n in found.nests} & place.written, "what it writes has a value before"),
+            (all(place.kernel.dtypes[n] is f32 for x in found.nests for n in (x.out, *x.reads())), "it is not in f32"),
+        )
+        require(conditions)
+        size = min(self.block or block_tiles(found, machine), found.tiles)
+        writer = _Writer(place, found, size)
+        return Applied(replace(self, block=size), writer.body(), tuple(writer.buffers))
+
+
+def block_tiles(t: Transformed, machine: Machine) -> int:
+    """Tiles of a block: as many whole register tiles as keep transformed data and products in the second-level cache.
+
+    Fewer blocks read the weights less often; where weights leave room, a block is small enough to stay beside them.
+    """
+    points, tiles = len(t.input.rows) * len(t.input.columns), t.tiles
+    channels, columns = (n.index[3].extent for n in (t.input.nest, t.product))  # type: ignore[union-attr, attr-defined]
+    return blocked_tiles(tiles, points, channels, columns, machine)
+
+
+def blocked_tiles(tiles: int, points: int, channels: int, columns: int, machine: Machine) -> int:
+    """As `block_tiles`, of numbers."""
+    per_tile = points * (channels + columns) * f32.itemsize
+    weights = points * channels * columns * f32.itemsize
+    unit = row_limit(2, machine.registers)
+    room = machine.l2 - weights if weights <= machine.l2 // 2 else machine.l2
+    most = max(room * 3 // 4 // per_tile, unit)
+    blocks = -(-tiles // most)
+    even = -(-tiles // blocks)
+    rounded = -(-even // unit) * unit
+    return min(rounded if rounded <= most or blocks == 1 else even, tiles)
+
+
+@dataclass
+class _Writer:
+    """Writes the loops of one group; `size` tiles are a block."""
+
+    place: Place
+    found: Transformed
+    size: int
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    fresh: Iterator[int] = field(default_factory=count)
+
+    def body(self) -> tuple[Stmt, ...]:
+        """The loops over blocks."""
+        t, number = self.found, self.place.number
+        tiles = t.tiles
+        whole = self.size >= tiles
+        start: Expr = Const(0) if whole else Axis("wb", tiles)
+        stop: Expr = Const(tiles) if whole else apply("min", start + self.size, tiles)
+        channel, column = t.input.nest.index[3], t.product.index[3]
+        assert isinstance(channel, Axis) and isinstance(column, Axis)
+        points = len(t.input.rows) * len(t.input.columns)
+        lanes = self._lanes(channel.extent), self._lanes(column.extent)
+        plane = self.size * channel.extent + lanes[0]
+        source = self._buffer("tiles", points * plane)
+        target = self._buffer("products", points * self.size * column.extent)
+        parts = (
+            *self._forward(source, plane, lanes[0], start, stop),
+            *self._multiply(source, plane, target),
+            *self._backward(target, lanes[1], start, stop),
+        )
+        return parts if whole else (For(start, Const(0), Const(tiles), parts, self.size),)  # type: ignore[arg-type]
+
+    def _buffer(self, name: str, elements: int) -> str:
+        found = buffer(f"{name}{self.place.number}", Type(f32, (elements,)))
+        self.buffers.append(found)
+        return found.name
+
+    def _lanes(self, extent: int) -> int:
+        """Elements of a vector along an axis: the most that divide it."""
+        lanes = math.gcd(self.place.machine.lanes(f32.itemsize), extent)
+        if lanes < LEAST_LANES:
+            raise Unfit(f"{extent} channels are no whole vectors of {LEAST_LANES} elements")
+        return lanes
+
+    def _let(self, into: list[Stmt], lanes: int) -> "_Namer":
+        return _Namer(self.fresh, into, lanes)
+
+    # ---- data ----
+    def _forward(self, out: str, plane: int, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
+        """The transformed data of a block."""
+        t, kernel = self.found.input, self.place.kernel
+        a, b, tile, channel = t.nest.index
+        assert isinstance(tile, Axis) and isinstance(channel, Axis)
+        flat = flat_nest(t.nest, kernel.tensors)
+        load = flat.body.args[1]  # type: ignore[union-attr, attr-defined]
+        assert isinstance(load, Load)
+        number, column = Axis("wt", self.found.tiles), Axis("wc", channel.extent)
+        extents = tuple(x.extent for x in t.inner)
+        grid = list(product(*(range(n) for n in extents)))
+        place = simplify((number - start) * channel.extent + column)
+
+        def element_at(u: Expr, v: Expr) -> Expr:
+            lane = Axis("lane", lanes)
+            mapping: dict[Expr, Expr] = {tile: number, channel: column + lane, t.inner[0]: u, t.inner[1]: v}
+            value = vectorise(load, mapping, lane, kernel.dtypes, f32)
+            if not isinstance(value, Lanes):
+                raise Unfit("the channels of what it reads are not contiguous")
+            return value
+
+        def stored(values: Mapping[tuple[int, int], Expr]) -> list[Stmt]:
+            body: list[Stmt] = []
+            sums = transform(t.rows, t.columns, values, self._let(body, lanes))
+            for (i, j), value in sums.items():
+                body.append(Store(out, simplify(place + (i * len(t.columns) + j) * plane), value, lanes))
+            return body
+
+        inside = tuple(stored({(u, v): element_at(Const(u), Const(v)) for u, v in grid}))
+        body: tuple[Stmt, ...] = (For(column, Const(0), Const(channel.extent), inside, lanes),)
+        where = t.nest.where
+        if where is not None:
+            patch = self._buffer("patch", len(grid) * lanes)
+            u, v = (Axis(f"w{x}", n) for x, n in zip("uv", extents, strict=True))
+            at_u_v = (u * extents[1] + v) * lanes
+            guard = at(where, {tile: number, t.inner[0]: u, t.inner[1]: v})
+            gathered = If(
+                guard,
+                (Store(patch, at_u_v, element_at(u, v), lanes),),
+                (Store(patch, at_u_v, Const(0.0), lanes),),
+            )
+            patched = {
+                (i, j): Lanes(Load(patch, (Const((i * extents[1] + j) * lanes),)), lanes) for i, j in grid
+            }
+            border = (loop(u, loop(v, gathered)), *stored(patched))
+            interior = _everywhere(where, {tile: number}, t.inner)
+            body = (If(interior, body, (For(column, Const(0), Const(channel.extent), border, lanes),)),)
+        # Rows that the last block lacks are multiplied with the others.
+        parts: list[Stmt] = [For(number, start, stop, body)]
+        if self.found.tiles % self.size:
+            point, row = Axis("wp", len(t.rows) * len(t.columns)), Axis("wr", self.size)
+            zero = Store(out, simplify(point * plane + row * channel.extent + column), Const(0.0), lanes)
+            columns = For(column, Const(0), Const(channel.extent), (zero,), lanes)
+            parts.append(loop(point, For(row, simplify(stop - start), Const(self.size), (columns,))))
+        return tuple(parts)
+
+    # ---- products ----
+    def _multiply(self, source: str, plane: int, target: str) -> tuple[Stmt, ...]:
+        """The products of a block, as a contraction of its own."""
+        nest, kernel, machine = self.found.product, self.place.kernel, self.place.machine
+        (left,) = nest.loads[self.found.input.nest.out]
+        (right,) = (x for name, loads in nest.loads.items() for x in loads if name != left.param)
+        a, b, tile, column = nest.index
+        *_, channel = left.index
+        assert isinstance(a, Axis) and isinstance(b, Axis) and isinstance(tile, Axis)
+        assert isinstance(channel, Axis) and isinstance(column, Axis)
+        row = Axis(tile.name, self.size)
+        data = Param(source, Type(f32, (a.extent, b.extent, plane)))
+        result = Param(target, Type(f32, (a.extent, b.extent, self.size, column.extent)))
+        index = (a, b, row, column)
+        body = data[a, b, row * channel.extent + channel] * right
+        sums = Nest(target, index, (*index, channel), body, "add")
+        of = Kernel((data, kernel.tensors[right.param]), (result,), (), (sums,))
+        group = single(sums)
+        place = Place(group, of, machine, frozenset(), self.place.number, open_scope(group, of))
+        problem = Unfit("no vector fits its products")
+        for choice in Tiles.candidates(place):
+            try:
+                applied = choice.apply(place)
+            except Unfit as found:
+                problem = found
+            else:
+                self.buffers += applied.buffers
+                return applied.body
+        raise problem
+
+    # ---- results ----
+    def _backward(self, source: str, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
+        """The outputs of a block, and what follows on each."""
+        t, found, kernel = self.found.output, self.found, self.place.kernel
+        scope = open_scope(found.group, kernel, found.group.shared)
+        first, *followers = scope.nests
+        if any(n.where is not None for n in followers):
+            raise Unfit("what follows is guarded")
+        column = t.load.index[3]
+        assert isinstance(column, Axis)
+        tile = Tile(
+            first,
+            tuple(followers),
+            scope.scalars.get(first.out),
+            scope.scalars,
+            None,
+            column,
+            (),
+            lanes,
+            0.0,
+            kernel.dtypes,
+        )
+        number, vector = Axis("wt", found.tiles), Axis("wc", column.extent)
+        lane = Axis("lane", lanes)
+        points = len(t.columns[0])
+        plane = self.size * column.extent
+        place = simplify((number - start) * column.extent + vector)
+        body: list[Stmt] = []
+        name = self._let(body, lanes)
+        values = {
+            (a, b): Lanes(Load(source, (simplify(place + (a * points + b) * plane),)), lanes)
+            for a in range(len(t.rows[0]))
+            for b in range(points)
+        }
+        for (i, j), total in transform(t.rows, t.columns, values, name).items():
+            mapping: dict[Expr, Expr] = {**places(found, number, (Const(i), Const(j))), column: vector + lane}
+            assert isinstance(total, Local)
+            stores = element(tile, mapping, total, f"w{i}_{j}", lane)
+            if stores is None:
+                raise Unfit("what follows has no vector form")
+            exists = None
+            for digit in found.digits[-2:]:
+                exists = both(exists, apply("lt", mapping[digit.axis], digit.axis.extent))
+            guard = simplify_guard(exists)
+            body += stores if guard is None else [If(guard, tuple(stores))]
+        loops = For(vector, Const(0), Const(column.extent), tuple(body), lanes)
+        return (For(number, start, stop, (loops,)),)
+
+
+@dataclass(frozen=True)
+class _Namer:
+    """Makes variables of expressions."""
+
+    fresh: Iterator[int]
+    into: list[Stmt]
+    lanes: int
+
+    def __call__(self, value: Expr) -> Expr:
+        if isinstance(value, Local):
+            return value
+        local = Local(f"w{next(self.fresh)}", f32, self.lanes)
+        self.into.append(Let(local, value))
+        return local
+
+
+def transform(
+    rows: Matrix, columns: Matrix, values: Mapping[tuple[int, int], Expr], name: _Namer
+) -> dict[tuple[int, int], Expr]:
+    """rows·values·columnsᵀ, column by column and then row by row."""
+    height, width = len(rows[0]), len(columns[0])
+    between: dict[tuple[int, int], Expr] = {}
+    for v in range(width):
+        column = [name(values[u, v]) for u in range(height)]
+        for i, x in enumerate(coefficients.product(rows, column, name)):
+            between[i, v] = x
+    found: dict[tuple[int, int], Expr] = {}
+    for i in range(len(rows)):
+        for j, x in enumerate(coefficients.product(columns, [between[i, v] for v in range(width)], name)):
+            found[i, j] = x
+    return found
+
+
+def _everywhere(where: Expr, mapping: Mapping[Expr, Expr], inner: tuple[Axis, Axis]) -> Expr:
+    """Whether a guard that is linear in two axes holds for all their values: it does if it holds at the corners."""
+    found: Expr | None = None
+    for part in conjuncts(where):
+        for ends in product(*((0, x.extent - 1) for x in inner)):
+            corner = {**mapping, **{x: Const(e) for x, e in zip(inner, ends, strict=True)}}
+            found = both(found, at(part, corner))
+    guard = simplify_guard(found)
+    return Const(True) if guard is None else guard
