@@ -114,6 +114,15 @@ def considered(kernel: Kernel, machine: Machine) -> tuple[Considered, ...]:
     )
 
 
+def check_transformed(kernel: Kernel, machine: Machine) -> None:
+    """Raise Unfit with the reason if a kernel does not transform tiles, or there is no schedule for them as a whole."""
+    found = [p for p in _prepare(kernel, machine, whole_tiles=True).places if p.transformed is not None]
+    if not found:
+        raise Unfit("its tiles are not found in the kernel")
+    for place in found:
+        Winograd().apply(place)
+
+
 def _first(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     """The first candidate that applies, as `Loops` and `Heap` always do, and those before."""
     before: list[Candidate] = []
@@ -180,7 +189,7 @@ class _Prepared:
         return LoopProgram(self.whole.params, self.whole.results, all_buffers, body, self.vectors)
 
 
-def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
+def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(simplify_nest(n) for n in kernel.nests)))
     whole = kernel
@@ -189,7 +198,8 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     pieces = _pieces(kernel, alone, converted)
-    pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
+    if not whole_tiles:
+        pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
     groups = [p.group if isinstance(p, Transformed) else p for p in pieces]

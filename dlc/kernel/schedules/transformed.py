@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -220,8 +219,3 @@ def places(t: Transformed, number: Expr, inner: tuple[Expr, Expr]) -> dict[Expr,
     for d, matrix, e in ((rows, t.output.rows, inner[0]), (columns, t.output.columns, inner[1])):
         found[d.axis] = number // d.step % d.extent * len(matrix) + e
     return found
-
-
-def working_bytes(tiles: int, points: int, channels: int, columns: int, itemsize: int) -> int:
-    """What transformed data and products of so many tiles occupy."""
-    return math.prod((points, tiles, channels + columns, itemsize))

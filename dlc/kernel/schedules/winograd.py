@@ -17,7 +17,7 @@ from itertools import count, product
 from typing import Self
 
 from dlc.base.types import Type, f32
-from dlc.kernel.cook_toom import Matrix
+from dlc.kernel.cook_toom import Matrix, cook_toom
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, For, If, Lanes, Let, Local, Stmt, Store, loop
@@ -28,7 +28,6 @@ from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.flat import at, flat_nest
 from dlc.kernel.schedules.groups import single
-from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.lanes import vectorise
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import open_scope
@@ -36,12 +35,12 @@ from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.tiles import element
 from dlc.kernel.schedules.transformed import Transformed, places
 from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.schedules.winograd_estimate import block_size
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
 from dlc.spec import option
 
 LEAST_LANES = 4
 """Channels and columns come in whole vectors of so many elements at least."""
-"""Elements between the points of transformed data: planes that are a power of two apart would share a few cache lines."""
 
 
 @dataclass(frozen=True)
@@ -74,26 +73,12 @@ class Winograd(Choice):
 
 
 def block_tiles(t: Transformed, machine: Machine) -> int:
-    """Tiles of a block: as many whole register tiles as keep transformed data and products in the second-level cache.
-
-    Fewer blocks read the weights less often; where weights leave room, a block is small enough to stay beside them.
-    """
-    points, tiles = len(t.input.rows) * len(t.input.columns), t.tiles
-    channels, columns = (n.index[3].extent for n in (t.input.nest, t.product))  # type: ignore[union-attr, attr-defined]
-    return blocked_tiles(tiles, points, channels, columns, machine)
-
-
-def blocked_tiles(tiles: int, points: int, channels: int, columns: int, machine: Machine) -> int:
-    """As `block_tiles`, of numbers."""
-    per_tile = points * (channels + columns) * f32.itemsize
-    weights = points * channels * columns * f32.itemsize
-    unit = row_limit(2, machine.registers)
-    room = machine.l2 - weights if weights <= machine.l2 // 2 else machine.l2
-    most = max(room * 3 // 4 // per_tile, unit)
-    blocks = -(-tiles // most)
-    even = -(-tiles // blocks)
-    rounded = -(-even // unit) * unit
-    return min(rounded if rounded <= most or blocks == 1 else even, tiles)
+    """Tiles of a block: as is fastest by the estimate."""
+    channel, column = t.input.nest.index[3], t.product.index[3]
+    assert isinstance(channel, Axis) and isinstance(column, Axis)
+    size, outputs = len(t.input.rows), len(t.output.rows)
+    f = cook_toom(outputs, size - outputs + 1)
+    return block_size(t.tiles, channel.extent, column.extent, f, machine)
 
 
 @dataclass

@@ -29,6 +29,8 @@ from dlc.kernel.simplify import conjuncts, linear, simplify, simplify_guard
 
 TAPS = 3
 """Extent of both window axes."""
+SMALL = 11
+"""Largest extent of what is a window for readers; the sums of weights' gradients slide as well."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,13 @@ def window_of(nest: Nest, kernel: Kernel) -> Window:
     window = Window(nest, a, b, (slides[0], slides[1]), batch, channels[0], r.columns[0])
     _check_guard(window)
     return window
+
+
+def is_near(nest: Nest, kernel: Kernel) -> bool:
+    """Whether a nest is a convolution with a small window in two dimensions: why it stays one is worth a word."""
+    found = product(nest, kernel.dtypes)
+    windows = () if found is None else (roles(nest, a, b).window for a, b in (found, found[::-1]))
+    return any(len(w) == 2 and all(2 <= x.extent <= SMALL for x in w) for w in windows)
 
 
 def _slide(axis: Axis, data: Load, weights: Load, nest: Nest) -> Slide:

@@ -63,10 +63,16 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """Factors in panels where there are vectors to read them."""
+        """Factors in panels where there are vectors to read them; what estimates of convolutions need to know."""
         from dlc_backend_c.target import target_of
 
-        return {} if target_of(self).vector_bytes else {"layout": {"panel": "1"}}
+        machine = target_of(self).machine
+        if not machine.vector_bytes:
+            return {"layout": {"panel": "1"}}
+        if machine.strict:
+            return {}
+        sizes = {"vector-bytes": machine.vector_bytes, "registers": machine.registers, "l1": machine.l1, "l2": machine.l2}
+        return {"winograd": {key: str(value) for key, value in sizes.items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
