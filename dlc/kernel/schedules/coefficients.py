@@ -93,9 +93,7 @@ def _columns_shared(
                     for row in matrix
                 )
                 # The new columns are never alike in any row: each pair is met once.
-                changed, others = _columns_shared(
-                    tuple(r[:-2] for r in rows), [values[x] for x in rest], name
-                )
+                changed, others = _columns_shared(tuple(r[:-2] for r in rows), [values[x] for x in rest], name)
                 joined = tuple((*a, *b[-2:]) for a, b in zip(changed, rows, strict=True))
                 return joined, [*others, *both]
     return matrix, values

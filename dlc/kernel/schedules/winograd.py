@@ -11,13 +11,13 @@ A tile at the border of the data is gathered into a patch first, zeros where the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 from typing import Self
 
 from dlc.base.types import Type, f32
-from dlc.kernel.cook_toom import Matrix, cook_toom
+from dlc.kernel.cook_toom import cook_toom
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, For, If, Lanes, Let, Local, Stmt, Store, loop
@@ -26,14 +26,14 @@ from dlc.kernel.schedules import coefficients
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import Tiles
-from dlc.kernel.schedules.flat import at, flat_nest
+from dlc.kernel.schedules.flat import at, flat_expr
 from dlc.kernel.schedules.groups import single
 from dlc.kernel.schedules.lanes import vectorise
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.tiles import element
-from dlc.kernel.schedules.transformed import Transformed, places
+from dlc.kernel.schedules.transformed import Transform, Transformed, places
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.schedules.winograd_estimate import block_size
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
@@ -124,21 +124,15 @@ class _Writer:
             raise Unfit(f"{extent} channels are no whole vectors of {LEAST_LANES} elements")
         return lanes
 
-    def _let(self, into: list[Stmt], lanes: int) -> "_Namer":
-        return _Namer(self.fresh, into, lanes)
-
     # ---- data ----
     def _forward(self, out: str, plane: int, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
         """The transformed data of a block."""
         t, kernel = self.found.input, self.place.kernel
-        a, b, tile, channel = t.nest.index
+        _, _, tile, channel = t.nest.index
         assert isinstance(tile, Axis) and isinstance(channel, Axis)
-        flat = flat_nest(t.nest, kernel.tensors)
-        load = flat.body.args[1]  # type: ignore[union-attr, attr-defined]
-        assert isinstance(load, Load)
+        load = flat_expr(t.load, kernel.tensors)
         number, column = Axis("wt", self.found.tiles), Axis("wc", channel.extent)
-        extents = tuple(x.extent for x in t.inner)
-        grid = list(product(*(range(n) for n in extents)))
+        height, width = (x.extent for x in t.inner)
         place = simplify((number - start) * channel.extent + column)
 
         def element_at(u: Expr, v: Expr) -> Expr:
@@ -149,34 +143,25 @@ class _Writer:
                 raise Unfit("the channels of what it reads are not contiguous")
             return value
 
-        def stored(values: Mapping[tuple[int, int], Expr]) -> list[Stmt]:
-            body: list[Stmt] = []
-            sums = transform(t.rows, t.columns, values, self._let(body, lanes))
-            for (i, j), value in sums.items():
-                body.append(Store(out, simplify(place + (i * len(t.columns) + j) * plane), value, lanes))
-            return body
+        def store(i: Axis, j: int, value: Expr) -> tuple[Stmt, ...]:
+            return (Store(out, simplify(place + (i * len(t.columns) + j) * plane), value, lanes),)
 
-        inside = tuple(stored({(u, v): element_at(Const(u), Const(v)) for u, v in grid}))
-        body: tuple[Stmt, ...] = (For(column, Const(0), Const(channel.extent), inside, lanes),)
-        where = t.nest.where
-        if where is not None:
-            patch = self._buffer("patch", len(grid) * lanes)
-            u, v = (Axis(f"w{x}", n) for x, n in zip("uv", extents, strict=True))
-            at_u_v = (u * extents[1] + v) * lanes
-            guard = at(where, {tile: number, t.inner[0]: u, t.inner[1]: v})
+        half = self._buffer("half", len(t.rows) * width * lanes)
+        first, second = self._columns(t, half, element_at, lanes), self._rows(t, half, store, lanes)
+        if (where := t.nest.where) is not None:
+            patch = self._buffer("patch", height * width * lanes)
+            u, v = Axis("wu", height), Axis("wv", width)
+            spot = (u * width + v) * lanes
             gathered = If(
-                guard,
-                (Store(patch, at_u_v, element_at(u, v), lanes),),
-                (Store(patch, at_u_v, Const(0.0), lanes),),
+                at(where, {tile: number, t.inner[0]: u, t.inner[1]: v}),
+                (Store(patch, spot, element_at(u, v), lanes),),
+                (Store(patch, spot, Const(0.0), lanes),),
             )
-            patched = {
-                (i, j): Lanes(Load(patch, (Const((i * extents[1] + j) * lanes),)), lanes) for i, j in grid
-            }
-            border = (loop(u, loop(v, gathered)), *stored(patched))
-            interior = _everywhere(where, {tile: number}, t.inner)
-            body = (If(interior, body, (For(column, Const(0), Const(channel.extent), border, lanes),)),)
+            patched = self._columns(t, half, lambda u, v: Lanes(Load(patch, ((u * width + v) * lanes,)), lanes), lanes)
+            first = If(_everywhere(where, {tile: number}, t.inner), (first,), (loop(u, loop(v, gathered)), patched))
+        body = For(column, Const(0), Const(channel.extent), (first, second), lanes)
+        parts: list[Stmt] = [For(number, start, stop, (body,))]
         # Rows that the last block lacks are multiplied with the others.
-        parts: list[Stmt] = [For(number, start, stop, body)]
         if self.found.tiles % self.size:
             point, row = Axis("wp", len(t.rows) * len(t.columns)), Axis("wr", self.size)
             zero = Store(out, simplify(point * plane + row * channel.extent + column), Const(0.0), lanes)
@@ -239,28 +224,48 @@ class _Writer:
         number, vector = Axis("wt", found.tiles), Axis("wc", column.extent)
         lane = Axis("lane", lanes)
         points = len(t.columns[0])
-        plane = self.size * column.extent
         place = simplify((number - start) * column.extent + vector)
-        body: list[Stmt] = []
-        name = self._let(body, lanes)
-        values = {
-            (a, b): Lanes(Load(source, (simplify(place + (a * points + b) * plane),)), lanes)
-            for a in range(len(t.rows[0]))
-            for b in range(points)
-        }
-        for (i, j), total in transform(t.rows, t.columns, values, name).items():
-            mapping: dict[Expr, Expr] = {**places(found, number, (Const(i), Const(j))), column: vector + lane}
-            assert isinstance(total, Local)
-            stores = element(tile, mapping, total, f"w{i}_{j}", lane)
+
+        def product_at(a: Expr, b: Expr) -> Expr:
+            spot = place + (a * points + b) * (self.size * column.extent)
+            return Lanes(Load(source, (simplify(spot),)), lanes)
+
+        def store(i: Axis, j: int, value: Expr) -> tuple[Stmt, ...]:
+            mapping: dict[Expr, Expr] = {**places(found, number, (i, Const(j))), column: vector + lane}
+            assert isinstance(value, Local)
+            stores = element(tile, mapping, value, f"w{j}", lane)
             if stores is None:
                 raise Unfit("what follows has no vector form")
-            exists = None
+            exists: Expr | None = None
             for digit in found.digits[-2:]:
                 exists = both(exists, apply("lt", mapping[digit.axis], digit.axis.extent))
             guard = simplify_guard(exists)
-            body += stores if guard is None else [If(guard, tuple(stores))]
-        loops = For(vector, Const(0), Const(column.extent), tuple(body), lanes)
-        return (For(number, start, stop, (loops,)),)
+            return tuple(stores) if guard is None else (If(guard, tuple(stores)),)
+
+        half = self._buffer("halfback", len(t.rows) * points * lanes)
+        body = self._columns(t, half, product_at, lanes), self._rows(t, half, store, lanes)
+        return (For(number, start, stop, (For(vector, Const(0), Const(column.extent), body, lanes),)),)
+
+    # ---- both dimensions, one after the other ----
+    def _columns(self, t: Transform, half: str, read: Callable[[Expr, Expr], Expr], lanes: int) -> Stmt:
+        """half = rows·x, column by column."""
+        column = Axis("wv", len(t.columns[0]))
+        body: list[Stmt] = []
+        name = _Namer(self.fresh, body, lanes)
+        values = [name(read(Const(u), column)) for u in range(len(t.rows[0]))]
+        for i, x in enumerate(coefficients.product(t.rows, values, name)):
+            body.append(Store(half, simplify((column + i * column.extent) * lanes), x, lanes))
+        return loop(column, *body)
+
+    def _rows(self, t: Transform, half: str, store: Callable[[Axis, int, Expr], tuple[Stmt, ...]], lanes: int) -> Stmt:
+        """half·columnsᵀ, row by row."""
+        row, width = Axis("wi", len(t.rows)), len(t.columns[0])
+        body: list[Stmt] = []
+        name = _Namer(self.fresh, body, lanes)
+        values = [name(Lanes(Load(half, (simplify((row * width + v) * lanes),)), lanes)) for v in range(width)]
+        for j, x in enumerate(coefficients.product(t.columns, values, name)):
+            body += store(row, j, x)
+        return loop(row, *body)
 
 
 @dataclass(frozen=True)
@@ -277,23 +282,6 @@ class _Namer:
         local = Local(f"w{next(self.fresh)}", f32, self.lanes)
         self.into.append(Let(local, value))
         return local
-
-
-def transform(
-    rows: Matrix, columns: Matrix, values: Mapping[tuple[int, int], Expr], name: _Namer
-) -> dict[tuple[int, int], Expr]:
-    """rows·values·columnsᵀ, column by column and then row by row."""
-    height, width = len(rows[0]), len(columns[0])
-    between: dict[tuple[int, int], Expr] = {}
-    for v in range(width):
-        column = [name(values[u, v]) for u in range(height)]
-        for i, x in enumerate(coefficients.product(rows, column, name)):
-            between[i, v] = x
-    found: dict[tuple[int, int], Expr] = {}
-    for i in range(len(rows)):
-        for j, x in enumerate(coefficients.product(columns, [between[i, v] for v in range(width)], name)):
-            found[i, j] = x
-    return found
 
 
 def _everywhere(where: Expr, mapping: Mapping[Expr, Expr], inner: tuple[Axis, Axis]) -> Expr:

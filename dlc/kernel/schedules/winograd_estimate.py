@@ -90,8 +90,11 @@ def _cycles(tiles: int, size: int, channels: int, columns: int, f: CookToom, mac
     points = f.size**2
     item = f32.itemsize
     blocks = -(-tiles // size)
-    compute = points * channels * _panels(columns, machine) * rows_cycles(
-        size, row_limit(VECTORS, machine.registers), VECTORS
+    compute = (
+        points
+        * channels
+        * _panels(columns, machine)
+        * rows_cycles(size, row_limit(VECTORS, machine.registers), VECTORS)
     )
     weights = points * channels * columns * item
     between = points * size * (channels + columns) * item

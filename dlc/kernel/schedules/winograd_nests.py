@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlc.base.types import Type, f32
 from dlc.kernel.cook_toom import CookToom
@@ -151,7 +151,9 @@ def _check_guard(w: Window) -> None:
             case _:
                 form = None
         terms = {} if form is None else dict(form.terms)
-        if not terms or any(terms.get(s.window, 0) != terms.get(s.out, 0) * (1 if s.forwards else -1) for s in w.slides):
+        if not terms or any(
+            terms.get(s.window, 0) != terms.get(s.out, 0) * (1 if s.forwards else -1) for s in w.slides
+        ):
             raise Unfit("its guard depends on more than the place in the data")
         if set(terms) - {a for s in w.slides for a in (s.out, s.window)}:
             raise Unfit("its guard depends on more than the place in the data")

@@ -71,7 +71,12 @@ class C(Options, Backend):
             return {"layout": {"panel": "1"}}
         if machine.strict:
             return {}
-        sizes = {"vector-bytes": machine.vector_bytes, "registers": machine.registers, "l1": machine.l1, "l2": machine.l2}
+        sizes = {
+            "vector-bytes": machine.vector_bytes,
+            "registers": machine.registers,
+            "l1": machine.l1,
+            "l2": machine.l2,
+        }
         return {"winograd": {key: str(value) for key, value in sizes.items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
