@@ -3,11 +3,12 @@
     y[i,j,f] += x[i+u,j+v,c]·w[u,v,c,f]    →    y = Aᵀ·(Σ_c (Bᵀ·x·B) ⊙ (G·w·Gᵀ))·A      for tiles of 2x2 or 4x4 outputs
 
 A tile of F(4x4,3x3) takes 36 products for each pair of channels instead of 144, one of F(2x2,3x3) 16 instead of 36. The
-weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory. The roles of
-axes decide, so the gradient of such a convolution for its data is one as well. An estimate of cycles for the numbers of
-the machine chooses between the sizes of tiles and the convolution as it is; `--explain winograd` lists it for each, with
-a bound of the error in units of 2^-24 · Σ_c max|x_c|·max|w_c| · 9, what one rounding of the largest sum would be.
-Infinities and NaNs spread to the other outputs of their tile.
+weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory. The roles
+of axes decide, so the gradient of such a convolution for its data is one as well. An estimate of cycles for the numbers
+of the machine chooses between the sizes of tiles and the convolution as it is; `--explain winograd` lists it for each
+convolution, with a bound of the error of an output: so many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest
+sum that there can be. Errors that occur are thousands of times smaller. Infinities and NaNs spread to the other outputs
+of their tile.
 
 Nothing is changed for machines without vectors, with c{strict_float=yes}, or with `--set winograd.tile=off`.
 """
@@ -181,7 +182,7 @@ def _count(cycles: float) -> str:
 
 
 def error_bound(f: CookToom, channels: int) -> float:
-    """A bound of the rounding error of an output, in units of 2^-24 · Σ_c max|x_c|·max|w_c| · taps².
+    """A bound of the rounding error of an output, in units of 2^-24 · taps² · Σ_c max|x_c|·max|w_c|.
 
     Every value on the way is a sum of at most `size` terms in each of four passes, of `channels` in between, and one
     product and one rounded weight; what a rounding can be carried to is the algorithm's growth in both dimensions.

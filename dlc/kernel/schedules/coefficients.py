@@ -102,12 +102,10 @@ def _columns_shared(
 def _sum(row: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
     """Σ row[k]·values[k], positive terms first."""
     terms = sorted(((c, x) for c, x in zip(row, values, strict=True) if c), key=lambda t: (t[0] < 0, abs(t[0]) != 1))
-    total: Expr | None = None
-    for c, x in terms:
-        size = abs(c)
-        term = x if size == 1 else apply("mul", x, float(size))
-        if total is None:
-            total = term if c > 0 else apply("neg", term)
-        else:
-            total = total + term if c > 0 else total - term
-    return Const(0.0) if total is None else total
+    if not terms:
+        return Const(0.0)
+    (c, first), *rest = ((c, x if abs(c) == 1 else apply("mul", x, float(abs(c)))) for c, x in terms)
+    total = first if c > 0 else apply("neg", first)
+    for c, term in rest:
+        total = total + term if c > 0 else total - term
+    return total

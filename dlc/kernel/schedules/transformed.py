@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.cook_toom import Matrix
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.coefficients import matrix_of
@@ -56,6 +56,10 @@ class Transformed:
         input: s of x.
         product: z of s.
         output: y of z.
+        tile: The axis that numbers tiles, in `input` and `product`.
+        channel: The axis that `product` adds up, a subscript of what `input` writes.
+        column: The other axis of `product`.
+        weights: What `product` multiplies s with.
         group: The nest of `output` and its followers, which share loops.
         digits: Where the outputs of a tile lie: of each axis, that of rows and that of columns last.
         groups: The three as they are by themselves.
@@ -64,6 +68,10 @@ class Transformed:
     input: Transform
     product: Nest
     output: Transform
+    tile: Axis
+    channel: Axis
+    column: Axis
+    weights: Load
     group: Group
     digits: tuple[Digit, ...]
     groups: tuple[Group, ...]
@@ -77,11 +85,6 @@ class Transformed:
     def nests(self) -> tuple[Nest, ...]:
         """All nests in order."""
         return (self.input.nest, self.product, *self.group.nests)
-
-    @property
-    def tiles(self) -> int:
-        """How many there are."""
-        return self.product.index[2].extent  # type: ignore[union-attr, attr-defined]
 
 
 def transformed_groups(groups: Sequence[Group], kernel: Kernel) -> list[Group | Transformed]:
@@ -100,25 +103,27 @@ def _found(groups: Sequence[Group], kernel: Kernel) -> Transformed | None:
     if len(first.nests) > 1 or len(second.nests) > 1:
         return None
     source, product, target = first.nests[0], second.nests[0], third.nests[0]
-    if len(source.index) != 4 or len(product.index) != 4:
-        return None
-    into, back = _transform(source, source.index[:2]), _back(target)
-    if into is None or back is None or not _feeds(source, product, kernel) or not _feeds(product, target, kernel):
+    if not _feeds(source, product, kernel) or not _feeds(product, target, kernel) or product.where is not None:
         return None
     if not all(plain_write(n, kernel.tensors[n.out].shape) and n.reduce == "add" for n in (source, product, target)):
         return None
-    left = product.loads[source.out]
-    a, b, t, c = left[0].index
-    x, y, tile, f = back.load.index
-    alike = (a, b, t) == product.index[:3] and (x, y) == back.inner and f in target.index
-    if len(left) != 1 or product.where is not None or not alike or c not in product.reduction_axes:
+    match product.index, product.body:
+        case (a, b, Axis() as tile, Axis() as column), Apply("mul", (Load() as data, Load() as weights)):
+            into, back = _transform(source, source.index[:2]), _back(target)
+        case _:
+            return None
+    if into is None or back is None or data.param != source.out or tile in axes_in(weights):
         return None
-    if product.reduction_axes != (c,) or kernel.start_of(source.out) or kernel.start_of(product.out):
+    channel = data.index[-1]
+    if data.index[:-1] != (a, b, tile) or not isinstance(channel, Axis):
         return None
-    if not isinstance(t, Axis) or not isinstance(f, Axis):
+    x, y, number, f = back.load.index
+    if product.reduction_axes != (channel,) or (x, y) != back.inner or f not in target.index:
         return None
-    digits = _digits(tile, t.extent, back)
-    return None if digits is None else Transformed(into, product, back, third, digits, tuple(groups))
+    digits = _digits(number, tile.extent, back)
+    if digits is None:
+        return None
+    return Transformed(into, product, back, tile, channel, column, weights, third, digits, tuple(groups))
 
 
 def _feeds(nest: Nest, reader: Nest, kernel: Kernel) -> bool:
@@ -166,8 +171,8 @@ def _matrix(e: Expr, outer: Expr, inner: Axis) -> Matrix | None:
     match outer:
         case Axis():
             return matrix_of(e, outer, inner)
-        case Apply("mod", (Axis(), m)):
-            row = Axis("remainder", int(m.value))  # type: ignore[union-attr, attr-defined]
+        case Apply("mod", (Axis(), Const(int() as m))):
+            row = Axis("remainder", m)
             return matrix_of(substitute(e, {outer: row}), row, inner)
         case _:
             return None
@@ -181,8 +186,8 @@ def _digits(tile: Expr, tiles: int, back: Transform) -> tuple[Digit, ...] | None
     sizes: dict[Axis, int] = {}
     for outer in back.outer:
         match outer:
-            case Apply("mod", (Axis() as axis, m)):
-                sizes[axis] = int(m.value)  # type: ignore[union-attr, attr-defined]
+            case Apply("mod", (Axis() as axis, Const(int() as m))):
+                sizes[axis] = m
             case _:
                 return None
     found: dict[Axis, Digit] = {}
@@ -191,17 +196,16 @@ def _digits(tile: Expr, tiles: int, back: Transform) -> tuple[Digit, ...] | None
         match place:
             case Axis() as axis if axis not in sizes:
                 extent = axis.extent
-            case Apply("floordiv", (Axis() as axis, m)) if sizes.get(axis) == m.value:  # type: ignore[union-attr, attr-defined]
-                extent = -(-axis.extent // sizes[axis])
+            case Apply("floordiv", (Axis() as axis, Const(int() as m))) if sizes.get(axis) == m:
+                extent = -(-axis.extent // m)
             case _:
                 return None
         if k != step:
             return None
         found[axis] = Digit(axis, step, extent)
         step *= extent
-    for axis in sizes:  # a single tile along an axis has no place in the number
-        found.setdefault(axis, Digit(axis, step, 1))
-        if axis.extent > sizes[axis] * found[axis].extent:
+    for axis, m in sizes.items():  # a single tile along an axis has no place in the number
+        if axis.extent > m * found.setdefault(axis, Digit(axis, step, 1)).extent:
             return None
     kept = {x for x in back.nest.axes if x not in back.nest.reduction_axes}
     if step != tiles or kept != {*found, back.load.index[3]}:

@@ -67,18 +67,16 @@ class Winograd(Choice):
             (all(place.kernel.dtypes[n] is f32 for x in found.nests for n in (x.out, *x.reads())), "it is not in f32"),
         )
         require(conditions)
-        size = min(self.block or block_tiles(found, machine), found.tiles)
+        size = min(self.block or fastest_block(found, machine), found.tile.extent)
         writer = _Writer(place, found, size)
         return Applied(replace(self, block=size), writer.body(), tuple(writer.buffers))
 
 
-def block_tiles(t: Transformed, machine: Machine) -> int:
+def fastest_block(t: Transformed, machine: Machine) -> int:
     """Tiles of a block: as is fastest by the estimate."""
-    channel, column = t.input.nest.index[3], t.product.index[3]
-    assert isinstance(channel, Axis) and isinstance(column, Axis)
-    size, outputs = len(t.input.rows), len(t.output.rows)
-    f = cook_toom(outputs, size - outputs + 1)
-    return block_size(t.tiles, channel.extent, column.extent, f, machine)
+    points, outputs = len(t.input.rows), len(t.output.rows)
+    f = cook_toom(outputs, points - outputs + 1)
+    return block_size(t.tile.extent, t.channel.extent, t.column.extent, f, machine)
 
 
 @dataclass
@@ -93,24 +91,24 @@ class _Writer:
 
     def body(self) -> tuple[Stmt, ...]:
         """The loops over blocks."""
-        t, number = self.found, self.place.number
-        tiles = t.tiles
-        whole = self.size >= tiles
-        start: Expr = Const(0) if whole else Axis("wb", tiles)
-        stop: Expr = Const(tiles) if whole else apply("min", start + self.size, tiles)
-        channel, column = t.input.nest.index[3], t.product.index[3]
-        assert isinstance(channel, Axis) and isinstance(column, Axis)
+        tiles = self.found.tile.extent
+        if self.size >= tiles:
+            return self._block(Const(0), Const(tiles))
+        start = Axis("wb", tiles)
+        body = self._block(start, apply("min", start + self.size, tiles))
+        return (For(start, Const(0), Const(tiles), body, self.size),)
+
+    def _block(self, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
+        """The tiles from `start` to before `stop`."""
+        t = self.found
         points = len(t.input.rows) * len(t.input.columns)
-        lanes = self._lanes(channel.extent), self._lanes(column.extent)
-        plane = self.size * channel.extent + lanes[0]
+        lanes = self._lanes(t.channel.extent), self._lanes(t.column.extent)
+        # Planes of points that are a power of two apart would share a few lines of the cache.
+        plane = self.size * t.channel.extent + lanes[0]
         source = self._buffer("tiles", points * plane)
-        target = self._buffer("products", points * self.size * column.extent)
-        parts = (
-            *self._forward(source, plane, lanes[0], start, stop),
-            *self._multiply(source, plane, target),
-            *self._backward(target, lanes[1], start, stop),
-        )
-        return parts if whole else (For(start, Const(0), Const(tiles), parts, self.size),)  # type: ignore[arg-type]
+        target = self._buffer("products", points * self.size * t.column.extent)
+        forward = self._forward(source, plane, lanes[0], start, stop)
+        return (*forward, *self._multiply(source, plane, target), *self._backward(target, lanes[1], start, stop))
 
     def _buffer(self, name: str, elements: int) -> str:
         found = buffer(f"{name}{self.place.number}", Type(f32, (elements,)))
@@ -128,12 +126,12 @@ class _Writer:
     def _forward(self, out: str, plane: int, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
         """The transformed data of a block."""
         t, kernel = self.found.input, self.place.kernel
-        _, _, tile, channel = t.nest.index
-        assert isinstance(tile, Axis) and isinstance(channel, Axis)
+        tile, channel = t.nest.index[2:]
+        channels = self.found.channel.extent
         load = flat_expr(t.load, kernel.tensors)
-        number, column = Axis("wt", self.found.tiles), Axis("wc", channel.extent)
+        number, column = Axis("wt", self.found.tile.extent), Axis("wc", channels)
         height, width = (x.extent for x in t.inner)
-        place = simplify((number - start) * channel.extent + column)
+        place = simplify((number - start) * channels + column)
 
         def element_at(u: Expr, v: Expr) -> Expr:
             lane = Axis("lane", lanes)
@@ -159,33 +157,29 @@ class _Writer:
             )
             patched = self._columns(t, half, lambda u, v: Lanes(Load(patch, ((u * width + v) * lanes,)), lanes), lanes)
             first = If(_everywhere(where, {tile: number}, t.inner), (first,), (loop(u, loop(v, gathered)), patched))
-        body = For(column, Const(0), Const(channel.extent), (first, second), lanes)
+        body = For(column, Const(0), Const(channels), (first, second), lanes)
         parts: list[Stmt] = [For(number, start, stop, (body,))]
         # Rows that the last block lacks are multiplied with the others.
-        if self.found.tiles % self.size:
+        if self.found.tile.extent % self.size:
             point, row = Axis("wp", len(t.rows) * len(t.columns)), Axis("wr", self.size)
-            zero = Store(out, simplify(point * plane + row * channel.extent + column), Const(0.0), lanes)
-            columns = For(column, Const(0), Const(channel.extent), (zero,), lanes)
+            zero = Store(out, simplify(point * plane + row * channels + column), Const(0.0), lanes)
+            columns = For(column, Const(0), Const(channels), (zero,), lanes)
             parts.append(loop(point, For(row, simplify(stop - start), Const(self.size), (columns,))))
         return tuple(parts)
 
     # ---- products ----
     def _multiply(self, source: str, plane: int, target: str) -> tuple[Stmt, ...]:
         """The products of a block, as a contraction of its own."""
-        nest, kernel, machine = self.found.product, self.place.kernel, self.place.machine
-        (left,) = nest.loads[self.found.input.nest.out]
-        (right,) = (x for name, loads in nest.loads.items() for x in loads if name != left.param)
-        a, b, tile, column = nest.index
-        *_, channel = left.index
-        assert isinstance(a, Axis) and isinstance(b, Axis) and isinstance(tile, Axis)
-        assert isinstance(channel, Axis) and isinstance(column, Axis)
-        row = Axis(tile.name, self.size)
-        data = Param(source, Type(f32, (a.extent, b.extent, plane)))
-        result = Param(target, Type(f32, (a.extent, b.extent, self.size, column.extent)))
-        index = (a, b, row, column)
-        body = data[a, b, row * channel.extent + channel] * right
-        sums = Nest(target, index, (*index, channel), body, "add")
-        of = Kernel((data, kernel.tensors[right.param]), (result,), (), (sums,))
+        t, kernel, machine = self.found, self.place.kernel, self.place.machine
+        points, channel, column = t.product.index[:2], t.channel, t.column
+        sizes = len(t.input.rows), len(t.input.columns)
+        row = Axis(t.tile.name, self.size)
+        data = Param(source, Type(f32, (*sizes, plane)))
+        result = Param(target, Type(f32, (*sizes, self.size, column.extent)))
+        axes = tuple(row if a == t.tile else a for a in t.product.axes)
+        body = data[(*points, row * channel.extent + channel)] * t.weights
+        sums = Nest(target, (*points, row, column), axes, body, "add")
+        of = Kernel((data, kernel.tensors[t.weights.param]), (result,), (), (sums,))
         group = single(sums)
         place = Place(group, of, machine, frozenset(), self.place.number, open_scope(group, of))
         problem = Unfit("no vector fits its products")
@@ -221,7 +215,7 @@ class _Writer:
             0.0,
             kernel.dtypes,
         )
-        number, vector = Axis("wt", found.tiles), Axis("wc", column.extent)
+        number, vector = Axis("wt", found.tile.extent), Axis("wc", column.extent)
         lane = Axis("lane", lanes)
         points = len(t.columns[0])
         place = simplify((number - start) * column.extent + vector)

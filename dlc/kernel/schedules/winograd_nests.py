@@ -132,7 +132,7 @@ def _slide(axis: Axis, data: Load, weights: Load, nest: Nest) -> Slide:
     others = [a for a in terms if a != axis]
     if len(others) != 1 or not isinstance(others[0], Axis) or others[0] in nest.reduction_axes:
         raise Unfit("its window and one output axis do not share a subscript")
-    (out,) = others
+    out = others[0]
     if terms[out] != 1 or abs(terms[axis]) != 1:
         raise Unfit(f"its window has steps of {terms[out]} and {abs(terms[axis])} elements, not 1")
     if sum(out in axes_in(i) for i in data.index) != 1 or list(weights.index).count(axis) != 1:
