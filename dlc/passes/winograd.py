@@ -10,7 +10,7 @@ convolution, with a bound of the error of an output: so many times 2^-24 times 9
 sum that there can be. Errors that occur are thousands of times smaller. Infinities and NaNs spread to the other outputs
 of their tile.
 
-Nothing is changed for machines without vectors, with c{strict_float=yes}, or with `--set winograd.tile=off`.
+Nothing is changed for machines without vectors, with c{strict-float=yes}, or with `--set winograd.tile=off`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ class _Rewriting:
         machine = self.options.machine
         direct = direct_cycles(sizes, machine)
         found = {f: winograd_cycles(sizes, f, machine) for f in algorithms(TAPS)}
-        allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs))]
+        allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs)) and f.outputs < min(rows, columns)]
+        if not allowed:
+            raise Unfit(f"its output of {rows}x{columns} is not larger than a tile")
         best = min(allowed, key=found.__getitem__)
         chosen = best if self.options.tile != "auto" or found[best] * GAIN < direct else None
         shape = f"{images}x{rows}x{columns} outputs, {w.channel.extent} to {w.column.extent} channels"

@@ -100,7 +100,7 @@ def transformed_groups(groups: Sequence[Group], kernel: Kernel) -> list[Group | 
 
 def _found(groups: Sequence[Group], kernel: Kernel) -> Transformed | None:
     first, second, third = groups
-    if len(first.nests) > 1 or len(second.nests) > 1:
+    if len(first.nests) != 1 or len(second.nests) != 1:
         return None
     source, product, target = first.nests[0], second.nests[0], third.nests[0]
     if not _feeds(source, product, kernel) or not _feeds(product, target, kernel) or product.where is not None:
