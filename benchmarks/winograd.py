@@ -1,9 +1,9 @@
-"""Convolutions with 3x3 windows directly and by Winograd's algorithm, layer by layer, in one run with calls taking turns.
+"""Convolutions with 3x3 windows directly and by Winograd's algorithm, layer by layer, in one run, calls taking turns.
 
     python benchmarks/winograd.py [BATCH,SIZE,CHANNELS,COLUMNS…] [--cpu native] [--rounds 60]
 
-Prints per layer the median of each in milliseconds, how many times faster than directly it is and by the estimate should
-be, the largest difference relative to the largest output, and the tiles of a block. Weights are transformed beforehand.
+Prints per layer the median of each in milliseconds, how many times faster than directly it is, and should be by the
+estimate, the largest difference relative to the largest output, and the schedule. Weights are transformed beforehand.
 """
 
 from __future__ import annotations

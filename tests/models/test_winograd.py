@@ -1,4 +1,4 @@
-"""Convolutional networks by Winograd's algorithm: as exact as it says at the depth of networks, in C; and who has none."""
+"""Convolutional networks by Winograd's algorithm: their error at the depth of networks, in C; and who has none."""
 
 from __future__ import annotations
 
