@@ -3,9 +3,10 @@
     y[i,j,f] += x[i+u,j+v,c]·w[u,v,c,f]    →    y = Aᵀ·(Σ_c (Bᵀ·x·B) ⊙ (G·w·Gᵀ))·A      for tiles of 2x2 or 4x4 outputs
 
 A tile of F(4x4,3x3) takes 36 products for each pair of channels instead of 144, one of F(2x2,3x3) 16 instead of 36. The
-weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory. The roles
-of axes decide, so the gradient of such a convolution for its data is one as well. An estimate of cycles for the numbers
-of the machine chooses between the sizes of tiles and the convolution as it is; `--explain winograd` lists it for each
+weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory; those that
+change between calls by a call of their own, if they then take no more memory than data and outputs. The roles of axes
+decide, so the gradient of such a convolution for its data is one as well. An estimate of cycles for the numbers of the
+machine chooses between the sizes of tiles and the convolution as it is; `--explain winograd` lists it for each
 convolution, with a bound of the error of an output: so many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest
 sum that there can be. Errors that occur are thousands of times smaller. Infinities and NaNs spread to the other outputs
 of their tile.
@@ -34,7 +35,15 @@ from dlc.kernel.cook_toom import CookToom, squared
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.schedules import Machine, Unfit, check_transformed
 from dlc.kernel.schedules.winograd_estimate import Sizes, algorithms, direct_cycles, winograd_cycles
-from dlc.kernel.schedules.winograd_nests import TAPS, Window, is_near, transformed, weights_type, window_of
+from dlc.kernel.schedules.winograd_nests import (
+    TAPS,
+    Window,
+    is_near,
+    transformed,
+    weights_kernel,
+    weights_type,
+    window_of,
+)
 from dlc.ops.elementwise import Cast
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Reshape, Transpose
@@ -122,7 +131,10 @@ class _Rewriting:
             assert choice.algorithm is not None
             self.report.count(_title(choice.algorithm))
             name = choice.window.weights.param
-            args[name] = transformed_weights(args[name], choice.window, choice.algorithm, op.body)
+            if is_constant(args[name], self.constant):
+                args[name] = transformed_weights(args[name], choice.window, choice.algorithm, op.body)
+            else:
+                args[name] = Call(weights_kernel(choice.window, choice.algorithm, op.body), (args[name],))
         return Call(kernel, tuple(args.values()))
 
     def _choose(self, kernel: Kernel, weights: frozenset[str]) -> tuple[Kernel, dict[int, _Choice], list[str]]:
@@ -149,8 +161,8 @@ class _Rewriting:
             Unfit: there is no choice.
         """
         name = w.weights.param
-        if name not in weights:
-            raise Unfit("its weights change between calls")
+        if name not in {p.name for p in kernel.params}:
+            raise Unfit("its weights are computed in the same kernel")
         if sum(len(n.loads.get(name, ())) for n in kernel.nests) != 1:
             raise Unfit("its weights are read elsewhere as well")
         rows, columns = (s.out.extent for s in w.slides)
@@ -158,10 +170,15 @@ class _Rewriting:
         sizes = Sizes(images, rows, columns, w.channel.extent, w.column.extent, TAPS)
         machine = self.options.machine
         direct = direct_cycles(sizes, machine)
-        found = {f: winograd_cycles(sizes, f, machine) for f in algorithms(TAPS)}
+        constant = name in weights
+        found = {f: winograd_cycles(sizes, f, machine, constant) for f in algorithms(TAPS)}
         allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs)) and f.outputs < min(rows, columns)]
         if not allowed:
             raise Unfit(f"its output of {rows}x{columns} is not larger than a tile")
+        if not constant:
+            allowed = [f for f in allowed if sizes.weights_bytes(f) <= sizes.values_bytes]
+            if not allowed:
+                raise Unfit(f"its weights change and would take more than the {sizes.values_bytes} bytes of its values")
         best = min(allowed, key=found.__getitem__)
         chosen = best if self.options.tile != "auto" or found[best] * GAIN < direct else None
         shape = f"{images}x{rows}x{columns} outputs, {w.channel.extent} to {w.column.extent} channels"

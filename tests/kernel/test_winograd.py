@@ -17,7 +17,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.schedules import Machine, Unfit, check_transformed, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.winograd_estimate import Sizes, direct_cycles, winograd_cycles
-from dlc.kernel.schedules.winograd_nests import Window, transformed, window_of
+from dlc.kernel.schedules.winograd_nests import Window, transformed, weights_kernel, window_of
 from dlc.kernel.text import parse_kernel
 from tests.machines import MACHINES, random_machine
 
@@ -217,3 +217,15 @@ def test_the_estimate_prefers_what_was_measured_to_be_faster() -> None:
     assert two < direct < four
     direct, two, four = times(1, 56, 56, 3, 64)
     assert direct < min(two, four)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("back", [False, True])
+def test_weights_that_change(machine: Machine, back: bool) -> None:
+    kernel, f = parse_kernel(conv(1, 9, 9, 8, 16, back=back)), cook_toom(4, 3)
+    args = arrays(kernel)
+    want = changed(kernel, args, f)[1][1]
+    found = scheduled(weights_kernel(window_of(kernel.nests[0], kernel), f, kernel), machine)
+    assert print_choices(found.choices) == ("transforms" if machine.vector_bytes else "loops")
+    (got,) = run_loops(found.program, [args[1]])
+    assert np.abs(got - want).max() <= 1e-6 * np.abs(want).max()

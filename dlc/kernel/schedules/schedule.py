@@ -31,7 +31,8 @@ from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
-from dlc.kernel.schedules.transformed import Transformed, transformed_groups
+from dlc.kernel.schedules.transform_loops import Transforms
+from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.winograd import Winograd
@@ -39,7 +40,7 @@ from dlc.kernel.simplify import simplify_nest
 
 FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
-ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Winograd)
+ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd)
 """These, and those of a nest that ranks elements and of nests that transform tiles."""
 
 
@@ -150,7 +151,11 @@ def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
 
 def _families(place: Place) -> tuple[type[Choice], ...]:
     """What is tried for a place."""
-    return (Heap,) if place.ranking is not None else FAMILIES if place.transformed is None else (Winograd,)
+    if place.ranking is not None:
+        return (Heap,)
+    if place.transformed is not None:
+        return (Winograd,)
+    return FAMILIES if place.transform is None else (Transforms,)
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,8 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Pr
             places.append(Place(piece.group, kernel, machine, written, number, scope, transformed=piece))
             written |= {n.out for n in piece.nests}
         else:
-            places.append(Place(piece, kernel, machine, written, number, scope))
+            place = Place(piece, kernel, machine, written, number, scope, transform=transform_of(piece, kernel))
+            places.append(place if _applies(Transforms(), place) else replace(place, transform=None))
             written |= {n.out for n in piece.nests}
     return _Prepared(whole, kernel, sizes, start, tuple(places), machine.vector_bytes > 0)
 
@@ -228,11 +234,16 @@ def _split(piece: Piece, kernel: Kernel, machine: Machine) -> tuple[Piece, ...]:
     if not isinstance(piece, Transformed):
         return (piece,)
     written = frozenset(n.out for n in piece.nests if needs_fill(kernel, n.out))
+    whole = Place(piece.group, kernel, machine, written, 0, transformed=piece)
+    return (piece,) if _applies(Winograd(), whole) else piece.groups
+
+
+def _applies(choice: Choice, place: Place) -> bool:
     try:
-        Winograd().apply(Place(piece.group, kernel, machine, written, 0, transformed=piece))
+        choice.apply(place)
     except Unfit:
-        return piece.groups
-    return (piece,)
+        return False
+    return True
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:

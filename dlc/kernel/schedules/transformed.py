@@ -126,6 +126,14 @@ def _found(groups: Sequence[Group], kernel: Kernel) -> Transformed | None:
     return Transformed(into, product, back, tile, channel, column, weights, third, digits, tuple(groups))
 
 
+def transform_of(group: Group, kernel: Kernel) -> Transform | None:
+    """The transform that the only nest of a group is, numbered by the first two axes of what it writes."""
+    nest = group.nests[0]
+    if len(group.nests) != 1 or nest.reduce != "add" or len(nest.index) < 3 or kernel.start_of(nest.out):
+        return None
+    return _transform(nest, nest.index[:2]) if plain_write(nest, kernel.tensors[nest.out].shape) else None
+
+
 def _feeds(nest: Nest, reader: Nest, kernel: Kernel) -> bool:
     """Whether a nest alone writes a local that another one alone reads."""
     name = nest.out

@@ -10,8 +10,7 @@ A tile at the border of the data is gathered into a patch first, zeros where the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 from typing import Self
@@ -20,9 +19,8 @@ from dlc.base.types import Type, f32
 from dlc.kernel.cook_toom import cook_toom
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, both
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Buffer, For, If, Lanes, Let, Local, Stmt, Store, loop
+from dlc.kernel.loops.program import Buffer, For, If, Lanes, Local, Stmt, Store, loop
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.schedules import coefficients
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import Tiles
@@ -33,14 +31,12 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.tiles import element
-from dlc.kernel.schedules.transformed import Transform, Transformed, places
+from dlc.kernel.schedules.transform_loops import Vectors, column_loop, lanes_along, row_loop
+from dlc.kernel.schedules.transformed import Transformed, places
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.schedules.winograd_estimate import block_size
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
 from dlc.spec import option
-
-LEAST_LANES = 4
-"""Channels and columns come in whole vectors of so many elements at least."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class _Writer:
         """The tiles from `start` to before `stop`."""
         t = self.found
         points = len(t.input.rows) * len(t.input.columns)
-        lanes = self._lanes(t.channel.extent), self._lanes(t.column.extent)
+        lanes = [lanes_along(a.extent, self.place.machine) for a in (t.channel, t.column)]
         # Planes of points that are a power of two apart would share a few lines of the cache.
         plane = self.size * t.channel.extent + lanes[0]
         source = self._buffer("tiles", points * plane)
@@ -114,13 +110,6 @@ class _Writer:
         found = buffer(f"{name}{self.place.number}", Type(f32, (elements,)))
         self.buffers.append(found)
         return found.name
-
-    def _lanes(self, extent: int) -> int:
-        """Elements of a vector along an axis: the most that divide it."""
-        lanes = math.gcd(self.place.machine.lanes(f32.itemsize), extent)
-        if lanes < LEAST_LANES:
-            raise Unfit(f"{extent} channels are no whole vectors of {LEAST_LANES} elements")
-        return lanes
 
     # ---- data ----
     def _forward(self, out: str, plane: int, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
@@ -144,8 +133,8 @@ class _Writer:
         def store(i: Axis, j: int, value: Expr) -> tuple[Stmt, ...]:
             return (Store(out, simplify(place + (i * len(t.columns) + j) * plane), value, lanes),)
 
-        half = self._buffer("half", len(t.rows) * width * lanes)
-        first, second = self._columns(t, half, element_at, lanes), self._rows(t, half, store, lanes)
+        half, vector = self._buffer("half", len(t.rows) * width * lanes), Vectors(self.fresh, lanes)
+        first, second = column_loop(t, half, element_at, vector), row_loop(t, half, store, vector)
         if (where := t.nest.where) is not None:
             patch = self._buffer("patch", height * width * lanes)
             u, v = Axis("wu", height), Axis("wv", width)
@@ -155,7 +144,7 @@ class _Writer:
                 (Store(patch, spot, element_at(u, v), lanes),),
                 (Store(patch, spot, Const(0.0), lanes),),
             )
-            patched = self._columns(t, half, lambda u, v: Lanes(Load(patch, ((u * width + v) * lanes,)), lanes), lanes)
+            patched = column_loop(t, half, lambda u, v: Lanes(Load(patch, ((u * width + v) * lanes,)), lanes), vector)
             first = If(_everywhere(where, {tile: number}, t.inner), (first,), (loop(u, loop(v, gathered)), patched))
         body = For(column, Const(0), Const(channels), (first, second), lanes)
         parts: list[Stmt] = [For(number, start, stop, (body,))]
@@ -236,46 +225,9 @@ class _Writer:
             guard = simplify_guard(exists)
             return tuple(stores) if guard is None else (If(guard, tuple(stores)),)
 
-        half = self._buffer("halfback", len(t.rows) * points * lanes)
-        body = self._columns(t, half, product_at, lanes), self._rows(t, half, store, lanes)
+        half, vectors = self._buffer("halfback", len(t.rows) * points * lanes), Vectors(self.fresh, lanes)
+        body = column_loop(t, half, product_at, vectors), row_loop(t, half, store, vectors)
         return (For(number, start, stop, (For(vector, Const(0), Const(column.extent), body, lanes),)),)
-
-    # ---- both dimensions, one after the other ----
-    def _columns(self, t: Transform, half: str, read: Callable[[Expr, Expr], Expr], lanes: int) -> Stmt:
-        """half = rows·x, column by column."""
-        column = Axis("wv", len(t.columns[0]))
-        body: list[Stmt] = []
-        name = _Namer(self.fresh, body, lanes)
-        values = [name(read(Const(u), column)) for u in range(len(t.rows[0]))]
-        for i, x in enumerate(coefficients.product(t.rows, values, name)):
-            body.append(Store(half, simplify((column + i * column.extent) * lanes), x, lanes))
-        return loop(column, *body)
-
-    def _rows(self, t: Transform, half: str, store: Callable[[Axis, int, Expr], tuple[Stmt, ...]], lanes: int) -> Stmt:
-        """half·columnsᵀ, row by row."""
-        row, width = Axis("wi", len(t.rows)), len(t.columns[0])
-        body: list[Stmt] = []
-        name = _Namer(self.fresh, body, lanes)
-        values = [name(Lanes(Load(half, (simplify((row * width + v) * lanes),)), lanes)) for v in range(width)]
-        for j, x in enumerate(coefficients.product(t.columns, values, name)):
-            body += store(row, j, x)
-        return loop(row, *body)
-
-
-@dataclass(frozen=True)
-class _Namer:
-    """Makes variables of expressions."""
-
-    fresh: Iterator[int]
-    into: list[Stmt]
-    lanes: int
-
-    def __call__(self, value: Expr) -> Expr:
-        if isinstance(value, Local):
-            return value
-        local = Local(f"w{next(self.fresh)}", f32, self.lanes)
-        self.into.append(Let(local, value))
-        return local
 
 
 def _everywhere(where: Expr, mapping: Mapping[Expr, Expr], inner: tuple[Axis, Axis]) -> Expr:

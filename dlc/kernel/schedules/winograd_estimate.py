@@ -50,6 +50,15 @@ class Sizes:
     columns: int
     taps: int
 
+    @property
+    def values_bytes(self) -> int:
+        """What data and outputs take, those of a window's border not counted."""
+        return self.images * self.height * self.width * (self.channels + self.columns) * f32.itemsize
+
+    def weights_bytes(self, f: CookToom) -> int:
+        """What transformed weights take."""
+        return f.size**2 * self.channels * self.columns * f32.itemsize
+
     def tiles(self, outputs: int) -> int:
         """Tiles of so many outputs in each dimension."""
         return self.images * -(-self.height // outputs) * -(-self.width // outputs)
@@ -62,10 +71,16 @@ def direct_cycles(s: Sizes, machine: Machine) -> float:
     return max(compute, s.taps**2 * s.channels * s.columns * f32.itemsize / FAR)
 
 
-def winograd_cycles(s: Sizes, f: CookToom, machine: Machine) -> float:
-    """Cycles with F(outputs, taps) in both dimensions and the fastest size of blocks."""
+def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = True) -> float:
+    """Cycles with F(outputs, taps) in both dimensions and the fastest size of blocks.
+
+    Weights that are not constant are transformed first: read from and written to memory.
+    """
     tiles = s.tiles(f.outputs)
-    return _cycles(tiles, block_size(tiles, s.channels, s.columns, f, machine), s.channels, s.columns, f, machine)
+    more = 0.0 if constant else (1 + s.taps**2 / f.size**2) * s.weights_bytes(f) / FAR
+    return more + _cycles(
+        tiles, block_size(tiles, s.channels, s.columns, f, machine), s.channels, s.columns, f, machine
+    )
 
 
 @lru_cache(maxsize=1024)

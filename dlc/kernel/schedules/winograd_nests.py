@@ -217,6 +217,20 @@ def mixed_radix(number: Expr, extents: tuple[int, ...]) -> tuple[Expr, ...]:
     return tuple(digits)
 
 
+def weights_kernel(w: Window, f: CookToom, kernel: Kernel) -> Kernel:
+    """The kernel that transforms weights which change between calls: u = G·w·Gᵀ."""
+    of = kernel.tensors[w.weights.param].type
+    a, b = Axis("a", f.size), Axis("b", f.size)
+    inner = Axis("u", TAPS), Axis("v", TAPS)
+    index: list[Expr] = [Axis(f"d{d}", n) for d, n in enumerate(of.shape)]
+    for s, axis in zip(w.slides, inner, strict=True):
+        index[w.weights.index.index(s.window)] = axis if s.forwards else TAPS - 1 - axis
+    rest = tuple(i for i in index if isinstance(i, Axis) and i not in inner)
+    factors = coefficient_expr(f.filter, a, inner[0]) * coefficient_expr(f.filter, b, inner[1])
+    nest = Nest("u", (a, b, *rest), (a, b, *rest, *inner), factors * Load("w", tuple(index)), "add")
+    return Kernel.canonical((Param("w", of),), (Param("u", weights_type(w, f, kernel)),), (nest,))
+
+
 def weights_type(w: Window, f: CookToom, kernel: Kernel) -> Type:
     """The type of transformed weights: points, and the dimensions that are left."""
     of = kernel.tensors[w.weights.param].type
