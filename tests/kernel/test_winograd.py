@@ -111,6 +111,14 @@ def test_blocks_that_do_not_divide_the_tiles() -> None:
         assert agree(kernel, 4, VECTORS[0], f"winograd{{block={block}}}") == f"winograd{{block={block}}}"
 
 
+@pytest.mark.parametrize("tail", ["select(p3@ > 0.0, t0@, 0.0)", "t0@+p3@ if i < 5 and k < 3", "p3@*t0@ | turned"])
+def test_followers_without_vectors(tail: str) -> None:
+    text = conv(1, 9, 9, 4, 8, tail=tail.removesuffix(" | turned"))
+    if tail.endswith("turned"):
+        text = text.replace("r0[0,i,j,k]", "i<9 j<9 k<8: r0[0,k,i,j]").replace("-> (f32[1,9,9,8])", "-> (f32[1,8,9,9])")
+    assert agree(parse_kernel(text), 4, VECTORS[0]).startswith("winograd")
+
+
 def test_maps_that_are_not_larger_than_a_tile() -> None:
     for n, h, w in ((1, 4, 4), (2, 4, 4), (1, 4, 12), (2, 5, 5)):
         text = agree(parse_kernel(conv(n, h, w, 8, 8)), 4, VECTORS[0])

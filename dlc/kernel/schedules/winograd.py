@@ -30,7 +30,7 @@ from dlc.kernel.schedules.lanes import vectorise
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
-from dlc.kernel.schedules.tiles import element
+from dlc.kernel.schedules.tiles import element, scalar_element
 from dlc.kernel.schedules.transform_loops import Vectors, column_loop, lanes_along, row_loop
 from dlc.kernel.schedules.transformed import Transformed, places
 from dlc.kernel.schedules.unfit import Unfit, require
@@ -188,8 +188,7 @@ class _Writer:
         t, found, kernel = self.found.output, self.found, self.place.kernel
         scope = open_scope(found.group, kernel, found.group.shared)
         first, *followers = scope.nests
-        if any(n.where is not None for n in followers):
-            raise Unfit("what follows is guarded")
+        guards = any(n.where is not None for n in followers)
         column = t.load.index[3]
         assert isinstance(column, Axis)
         tile = Tile(
@@ -213,12 +212,21 @@ class _Writer:
             spot = place + (a * points + b) * (self.size * column.extent)
             return Lanes(Load(source, (simplify(spot),)), lanes)
 
+        outputs: list[str] = []
+
+        def one_by_one(mapping: Mapping[Expr, Expr], value: Expr) -> list[Stmt]:
+            if not outputs:
+                outputs.append(self._buffer("outputs", lanes))
+            single = Axis("wo", lanes)
+            scalar = scalar_element(tile, {**mapping, column: vector + single}, Load(outputs[0], (single,)))
+            return [Store(outputs[0], Const(0), value, lanes), loop(single, *scalar)]
+
         def store(i: Axis, j: int, value: Expr) -> tuple[Stmt, ...]:
             mapping: dict[Expr, Expr] = {**places(found, number, (i, Const(j))), column: vector + lane}
             assert isinstance(value, Local)
-            stores = element(tile, mapping, value, f"w{j}", lane)
+            stores = None if guards else element(tile, mapping, value, f"w{j}", lane)
             if stores is None:
-                raise Unfit("what follows has no vector form")
+                stores = one_by_one(mapping, value)
             exists: Expr | None = None
             for digit in found.digits[-2:]:
                 exists = both(exists, apply("lt", mapping[digit.axis], digit.axis.extent))
