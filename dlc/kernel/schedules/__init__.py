@@ -3,7 +3,7 @@
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import SCALAR_PANEL, Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
-from dlc.kernel.schedules.schedule import Candidate, Scheduled, schedule, scheduled
+from dlc.kernel.schedules.schedule import Candidate, Scheduled, check_transformed, schedule, scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.schedules.unfit import Unfit
 
@@ -13,6 +13,7 @@ __all__ = [
     "Machine",
     "Scheduled",
     "Unfit",
+    "check_transformed",
     "in_program",
     "lengths",
     "overruns",

@@ -17,6 +17,7 @@ from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import Ranking
 from dlc.kernel.schedules.scope import Scope
+from dlc.kernel.schedules.transformed import Transform, Transformed
 from dlc.spec import Configurable, option
 
 
@@ -32,6 +33,8 @@ class Place:
         number: The group's position in the kernel, for names of buffers.
         scope: The group in flat form; None where it ranks elements.
         ranking: What its nest counts, where it ranks elements.
+        transformed: What its nests are, where they transform tiles, multiply them and transform them back.
+        transform: What its nest is, where it transforms tiles.
     """
 
     group: Group
@@ -41,6 +44,8 @@ class Place:
     number: int
     scope: Scope | None = None
     ranking: Ranking | None = None
+    transformed: Transformed | None = None
+    transform: Transform | None = None
 
 
 @dataclass(frozen=True)

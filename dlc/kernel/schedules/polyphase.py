@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import bound
@@ -92,7 +92,7 @@ def _finished(reader: Nest, out: str, index: Sequence[Expr], part: Load) -> Nest
 def _phases(nest: Nest, kernel: Kernel) -> list[tuple[Nest, dict[Expr, Expr]]] | None:
     """One nest per combination of remainders, over fewer points, and what replaces the axes of the output."""
     alone = len(kernel.writers[nest.out]) == 1
-    if not is_product(nest) or not alone or not plain_write(nest, kernel.tensors[nest.out].shape):
+    if not _has_two_tensors(nest) or not alone or not plain_write(nest, kernel.tensors[nest.out].shape):
         return None
     kept = [a for a in nest.axes if a not in nest.reduction_axes]
     steps = {a: s for a in kept if (s := _step(nest, a))}
@@ -108,6 +108,15 @@ def _phases(nest: Nest, kernel: Kernel) -> list[tuple[Nest, dict[Expr, Expr]]] |
             return None
         out.append((single, mapping))
     return out
+
+
+def _has_two_tensors(nest: Nest) -> bool:
+    """Whether it is a product of what is stored, not with coefficients alone."""
+    match nest.body:
+        case Apply("mul", (x, y)) if is_product(nest):
+            return all(any(True for _ in loads(e)) for e in (x, y))
+        case _:
+            return False
 
 
 def _single(nest: Nest, mapping: dict[Expr, Expr]) -> Nest | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
@@ -35,9 +36,12 @@ from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.transform_loops import Transforms
+from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.windows import Windows
+from dlc.kernel.schedules.winograd import Winograd
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
@@ -45,8 +49,12 @@ FAMILIES: tuple[type[Choice], ...] = (Copies, Windows, Tiles, ScalarTiles, Rows,
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
-ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap)
-"""These, and that of a nest that ranks elements."""
+ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd)
+"""These, and those of a nest that ranks elements and of nests that transform tiles."""
+
+
+Piece: TypeAlias = Group | Ranking | Transformed
+"""Nests that become loops together."""
 
 ENOUGH = 2.5
 """No further candidate is tried behind one that takes at most this many times what the arithmetic takes."""
@@ -110,6 +118,15 @@ def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]
     return applied, (Candidate(applied.choice, _estimate(applied, place)),)
 
 
+def check_transformed(kernel: Kernel, machine: Machine) -> None:
+    """Raise Unfit with the reason if a kernel does not transform tiles, or there is no schedule for them as a whole."""
+    found = [p for p in _prepare(kernel, machine, whole_tiles=True).places if p.transformed is not None]
+    if not found:
+        raise Unfit("its tiles are not found in the kernel")
+    for place in found:
+        Winograd().apply(place)
+
+
 def _best(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     """The first candidate that no other one is much faster than, and all there are; `Loops` and `Heap` always apply."""
     found = list(_tried(place))
@@ -142,7 +159,7 @@ def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
 
 def _choices(place: Place) -> Iterator[Choice | Candidate]:
     """What may apply, in order of preference; of a family of which nothing does, why."""
-    for family in FAMILIES if place.ranking is None else (Heap,):
+    for family in _families(place):
         try:
             yield from family.candidates(place)
         except Unfit as problem:
@@ -152,6 +169,15 @@ def _choices(place: Place) -> Iterator[Choice | Candidate]:
 def _estimate(applied: Applied, place: Place) -> Estimate:
     """Of a group's loops by themselves."""
     return estimate(applied.body, (*place.kernel.tensors.values(), *applied.buffers), place.machine)
+
+
+def _families(place: Place) -> tuple[type[Choice], ...]:
+    """What is tried for a place."""
+    if place.ranking is not None:
+        return (Heap,)
+    if place.transformed is not None:
+        return (Winograd,)
+    return FAMILIES if place.transform is None else (Transforms,)
 
 
 @dataclass(frozen=True)
@@ -179,8 +205,9 @@ class _Prepared:
         kernel = self.kernel
         scopes = [p.scope for p in self.places if p.scope is not None]
         narrow = {name: s.tensors[name].type for s in scopes for name in s.narrow}
-        scalars = {name for s in scopes for name in s.scalars}
-        buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in scalars]
+        inside = {name for s in scopes for name in s.scalars}
+        inside |= {name for p in self.places if p.transformed is not None for name in p.transformed.inside}
+        buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in inside]
         body = (*self.start, *(s for g in groups for s in g.body))
         if self.sizes:
             used = {a.name for a in axes_of(body)}
@@ -194,7 +221,7 @@ class _Prepared:
         return LoopProgram(self.whole.params, self.whole.results, placed, body, self.machine.vector_bytes > 0)
 
 
-def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
+def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     whole = kernel
@@ -203,9 +230,12 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     pieces = _pieces(kernel, alone, converted)
+    if not whole_tiles:
+        pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
     if machine.strict:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
-    scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in pieces]
+    groups = [p.group if isinstance(p, Transformed) else p for p in pieces]
+    scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in groups]
     narrow = {name for s in scopes if s is not None for name in s.narrow}
     wide = [p for p in (*kernel.results, *kernel.locals) if p.name not in narrow]
     filled = [p for p in wide if needs_fill(kernel, p.name) and not _in_parts(p.name, kernel, whole)]
@@ -216,10 +246,31 @@ def _prepare(kernel: Kernel, machine: Machine) -> _Prepared:
         if isinstance(piece, Ranking):
             places.append(Place(Group((piece.nest,), ()), kernel, machine, written, number, ranking=piece))
             written |= {piece.writes}
+        elif isinstance(piece, Transformed):
+            places.append(Place(piece.group, kernel, machine, written, number, scope, transformed=piece))
+            written |= {n.out for n in piece.nests}
         else:
-            places.append(Place(piece, kernel, machine, written, number, scope))
+            place = Place(piece, kernel, machine, written, number, scope, transform=transform_of(piece, kernel))
+            places.append(place if _applies(Transforms(), place) else replace(place, transform=None))
             written |= {n.out for n in piece.nests}
     return _Prepared(whole, kernel, sizes, start, tuple(places), machine)
+
+
+def _split(piece: Piece, kernel: Kernel, machine: Machine) -> tuple[Piece, ...]:
+    """Tiles that are transformed as one piece if there is a schedule for them, else each of their nests by itself."""
+    if not isinstance(piece, Transformed):
+        return (piece,)
+    written = frozenset(n.out for n in piece.nests if needs_fill(kernel, n.out))
+    whole = Place(piece.group, kernel, machine, written, 0, transformed=piece)
+    return (piece,) if _applies(Winograd(), whole) else piece.groups
+
+
+def _applies(choice: Choice, place: Place) -> bool:
+    try:
+        choice.apply(place)
+    except Unfit:
+        return False
+    return True
 
 
 def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
@@ -231,15 +282,19 @@ def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
     return known and all(kernel.nests[k].reduce is None for k in kernel.writers.get(name, ()))
 
 
-def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Ranking]:
+def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Piece]:
     """The nests in order: rankings, and groups of those between them."""
     found = rankings(kernel)
-    out: list[Group | Ranking] = []
+    out: list[Piece] = []
     run: list[Nest] = []
     for k, nest in enumerate(kernel.nests):
         if k in found:
-            out += (*partition(replace(kernel, nests=tuple(run)), alone, converted), found[k])
+            out += (*_groups(replace(kernel, nests=tuple(run)), alone, converted), found[k])
             run = []
         elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
             run.append(nest)
-    return [*out, *partition(replace(kernel, nests=tuple(run)), alone, converted)]
+    return [*out, *_groups(replace(kernel, nests=tuple(run)), alone, converted)]
+
+
+def _groups(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Transformed]:
+    return transformed_groups(partition(kernel, alone, converted), kernel)

@@ -193,14 +193,15 @@ def _in_registers(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[St
     for r in range(s.rows):
         for v in range(s.vectors):
             mapping = _mapping(t, s, r, s.column + v * t.lanes + lane)
-            found = _element(t, mapping, sums[r][v], f"{r}_{v}", lane)
+            found = element(t, mapping, sums[r][v], f"{r}_{v}", lane)
             if found is None:
                 return None
             out += found
     return tuple(out)
 
 
-def _element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane: Axis) -> list[Stmt] | None:
+def element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane: Axis) -> list[Stmt] | None:
+    """Followers and stores of neighbouring elements, of which `total` are the sums; None when they have no vectors."""
     out: list[Stmt] = []
     known = dict(mapping)
     if t.total is not None:
@@ -236,11 +237,15 @@ def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[
     ]
     r, j = Axis("tr", s.rows), Axis("tj", s.columns)
     mapping = _mapping(t, s, r, s.column + j)
+    more = t.parts is not None and t.parts.result
+    return (*out, loop(r, loop(j, *scalar_element(t, mapping, Load("tile", (r * width + j,)), more))))
+
+
+def scalar_element(t: Tile, mapping: Mapping[Expr, Expr], value: Expr, more: bool = False) -> tuple[Stmt, ...]:
+    """Followers and stores of a single element of which `value` is the sum; `more` is added to what is stored."""
     body: list[Stmt] = []
-    value: Expr = Load("tile", (r * width + j,))
     if t.total is None:
         place = at(t.product.index[0], mapping)
-        more = t.parts is not None and t.parts.result
         body.append(Store(t.product.out, place, Load(t.product.out, (place,)) + value if more else value))
     else:
         body.append(Let(t.total, value))
@@ -250,4 +255,4 @@ def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[
             continue
         write = Store(n.out, at(n.index[0], mapping), at(n.body, mapping))
         body += guarded((), None if n.where is None else at(n.where, mapping), (write,))
-    return (*out, loop(r, loop(j, *body)))
+    return tuple(body)

@@ -66,14 +66,19 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the machine asks for: its alignment, and narrow panels without padding where it has no vectors."""
+        """What the machine asks for: its alignment, narrow panels without padding where it has no vectors, and numbers
+        for estimates of convolutions where it has."""
         from dlc.kernel.schedules import SCALAR_PANEL
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
-        scalar = {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}
         memory = {"plan-memory": {"align": str(target.align)}}
-        return memory if target.vector_bytes else {**memory, "layout": scalar}
+        if not target.vector_bytes:
+            return {**memory, "layout": {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}}
+        if target.strict:
+            return memory
+        sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
+        return {**memory, "winograd": {key: str(value) for key, value in sizes.items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
