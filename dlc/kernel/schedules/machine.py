@@ -31,5 +31,7 @@ class Machine:
 
 PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
+WORD = 4
+"""Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
 STACK_BYTES = 8 << 10
 """Buffers up to this size lie on the stack; all buffers of a kernel together stay within a few times that."""

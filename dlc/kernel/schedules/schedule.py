@@ -33,9 +33,10 @@ from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
+from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Tiles, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, WordTiles, Tiles, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""

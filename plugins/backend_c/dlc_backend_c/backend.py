@@ -63,10 +63,10 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """Factors in panels where there are vectors to read them."""
+        """Factors in panels, and terms of bytes in words, where there are vectors to read them."""
         from dlc_backend_c.target import target_of
 
-        return {} if target_of(self).vector_bytes else {"layout": {"panel": "1"}}
+        return {} if target_of(self).vector_bytes else {"layout": {"panel": "1"}, "integers": {"group": "1"}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
 from dlc.spec import Bytes, Configurable, Spec
+from dlc_backend_c.instructions import INSTRUCTIONS
 
 FOLDER: Final = Path(__file__).parent / "machines"
 VECTORS: Final = (0, 8, 16, 32, 64)
@@ -33,6 +34,7 @@ class MachineFile(Configurable):
     features: tuple[str, ...] = option(
         (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"
     )
+    instructions: tuple[str, ...] = option((), "what multiplies bytes: names of instructions, the fastest first")
     architectures: tuple[str, ...] = option(
         (), "what compilers for it call their target, up to the first '-'; none: any compiler"
     )
@@ -43,6 +45,11 @@ class MachineFile(Configurable):
             known = ", ".join(map(str, VECTORS))
             message = f"machine: option vector-bytes: {self.vector_bytes} is none of {known}"
             raise error("bad-option", message, exit_code=ExitCode.USAGE)
+        for name in self.instructions:
+            if name not in INSTRUCTIONS:
+                known = ", ".join(INSTRUCTIONS)
+                message = f"machine: option instructions: {name} is none of {known}"
+                raise error("bad-option", message, exit_code=ExitCode.USAGE)
 
 
 def names() -> tuple[str, ...]:

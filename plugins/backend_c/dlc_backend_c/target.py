@@ -38,6 +38,7 @@ class CTarget:
         strict: Every operation rounds by itself, and sums keep the order of their axes.
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
+        instructions: What multiplies bytes, the fastest first.
     """
 
     cpu: str
@@ -49,6 +50,7 @@ class CTarget:
     strict: bool = False
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -61,7 +63,7 @@ class CTarget:
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
-        return f"{self.cpu} {' '.join(self.flags)} {sizes}"
+        return f"{self.cpu} {' '.join((*self.flags, *self.instructions))} {sizes}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -80,11 +82,17 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         (*COMMON_FLAGS, *machine.flags),
         features=machine.features,
         architectures=machine.architectures,
+        instructions=machine.instructions,
     )
 
 
 GENERIC, X86_64_V3, X86_64_V4 = (from_file(name, named(name)) for name in (PORTABLE, "x86-64-v3", "x86-64-v4"))
-_NATIVE = (X86_64_V4, X86_64_V3)
+_NATIVE = (
+    from_file("x86-64-v4-vnni", named("x86-64-v4-vnni")),
+    X86_64_V4,
+    from_file("x86-64-v3-vnni", named("x86-64-v3-vnni")),
+    X86_64_V3,
+)
 """What the processor of this machine may be, the fastest first."""
 
 
