@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dlc.base.types import DType
+from dlc.base.types import DType, i8, u8
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads
 from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
+
+BYTES = (i8, u8)
+"""Types of factors that are summed up in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Roles:
 def product(nest: Nest, dtypes: Mapping[str, DType] | None = None) -> tuple[Load, Load] | None:
     """The two factors of a sum of products of two loads; None for any other nest.
 
-    A factor may be converted to the type of the sum: one of a narrow type is. `dtypes`: of the tensors, for those who
-    mean no conversions of other types.
+    A factor may be converted to the type of the sum: one of a narrow type or of bytes is. `dtypes`: of the tensors,
+    for those who mean no conversions of other types.
     """
     match nest.reduce, nest.body:
         case "add", Apply("mul", (x, y)):
@@ -57,7 +60,7 @@ def _factor(e: Expr, dtypes: Mapping[str, DType] | None) -> Load | None:
         case Load():
             return e
         case Apply(fn, (Load(param, _) as load,)) if SCALARS[fn].rule == "cast":
-            return load if dtypes is None or dtypes[param].narrow else None
+            return load if dtypes is None or dtypes[param].narrow or dtypes[param] in BYTES else None
         case _:
             return None
 

@@ -256,7 +256,7 @@ _TABLE: Final = (
     _f("erf", _erf, lambda g, y, a: g * (apply("exp", -(a * a)) * (2 / math.sqrt(math.pi))), lanes="f32", cycles=26.0),
     _f("floor", np.floor, cycles=2.0),
     _f("ceil", np.ceil, cycles=2.0),
-    _f("round", np.rint, cycles=2.0),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven
+    _f("round", np.rint, lanes="f32", cycles=2.0),  # half to even, as ONNX and IEEE 754 roundToIntegralTiesToEven
     Scalar("isnan", 1, np.isnan, rule="bool", domain="float"),
     Scalar("isinf", 1, np.isinf, rule="bool", domain="float"),
     _compare("eq", np.equal, "=="),

@@ -1,6 +1,7 @@
 """layout: values are stored with the vectorised axis innermost, constant factors of contractions in panels.
 
     t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
+    the same of bytes                       →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c//4,f%16,c%4]
 
 Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all kernels that read it.
 The panels of a constant factor are a constant expression, which is evaluated when the weights are written. For a target
@@ -23,11 +24,11 @@ from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.permute import Permutation, permute
-from dlc.kernel.roles import product, roles, spatial_axes
-from dlc.kernel.schedules.machine import PANEL
+from dlc.kernel.roles import BYTES, product, roles, spatial_axes
+from dlc.kernel.schedules.machine import PANEL, WORD
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.packed_constants import PackedConstants
-from dlc.passes.panels import changing_plan, packed, packed_index, packing
+from dlc.passes.panels import changing_plan, in_words, packed, packed_index, packing, words_index
 from dlc.passes.tied_panels import Panels, read_panels
 from dlc.spec import option
 
@@ -62,6 +63,8 @@ class _Rewriter:
     constant: dict[str, bool] = field(default_factory=dict[str, bool])
     panels: dict[str, Panels] = field(default_factory=dict[str, Panels])
     """Of weights, by digest of the weight."""
+    wanted: dict[str, Permutation] = field(default_factory=dict[str, Permutation])
+    """By digest of a value: the order in which a sum of products of bytes reads it fastest."""
     packed: PackedConstants = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,9 @@ class _Rewriter:
 
     def graph(self) -> Graph:
         origins = dict(self.source.origins)
+        for op in self.source.ops:
+            if isinstance(op, Call) and self.options.values:
+                self._want(op)
         # Only calls can read what is stored in another order.
         fixed = {o.digest for o in self.source.outputs}
         fixed |= {x.digest for op in self.source.ops if not isinstance(op, Call) for x in op.operands}
@@ -110,6 +116,19 @@ class _Rewriter:
         return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
 
     # ---- storage order of values ----
+    def _want(self, op: Call) -> None:
+        """Note that terms which an instruction multiplies at once are to lie next to each other in both factors."""
+        arguments = dict(zip((p.name for p in op.body.params), op.args, strict=True))
+        for nest in op.body.nests:
+            found = product(nest, op.body.dtypes)
+            for a, b in (found, found[::-1]) if found is not None else ():
+                if a.param not in arguments or b.param not in arguments or op.body.dtypes[a.param] not in BYTES:
+                    continue
+                r = roles(nest, a, b)
+                summed = [d for d, i in enumerate(a.index) if i in r.reduction and i not in r.window]
+                if self._is_weight(arguments[b.param]) and r.columns and len(summed) == 1:
+                    self.wanted.setdefault(arguments[a.param].digest, _move_last(len(a.index), summed[0]))
+
     def _choose(self, kernel: Kernel, op: Call, orders: dict[str, Permutation], fixed: bool) -> None:
         """Decide the order of every local and of the result, nest by nest; `fixed` results keep theirs."""
         kept = {r.name for r in kernel.results} if fixed else set[str]()
@@ -118,6 +137,8 @@ class _Rewriter:
             if nest.out in orders or rank < 3 or nest.out in kept:
                 continue
             chosen = self._order(kernel, nest, op, orders)
+            if chosen is None and nest.reduce is None and nest.out == kernel.results[0].name:
+                chosen = self.wanted.get(op.digest)
             if chosen is not None and chosen != tuple(range(rank)):
                 orders[nest.out] = chosen
 
@@ -198,13 +219,19 @@ class _Rewriter:
         if plan is None:
             return None
         perm, panel = plan
+        if panel and weights.dtype in BYTES:  # the last dimension is the one whose terms are multiplied together
+            perm = (perm[0], *sorted(perm[1:], key=lambda d: weights.shape[d] > 1))
         if not r.columns and spatial_axes(nest) == frozenset():
             return None
-        if self.options.rows > 1 and not r.rows and not r.batch and not set(axes_in(b.index[-1])) & set(r.columns):
+        streams = weights.dtype not in BYTES and not set(axes_in(b.index[-1])) & set(r.columns)
+        if self.options.rows > 1 and not r.rows and not r.batch and streams:
             # One row only: the matrix is read once from memory, and the rows of w[n,k] stream as they lie.
             return None
         value = packed(weights, perm, panel)
         index = packed_index(b, perm, panel)
+        if panel and weights.dtype in BYTES and index[-2] in r.reduction and value.shape[-2] % WORD == 0:
+            # Terms that an instruction multiplies at once lie in one word.
+            value, index = in_words(value), words_index(index)
 
         if panel and isinstance(weights, Constant):
             self.panels.setdefault(weights.digest, Panels(value, perm, panel))

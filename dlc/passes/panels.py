@@ -17,6 +17,7 @@ from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
+from dlc.kernel.schedules.machine import WORD
 from dlc.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
 USES = 128
@@ -97,6 +98,20 @@ def packed_index(b: Load, perm: tuple[int, ...], panel: int) -> tuple[Expr, ...]
         return moved
     column, *rest = moved
     return (column // panel, *rest, column % panel)
+
+
+def in_words(value: Op) -> Op:
+    """Panels of bytes with `WORD` terms of a column next to each other: [..., k, lane] as [..., k//4, lane, k%4]."""
+    *outer, terms, lanes = value.shape
+    rank = len(outer)
+    split = Reshape(value, to=(*outer, terms // WORD, WORD, lanes))
+    return Transpose(split, (*range(rank + 1), rank + 2, rank + 1))
+
+
+def words_index(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Where panels in words hold what is at `index` of panels."""
+    *outer, term, lane = index
+    return (*outer, term // WORD, lane, term % WORD)
 
 
 def reads_panels(nest: Nest, load: Load) -> bool:

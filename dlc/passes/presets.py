@@ -8,5 +8,5 @@ from collections.abc import Mapping
 # gradient shares the steps.
 _EXPAND = "expand{only=batch_norm,ctc,ctc_rows,dft}"
 PIPELINES: Mapping[str, str] = {
-    "infer": f"fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,winograd,order,plan-memory",
+    "infer": f"integers,fold-constants,simplify,{_EXPAND},fold-constants,lower,layout,fuse,winograd,order,plan-memory",
 }

@@ -11,14 +11,14 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.function import c_function
 from dlc_backend_c.helpers import macros, names, needed, paragraphs
 from dlc_backend_c.indices import index
-from dlc_backend_c.lanes_to_c import rounding, splat, vector
+from dlc_backend_c.lanes_to_c import converted, dots, splat, vector
 from dlc_backend_c.prelude import prelude, whole_prelude
 from dlc_backend_c.sections import split, units
 from dlc_backend_c.spelling import STORAGE, VALUE, spell
 from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget
 
 from dlc import Report, Spec
-from dlc.base.types import DTYPES, DType, f32, f64
+from dlc.base.types import DTYPES, DType, f32, f64, i32, u8
 from dlc.graph import evaluate
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.scalar import SCALARS
@@ -50,6 +50,11 @@ def everything(target: CTarget) -> str:
         while size >= 16:
             found += _of_lanes(t, size // t.itemsize)
             size //= 2
+    if target.vector_bytes:
+        found.append("int32_t bounded(float x, const uint8_t *p) { return dlc_bounded(x) + *(const dlc_word *)p; }")
+        found += [_of_bytes(n) for n in (4, 8, 16) if 4 * n <= target.vector_bytes]
+    else:
+        found.append("int32_t bounded(float x) { return dlc_bounded(x); }")
     return "\n".join(found)
 
 
@@ -69,6 +74,18 @@ def _of_lanes(t: DType, n: int) -> list[str]:
     return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.narrow and t is f32]
 
 
+def _of_bytes(n: int) -> str:
+    """Vectors of sums of bytes: loaded, computed with and stored."""
+    v = f"i32x{n}"
+    values = [vector(fn, i32, n, ("*a", "*b"), (Axis("a", 1), Axis("b", 1))) for fn in ("add", "sub", "mul")]
+    values += [dots(n, "*a", "*b", "*b"), splat(i32, n, "1"), f"*(const {v}_bytes *)p", f"*(const {v}_any *)a"]
+    values += [f"dlc_load_u8_{v}(p)", f"dlc_load_i8_{v}(q)", converted(f32, u8, n, "*x")]
+    lines = "".join(f"    *r = {value};\n" for value in values)
+    stores = f"    dlc_store_u8_{v}(p, *r);\n    dlc_store_i8_{v}(q, *r);\n"
+    given = f"const {v} *a, const {v} *b, const f32x{n} *x, uint8_t *p, int8_t *q, {v} *r"
+    return f"void use_{v}({given})\n{{\n{lines}{stores}}}"
+
+
 def _of_narrow(t: DType, v: str) -> str:
     """Vectors that are loaded from a narrow type, rounded and stored."""
     value = f"dlc_load_{t}_{v}(p)"
@@ -76,7 +93,7 @@ def _of_narrow(t: DType, v: str) -> str:
         value += f" + dlc_unpack_{t}_{v}(p, 1)"
     if t.format is None:
         return f"{v} use_{t}_{v}(const {STORAGE[t]} *p) {{ return {value}; }}"
-    value += f" + {rounding(t, int(v.partition('x')[2]), 'x')}"
+    value += f" + {converted(f32, t, int(v.partition('x')[2]), 'x')}"
     return f"void use_{t}_{v}({STORAGE[t]} *p, {v} x)\n{{\n    dlc_store_{t}_{v}(p, {value});\n}}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.base.types import DType, Type, bool_, f32, f64, i32, i64, u8
+from dlc.base.types import DType, Type, bool_, f32, f64, i8, i32, i64, u8
 from dlc.graph import Input, Op, toposort
 from dlc.ops import checked as ck
 from dlc.ops import deform as de
@@ -133,6 +133,9 @@ def contractions() -> Iterator[Op]:
     yield ln.Conv(x(1, 4, 7, 7), x(6, 2, 3, 3), x(6), stride=(2, 1), pads=(1, 0, 2, 1), dilation=(1, 2), group=2)
     yield ln.Conv(x(2, 4, 9), x(4, 1, 3), pads=(1, 1), group=4)
     yield ln.Conv(x(1, 2, 3, 4, 5), x(3, 2, 2, 2, 2))
+    yield ln.ConvInteger(x(1, 3, 6, 5, dtype=u8), x(4, 3, 3, 2, dtype=i8), stride=(2, 1), pads=(1, 0, 1, 1))
+    yield ln.ConvInteger(x(1, 4, 7, dtype=i8), x(4, 1, 3, dtype=u8), dilation=(2,), group=4)
+    yield ln.MatMulInteger(x(2, 3, 5, dtype=u8), x(5, 4, dtype=i8))
     yield ln.ConvTranspose(x(2, 3, 4, 3), x(3, 2, 3, 3))
     yield ln.ConvTranspose(
         x(1, 4, 3, 4),

@@ -22,6 +22,7 @@ from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.loops.memory import Batch, Conflict, LoopFault, Memory, Touched
 from dlc.kernel.loops.program import (
     Block,
+    Dots,
     Fold,
     For,
     If,
@@ -33,6 +34,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
     dtype_of,
 )
 from dlc.kernel.loops.traits import Traits, traits
@@ -324,6 +326,12 @@ class Values(Interpreter):
                 return self._read(name, place, 1)
             case Lanes(Load(name, (place,)), lanes):
                 return self._read(name, place, lanes)
+            case Words(Load(name, (place,)), lanes):
+                return np.ascontiguousarray(self._read(name, place, 4 * lanes)).view(np.int32)
+            case Dots(a, b):
+                x, y = (np.ascontiguousarray(self.leaf(v)) for v in (a, b))
+                terms = x.view(np.uint8).astype(np.int32) * y.view(np.int8)
+                return terms.reshape(len(terms), -1, 4).sum(-1, dtype=np.int32)
             case Fold(fn, vector):
                 found = self.leaf(vector)
                 while found.shape[1] > 1:

@@ -14,6 +14,7 @@ from dlc.kernel.expr import Axis, Const, Expr, Load
 from dlc.kernel.loops.program import (
     Block,
     Buffer,
+    Dots,
     Fold,
     For,
     If,
@@ -25,6 +26,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
 )
 from dlc.kernel.nest import Param
 from dlc.kernel.read_expr import ExprReader
@@ -83,23 +85,34 @@ class _Exprs(ExprReader):
         tokens = self._tokens
         tokens.expect("[")
         load = Load(name, (self.expr(1, depth),))
-        lanes = 1
+        lanes, words = 1, False
         if tokens.accept(".."):
             tokens.expect("+")
             lanes = tokens.extent("a number of elements")
+            words = tokens.accept("words")
         tokens.expect("]")
+        if words:
+            return Words(load, lanes)
         return Lanes(load, lanes) if lanes > 1 else load
 
     def atom(self, depth: int) -> Expr:
-        if self._tokens.current.text not in SCALARS or self._tokens.ahead != "of":
+        fn = self._tokens.current.text
+        if (fn not in SCALARS and fn != "dots") or self._tokens.ahead != "of":
             return super().atom(depth)
-        fn = self._tokens.take().text
+        self._tokens.take()
         self._tokens.expect("of")
+        first = self._variable()
+        if fn != "dots":
+            return Fold(fn, first)
+        self._tokens.expect("and")
+        return Dots(first, self._variable())
+
+    def _variable(self) -> Local:
         word = self._tokens.kind("word", "a variable")
-        vector = self.names.get(word.text)
-        if not isinstance(vector, Local):
+        found = self.names.get(word.text)
+        if not isinstance(found, Local):
             raise self._tokens.fail(f"{word.text} is no variable", word.offset)
-        return Fold(fn, vector)
+        return found
 
 
 class _Reader:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.loops.program import (
     Block,
+    Dots,
     Fold,
     For,
     If,
@@ -28,6 +29,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
     axes_of,
     walk_stmts,
 )
@@ -115,8 +117,12 @@ def _spelled(e: Expr) -> Expr:
             return Axis(name, 0)
         case Lanes(Load(param, (at,)), lanes):
             return Axis(_element(param, at, lanes), 0)
+        case Words(Load(param, (at,)), lanes):
+            return Axis(f"{param}[{_text(at)} .. +{lanes} words]", 0)
         case Fold(fn, vector):
             return Axis(f"{fn} of {vector.name}", 0)
+        case Dots(a, b):
+            return Axis(f"dots of {a.name} and {b.name}", 0)
         case Load(param, index):
             return Load(param, tuple(_spelled(i) for i in index))
         case Apply(fn, args):

@@ -2,7 +2,7 @@
 
     Program := parameters, results, buffers, Stmt*
     Stmt    := For | If | Let | Set | Store | Prefetch | Block
-    Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold
+    Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold | Words | Dots
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
 elements. Loads and stores of a parameter or result that is `stored` in a narrow type convert: everything in between has
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from dlc.base.types import DType, Type, i64
+from dlc.base.types import DType, Type, i32, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import result_dtype
@@ -46,6 +46,25 @@ class Fold(Expr):
 
     fn: str
     vector: Local
+
+
+@dataclass(frozen=True)
+class Words(Expr):
+    """`lanes` words of four consecutive bytes each, from `first` on, as i32; all of them must exist.
+
+    Their bits are what `Dots` multiplies; which byte is the lowest is the machine's choice.
+    """
+
+    first: Load
+    lanes: int = 1
+
+
+@dataclass(frozen=True)
+class Dots(Expr):
+    """In each lane the sum of products of four bytes, as i32: those of `a` without a sign, those of `b` with one."""
+
+    a: Local
+    b: Local
 
 
 @dataclass(frozen=True)
@@ -190,6 +209,10 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return (first,)
         case Fold(_, vector):
             return (vector,)
+        case Words(first, _):
+            return (first,)
+        case Dots(a, b):
+            return a, b
         case _:
             return ()
 
@@ -206,6 +229,8 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
                 found = dtype
+            case Words() | Dots():
+                found = i32
             case Apply(fn, args):
                 found = result_dtype(fn, tuple([dtype_of(a, tensors, known) for a in args]))
             case _:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.kernel.expr import Apply, Expr, Load
-from dlc.kernel.loops.program import Block, Fold, For, If, Lanes, Let, Local, Prefetch, Set, Stmt, Store
+from dlc.kernel.loops.program import Block, Dots, Fold, For, If, Lanes, Let, Local, Prefetch, Set, Stmt, Store, Words
 
 
 def _same(_: str, at: Expr) -> Expr:
@@ -34,6 +34,10 @@ class Renaming:
                 return self._load(e)
             case Lanes(first, n):
                 return Lanes(self._load(first), n)
+            case Words(first, n):
+                return Words(self._load(first), n)
+            case Dots(a, b):
+                return Dots(self._local(a), self._local(b))
             case Apply(fn, args):
                 return Apply(fn, tuple([self.expr(a) for a in args]))
             case Local():

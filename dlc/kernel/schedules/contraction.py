@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from dlc.base.types import f32, f64
+from dlc.base.types import f32, f64, i8, u8
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, axes_of, wrap
 from dlc.kernel.loops.rename import rename
-from dlc.kernel.nest import Param
+from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction_rows import block_start, panel_rows
@@ -117,16 +117,26 @@ def applied_tiles(
 def check_contraction(place: Place) -> None:
     """Raises Unfit for a group whose first nest is no reduction into elements of its own, or that may not use tiles."""
     group, kernel, machine = place.group, place.kernel, place.machine
-    dtype = kernel.tensors[group.nests[0].out].dtype
+    nest = group.nests[0]
+    dtype = kernel.tensors[nest.out].dtype
     conditions = (
         (not machine.strict, "sums keep the order of their axes"),
         (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
-        (dtype in (f32, f64), f"there are no vectors of {dtype}"),
+        (dtype in (f32, f64) or _of_bytes(nest, kernel), f"there are no vectors of {dtype}"),
         # Tiles may run past the end of a size.
         (not any(kernel.tensors[n.out].type.dense for n in group.nests), "no element lies behind the last of a call"),
     )
     require(conditions)
     check_reduction(place)
+
+
+def _of_bytes(nest: Nest, kernel: Kernel) -> bool:
+    """Whether a sum adds products of bytes in 32 bits."""
+    match nest.reduce, nest.body:
+        case "add", Apply("mul", (Apply("i32", (Load() as a,)), Apply("i32", (Load() as b,)))):
+            return all(kernel.tensors[x.param].dtype in (i8, u8) for x in (a, b))
+        case _:
+            return False
 
 
 def columns_of_group(place: Place) -> list[Axis]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlc.base.types import DType
+from dlc.base.types import DType, i8, i32, u8
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops.program import Lanes, Local
 from dlc.kernel.scalar import SCALARS
@@ -53,14 +53,17 @@ def vectorise(
             if dtypes[name] != dtype:
                 return None
             if known is None:
-                return _load(name, at, mapping, lane)
+                return neighbours(name, at, mapping, lane)
             key = (name, at, *(mapping.get(axis) for axis in axes_in(at)))
             if key not in known:
-                known[key] = _load(name, at, mapping, lane)
+                known[key] = neighbours(name, at, mapping, lane)
             return known[key]
         case Apply(fn, (Apply(narrow, (x,)),)) if SCALARS[fn].to is dtype and _rounds(narrow, dtype):
             part = vectorise(x, mapping, lane, dtypes, dtype, known)
             return None if part is None else Apply(fn, (Apply(narrow, (part,)),))
+        case Apply("i32", (Load(name, (at,)),)) if dtype is i32 and dtypes[name] in (i8, u8):
+            part = neighbours(name, at, mapping, lane)
+            return None if part is None else Apply("i32", (part,))
         case Apply(fn, args) if has_vectors(fn, dtype):
             parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
@@ -77,10 +80,12 @@ def _rounds(fn: str, dtype: DType) -> bool:
 def has_vectors(fn: str, dtype: DType) -> bool:
     """Whether a function of vectors of this element type exists."""
     lanes = SCALARS[fn].lanes
+    if dtype is i32:
+        return fn in ("add", "mul")
     return dtype.is_float if lanes == "float" else dtype.name == lanes
 
 
-def _load(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:
+def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:
     """Neighbouring elements, one element for all lanes, or None when lanes are further apart."""
     spot = substitute(at, mapping)
     form = linear(spot)

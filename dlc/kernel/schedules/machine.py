@@ -37,5 +37,7 @@ PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
 SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
+WORD = 4
+"""Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
 STACK_BYTES = 8 << 10
 """Buffers up to this size lie on the stack, as long as all of a function fit what the machine allows."""

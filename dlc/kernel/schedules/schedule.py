@@ -42,10 +42,11 @@ from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.winograd import Winograd
+from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, Windows, Tiles, ScalarTiles, Rows, Loops)
+FAMILIES: tuple[type[Choice], ...] = (Copies, WordTiles, Windows, Tiles, ScalarTiles, Rows, Loops)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""

@@ -44,6 +44,7 @@ class Tile:
         start: What sums start from.
         dtypes: Element types of all tensors.
         parts: Where sums wait when the reduction is cut into parts; None: it runs through.
+        words: Whether each step multiplies four bytes of both factors: see `dlc.kernel.schedules.words`.
     """
 
     product: Nest
@@ -57,6 +58,7 @@ class Tile:
     start: bool | int | float
     dtypes: Mapping[str, DType]
     parts: Parts | None = None
+    words: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -73,3 +75,8 @@ class Spot:
     rows: int
     vectors: int
     columns: int
+
+
+def mapping_of(t: Tile, s: Spot, r: int | Axis, column: Expr) -> dict[Expr, Expr]:
+    """What a tile's axes are in its row `r`, at a column."""
+    return {t.column: column} if t.row is None else {t.column: column, t.row: s.row + r}

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from dlc.base.types import i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.schedules.byte_tiles import bytes_of, words_step
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
-from dlc.kernel.schedules.tile import Parts, Spot, Tile
+from dlc.kernel.schedules.tile import Parts, Spot, Tile, mapping_of
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import simplify
 
@@ -35,6 +37,8 @@ def tile(t: Tile, s: Spot) -> tuple[Stmt, ...]:
     if t.parts is not None and not t.parts.finish and not (t.parts.result and s.columns < s.vectors * t.lanes):
         hints = prefetches(t, s) if t.parts.result else ()
         return (*hints, *start, *inner, *_put_back(t, s, sums, t.parts))
+    if t.dtype is i32 and not (t.parts and t.parts.result):
+        return (*start, *inner, *_narrowed(t, s, sums))
     after = None if t.parts and t.parts.result else _in_registers(t, s, sums)
     if after is None:
         return (*start, *inner, *_through_memory(t, s, sums))
@@ -61,7 +65,7 @@ def joined(t: Tile, s: Spot, part: Tile, stride: int, taps: int) -> tuple[Stmt, 
 def _waiting(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -> list[tuple[Local, Load]]:
     """Every vector of sums with its place in memory."""
     return [
-        (x, Load(parts.buffer, (at(parts.place, _mapping(t, s, r, s.column)) + v * t.lanes,)))
+        (x, Load(parts.buffer, (at(parts.place, mapping_of(t, s, r, s.column)) + v * t.lanes,)))
         for r, row in enumerate(sums)
         for v, x in enumerate(row)
     ]
@@ -75,21 +79,18 @@ def _put_back(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], parts: Parts) -
     )
 
 
-def _mapping(t: Tile, s: Spot, r: int | Axis, column: Expr) -> dict[Expr, Expr]:
-    return {t.column: column} if t.row is None else {t.column: column, t.row: s.row + r}
-
-
 def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     if t.product.where is not None or not t.reduced:
         if t.product.where is not None and axis_inside(t.product.where, t.column):
             raise Unfit(f"its guard depends on {t.column.name}: one test cannot stand for all lanes")
-        guard = None if t.product.where is None else at(t.product.where, _mapping(t, s, 0, s.column))
+        guard = None if t.product.where is None else at(t.product.where, mapping_of(t, s, 0, s.column))
         if guard is not None and t.row is not None and t.reduced and _written_out(t.reduced[-1], guard):
             *outer, k = t.reduced
             return guarded(outer, guard, _unrolled(t, s, sums, [Const(u) for u in range(k.extent)], k))
         return guarded(t.reduced, guard, _step(t, s, sums, {}, 0))
     # Tiles of one row wait for memory, so that a second level costs nothing.
-    cut = levels(t.reduced, unit=UNROLL) if t.row is None and t.product.reduce == "add" else None
+    sums_of_floats = t.row is None and t.product.reduce == "add" and t.dtype.is_float
+    cut = levels(t.reduced, unit=UNROLL) if sums_of_floats else None
     if cut is None:
         return _running(t, s, sums)
     return in_two_levels(t, sums, cut, lambda part, of: _running(part, s, of))
@@ -157,6 +158,8 @@ def _unrolled(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], values: Sequenc
 
 def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int) -> tuple[Stmt, ...]:
     """One value of the reduction for the whole tile; every element is loaded once."""
+    if t.words:
+        return words_step(t, s, sums, at_k, u)
     lane = Axis("lane", t.lanes)
     names: dict[Expr, Local] = {}
     known: Known = {}
@@ -164,9 +167,9 @@ def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr,
 
     def once(e: Expr, r: int) -> Expr:
         match e:
-            case Lanes() | Load():
+            case Lanes() | Load() | Apply("i32", (Lanes() | Load(),)):
                 if e not in names:
-                    names[e] = Local(f"{'b' if isinstance(e, Lanes) else 'a'}{u}_{r}_{len(names)}", t.dtype, t.lanes)
+                    names[e] = Local(f"{'b' if has_lanes(e) else 'a'}{u}_{r}_{len(names)}", t.dtype, t.lanes)
                     out.append(Let(names[e], e))
                 return names[e]
             case Apply(fn, args):
@@ -176,7 +179,7 @@ def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr,
 
     for r in range(s.rows):
         for v in range(s.vectors):
-            mapping = {**_mapping(t, s, r, s.column + v * t.lanes + lane), **at_k}
+            mapping = {**mapping_of(t, s, r, s.column + v * t.lanes + lane), **at_k}
             value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known)
             if value is None or not has_lanes(value):
                 raise Unfit(f"its terms have no form for {t.lanes} values of {t.column.name} at once")
@@ -192,7 +195,7 @@ def _in_registers(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[St
     out: list[Stmt] = []
     for r in range(s.rows):
         for v in range(s.vectors):
-            mapping = _mapping(t, s, r, s.column + v * t.lanes + lane)
+            mapping = mapping_of(t, s, r, s.column + v * t.lanes + lane)
             found = element(t, mapping, sums[r][v], f"{r}_{v}", lane)
             if found is None:
                 return None
@@ -227,6 +230,25 @@ def element(t: Tile, mapping: dict[Expr, Expr], total: Local, suffix: str, lane:
     return out
 
 
+def _narrowed(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
+    """Followers of sums in i32, whatever types they have: whole vectors in registers, single columns through memory."""
+    lane = Axis("lane", t.lanes)
+    whole = s.columns // t.lanes if all(n.where is None for n in t.followers) else 0
+    out: list[Stmt] = []
+    for r in range(s.rows):
+        for v in range(whole):
+            found = bytes_of(t, mapping_of(t, s, r, s.column + v * t.lanes + lane), sums[r][v], f"{r}_{v}", lane)
+            if found is None:
+                return _through_memory(t, s, sums)
+            out += found
+    if whole * t.lanes < s.columns:
+        rest = replace(
+            s, column=s.column + whole * t.lanes, vectors=s.vectors - whole, columns=s.columns - whole * t.lanes
+        )
+        out += _through_memory(t, rest, [row[whole:] for row in sums])
+    return tuple(out)
+
+
 def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """The tile written to a small buffer, and followers as scalar loops over its existing columns."""
     width = s.vectors * t.lanes
@@ -236,7 +258,7 @@ def _through_memory(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[
         for v in range(s.vectors)
     ]
     r, j = Axis("tr", s.rows), Axis("tj", s.columns)
-    mapping = _mapping(t, s, r, s.column + j)
+    mapping = mapping_of(t, s, r, s.column + j)
     more = t.parts is not None and t.parts.result
     return (*out, loop(r, loop(j, *scalar_element(t, mapping, Load("tile", (r * width + j,)), more))))
 

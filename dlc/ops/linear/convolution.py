@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,49 +43,74 @@ class Conv(Op):
     def _rank(self) -> int:
         return len(self.x.shape) - 2
 
-    def _figures(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Stride, pads, dilation and output extents per spatial dimension."""
-        x, w, rank = self.x.shape, self.w.shape, self._rank
-        if rank < 0 or len(w) != rank + 2:
-            raise ShapeError(f"data {self.x.type} and weights {self.w.type} must have one rank of at least 2")
-        if self.group < 1 or w[0] % self.group or x[1] % self.group:
-            raise ShapeError(f"{x[1]} input and {w[0]} output channels do not divide into {self.group} groups")
-        same(x[1] // self.group, w[1], "channels per group")
-        stride = defaulted(self.stride, rank, 1, "stride")
-        pads = defaulted(self.pads, 2 * rank, 0, "pads")
-        dilation = defaulted(self.dilation, rank, 1, "dilation")
-        out = tuple(
-            window_size(x[d + 2], w[d + 2], stride[d], pads[d], pads[rank + d], dilation[d]) for d in range(rank)
-        )
-        return stride, pads, dilation, out
-
     def define(self, *params: Any) -> Comp:
         x, w, _ = params
-        stride, pads, dilation, out = self._figures()
-        n, c = axes("n c", x.shape[0], w.shape[1])
-        o, k = grid(out, "o"), grid(w.shape[2:], "k")
-        place = tuple(o[d] * stride[d] + k[d] * dilation[d] - pads[d] for d in range(len(o)))
-        guard = padded_only(place, x.shape[2:], pads)
-        if self.group == 1:
-            (f,) = axes("f", w.shape[0])
-            return comp((n, f, *o), x[n, c, *place] * w[f, c, *k], sum=(c, *k), where=guard)
-        g, f = axes("g f", self.group, w.shape[0] // self.group)
-        body = x[n, g * c.extent + c, *place] * w[g * f.extent + f, c, *k]
-        into = (x.shape[0], w.shape[0], *out)
-        return comp((n, g * f.extent + f, *o), body, sum=(c, *k), where=guard, into=into, over=(n, g, f, *o))
+        return windows_times(self, x, w, lambda a, b: a * b)
 
     def evaluate(self, *args: Array) -> Any:
-        x, w = args[0], args[1]
-        stride, pads, dilation, out = self._figures()
-        rank, group = self._rank, self.group
-        windows = sliding(x, w.shape[2:], stride, pads, dilation, 0)  # n c o… k…
-        n, per = x.shape[0], w.shape[1]
-        split = windows.reshape(n, group, per, *windows.shape[2:])  # n g c o… k…
-        order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))  # g c k… n o…
-        columns = split.transpose(order).reshape(group, per * math.prod(w.shape[2:]), n * math.prod(out))
-        y = np.matmul(w.reshape(group, w.shape[0] // group, per * math.prod(w.shape[2:])), columns)
-        y = np.moveaxis(y.reshape(w.shape[0], n, *out), 1, 0)
-        return y if self.b is None else y + args[2].reshape(-1, *(1,) * rank)
+        y = windows_matmul(self, args[0], args[1])
+        return y if self.b is None else y + args[2].reshape(-1, *(1,) * self._rank)
+
+
+class Sliding(Protocol):
+    """What a convolution is but for the type of its sums: data x[n,c,i…], weights w[f,c,k…] and how windows lie."""
+
+    @property
+    def x(self) -> Op: ...
+    @property
+    def w(self) -> Op: ...
+    @property
+    def stride(self) -> tuple[int, ...]: ...
+    @property
+    def pads(self) -> tuple[int, ...]: ...
+    @property
+    def dilation(self) -> tuple[int, ...]: ...
+    @property
+    def group(self) -> int: ...
+
+
+def figures(op: Sliding) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Stride, pads, dilation and output extents per spatial dimension."""
+    x, w, rank = op.x.shape, op.w.shape, len(op.x.shape) - 2
+    if rank < 0 or len(w) != rank + 2:
+        raise ShapeError(f"data {op.x.type} and weights {op.w.type} must have one rank of at least 2")
+    if op.group < 1 or w[0] % op.group or x[1] % op.group:
+        raise ShapeError(f"{x[1]} input and {w[0]} output channels do not divide into {op.group} groups")
+    same(x[1] // op.group, w[1], "channels per group")
+    stride = defaulted(op.stride, rank, 1, "stride")
+    pads = defaulted(op.pads, 2 * rank, 0, "pads")
+    dilation = defaulted(op.dilation, rank, 1, "dilation")
+    out = tuple(window_size(x[d + 2], w[d + 2], stride[d], pads[d], pads[rank + d], dilation[d]) for d in range(rank))
+    return stride, pads, dilation, out
+
+
+def windows_times(op: Sliding, x: Any, w: Any, term: Callable[[Expr, Expr], Expr]) -> Comp:
+    """The sum over every window of x of `term` of an element and its weight."""
+    stride, pads, dilation, out = figures(op)
+    n, c = axes("n c", x.shape[0], w.shape[1])
+    o, k = grid(out, "o"), grid(w.shape[2:], "k")
+    place = tuple(o[d] * stride[d] + k[d] * dilation[d] - pads[d] for d in range(len(o)))
+    guard = padded_only(place, x.shape[2:], pads)
+    if op.group == 1:
+        (f,) = axes("f", w.shape[0])
+        return comp((n, f, *o), term(x[n, c, *place], w[f, c, *k]), sum=(c, *k), where=guard)
+    g, f = axes("g f", op.group, w.shape[0] // op.group)
+    body = term(x[n, g * c.extent + c, *place], w[g * f.extent + f, c, *k])
+    into = (x.shape[0], w.shape[0], *out)
+    return comp((n, g * f.extent + f, *o), body, sum=(c, *k), where=guard, into=into, over=(n, g, f, *o))
+
+
+def windows_matmul(op: Sliding, x: Array, w: Array) -> Array:
+    """The value of a convolution on arrays of one type."""
+    stride, pads, dilation, out = figures(op)
+    rank, group = len(out), op.group
+    windows = sliding(x, w.shape[2:], stride, pads, dilation, 0)  # n c o… k…
+    n, per = x.shape[0], w.shape[1]
+    split = windows.reshape(n, group, per, *windows.shape[2:])  # n g c o… k…
+    order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))  # g c k… n o…
+    columns = split.transpose(order).reshape(group, per * math.prod(w.shape[2:]), n * math.prod(out))
+    y = np.matmul(w.reshape(group, w.shape[0] // group, per * math.prod(w.shape[2:])), columns)
+    return np.moveaxis(y.reshape(w.shape[0], n, *out), 1, 0)
 
 
 class ConvTranspose(Op):

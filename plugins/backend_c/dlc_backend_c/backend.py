@@ -66,15 +66,16 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the machine asks for: its alignment, narrow panels without padding where it has no vectors, and numbers
-        for estimates of convolutions where it has."""
+        """What the machine asks for: its alignment, numbers for estimates of convolutions where it has vectors, and narrow
+        panels without padding and bytes by themselves where it has none."""
         from dlc.kernel.schedules import SCALAR_PANEL
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
         memory = {"plan-memory": {"align": str(target.align)}}
         if not target.vector_bytes:
-            return {**memory, "layout": {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}}
+            layout = {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}
+            return {**memory, "layout": layout, "integers": {"group": "1"}}
         if target.strict:
             return memory
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.base.types import DType
+from dlc.base.types import DType, f32, i8, i32, u8
 from dlc.kernel.expr import Const, Expr
 from dlc.kernel.loops.program import Local
 from dlc.kernel.scalar import SCALARS
@@ -16,14 +16,29 @@ def vector(fn: str, dtype: DType, n: int, texts: tuple[str, ...], args: tuple[Ex
         return f"dlc_{fn}{'c' if number else ''}_{dtype}x{n}({texts[0]}, {texts[1]})"
     if fn == "neg":
         return f"(-{texts[0]})"
-    if fn in spelling.OPERATORS:
+    if fn in spelling.OPERATORS and dtype.is_float:
         return f"({texts[0]} {SCALARS[fn].infix} {texts[1]})"
     return f"dlc_{fn}_{dtype}x{n}({', '.join(texts)})"
 
 
-def rounding(to: DType, n: int, text: str) -> str:
-    """Lanes rounded to a narrow type, or taken for what they were rounded to: schedules convert no other vectors."""
-    return f"dlc_round_{to}_{to.compute}x{n}({text})" if to.narrow else text
+BYTES = (i8, u8)
+"""Types whose vectors have an i32 for each lane: loads widen, stores narrow."""
+
+
+def converted(source: DType | None, to: DType, n: int, text: str) -> str:
+    """Lanes as another type: rounded to a narrow one or taken for what they were rounded to; f32, i32, bytes."""
+    if to.narrow:
+        return f"dlc_round_{to}_{to.compute}x{n}({text})"
+    if source is f32 and to in BYTES:
+        return f"dlc_bounded_i32x{n}({text})"
+    if to is f32 and source in (i32, *BYTES):
+        return f"__builtin_convertvector({text}, f32x{n})"
+    return text
+
+
+def dots(n: int, sum_: str, a: str, b: str) -> str:
+    """Sums to which products of bytes are added, four for each lane."""
+    return f"dlc_dots_i32x{n}({sum_}, {a}, {b})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:
@@ -33,4 +48,6 @@ def splat(dtype: DType, lanes: int, text: str) -> str:
 
 def variable(local: Local) -> str:
     """The C type of a variable."""
-    return spelling.VALUE[local.dtype] if local.lanes == 1 else f"{local.dtype.compute}x{local.lanes}"
+    if local.lanes == 1:
+        return spelling.VALUE[local.dtype]
+    return f"{i32 if local.dtype in BYTES else local.dtype.compute}x{local.lanes}"

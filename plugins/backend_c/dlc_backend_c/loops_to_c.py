@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dlc.base.types import DType, bool_, i64
+from dlc.base.types import DType, bool_, f32, i32, i64
 from dlc.kernel.expr import Apply, Const, Expr, Load
 from dlc.kernel.loops.program import (
     Block,
+    Dots,
     Fold,
     For,
     If,
@@ -24,6 +25,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
     dtype_of,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
@@ -32,7 +34,7 @@ from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
-from dlc_backend_c.lanes_to_c import rounding, splat, variable, vector
+from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.shared_parts import shared_parts
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
@@ -68,8 +70,10 @@ class Writer:
         """Lanes of a value, 1 for scalars."""
         if e not in self._lanes:
             match e:
-                case Local(_, _, n) | Lanes(_, n):
+                case Local(_, _, n) | Lanes(_, n) | Words(_, n):
                     found = n
+                case Dots(a, b):
+                    found = max(a.lanes, b.lanes)
                 case Apply(_, args):
                     found = max(self.lanes(a) for a in args)
                 case _:
@@ -129,6 +133,8 @@ class Writer:
         text = self._rounding(value, storage) or self.computed(value, dtype, lanes)
         if lanes == 1:
             self.line(f"{element} = {spelling.store(storage, text)};")
+        elif storage in BYTES:
+            self.line(f"dlc_store_{storage}_i32x{lanes}(&{element}, {text});")
         elif storage is dtype:
             self.line(f"*({dtype}x{lanes}_any *)&{element} = {text};")
         else:
@@ -175,19 +181,30 @@ class Writer:
                 return name
             case Load(name, (at,)):
                 return self._load(name, self.subscript(at))
-            case Lanes(Load(name, (at,)), n) if name in self.stored:
-                vector = f"{self.stored[name]}_{self.tensors[name]}x{n}"
-                if name in self.packed:
-                    return f"dlc_unpack_{vector}({name}, {self.subscript(at)})"
-                return f"dlc_load_{vector}(&{name}[{self.subscript(at)}])"
-            case Lanes(Load(name, (at,)), n):
-                return f"(*(const {self.tensors[name]}x{n}_any *)&{name}[{self.subscript(at)}])"
+            case Lanes() | Words():
+                return self._elements(e)
+            case Dots():
+                return dots(self.lanes(e), splat(i32, self.lanes(e), "0"), e.a.name, e.b.name)
             case Fold():
                 return self._fold(e)
             case Apply(fn, args):
                 return self._apply(fn, args, like)
             case _:
                 raise AssertionError(e)
+
+    def _elements(self, e: Lanes | Words) -> str:
+        """The values of neighbouring elements, as a vector or as words of bytes."""
+        name, n, at = e.first.param, e.lanes, self.subscript(e.first.index[0])
+        if isinstance(e, Words):
+            return f"(*(const {'dlc_word' if n == 1 else f'i32x{n}_bytes'} *)&{name}[{at}])"
+        dtype = self.tensors[name]
+        if name in self.packed:
+            return f"dlc_unpack_{self.stored[name]}_{dtype}x{n}({name}, {at})"
+        if name in self.stored:
+            return f"dlc_load_{self.stored[name]}_{dtype}x{n}(&{name}[{at}])"
+        if dtype in BYTES:
+            return f"dlc_load_{dtype}_i32x{n}(&{name}[{at}])"
+        return f"(*(const {dtype}x{n}_any *)&{name}[{at}])"
 
     def _load(self, name: str, at: str) -> str:
         """The value of an element."""
@@ -206,14 +223,18 @@ class Writer:
         if scalar.to is not None:
             (x,) = args
             if (n := self.lanes(x)) > 1:
-                return rounding(scalar.to, n, self.value(x, None))
+                return converted(self.dtype(x), scalar.to, n, self.value(x, None))
             like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
+            if scalar.to.is_integer and scalar.to.bits in (8, 16) and self.dtype(x) is f32 and _bounded(x):
+                return f"(({spelling.VALUE[scalar.to]})dlc_bounded_f32({self.value(x, None)}))"
             return spelling.spell(fn, like or self.dtype(x) or self._literal_type(args), (self.value(x, like),))
         branches = args[1:] if scalar.rule == "select" else args
         inner = next((d for a in branches if (d := self.dtype(a)) is not None), None)
         if inner is None:
             inner = like if scalar.rule != "bool" and like else self._literal_type(branches)
         n = max(self.lanes(a) for a in args)
+        if fn == "add" and n > 1 and isinstance(args[1], Dots):
+            return dots(n, self.value(args[0], i32), args[1].a.name, args[1].b.name)
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:
             wide = tuple(t if self.lanes(a) > 1 else splat(inner, n, t) for t, a in zip(texts, args, strict=True))
@@ -233,6 +254,15 @@ class Writer:
             half = len(terms) // 2
             terms = [spelling.spell(e.fn, v.dtype, (a, b)) for a, b in zip(terms[:half], terms[half:], strict=True)]
         return terms[0]
+
+
+def _bounded(e: Expr) -> bool:
+    """Whether a float is NaN or within bounds that an i32 has."""
+    match e:
+        case Apply("min", (Apply("max", (_, Const(low))), Const(high))):
+            return low >= -(1 << 30) and high <= 1 << 30
+        case _:
+            return False
 
 
 def replaced(e: Expr, names: Mapping[Expr, Expr]) -> Expr:

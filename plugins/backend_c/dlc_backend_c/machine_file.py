@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
 from dlc.spec import Bytes, Configurable, Spec
+from dlc_backend_c.instructions import INSTRUCTIONS
 
 FOLDER: Final = Path(__file__).parent / "machines"
 VECTORS: Final = (0, 8, 16, 32, 64)
@@ -39,13 +40,15 @@ class MachineFile(Configurable):
     features: tuple[str, ...] = option(
         (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"
     )
+    instructions: tuple[str, ...] = option((), "what multiplies bytes: names of instructions, the fastest first")
     architectures: tuple[str, ...] = option(
         (), "what compilers for it call their target, up to the first '-'; none: any compiler"
     )
 
     def __post_init__(self) -> None:
-        """Refuse vectors and alignments that generated code does not have."""
-        for key, value, known in (("vector-bytes", self.vector_bytes, VECTORS), ("align", self.align, ALIGNMENTS)):
+        """Refuse vectors, alignments and instructions that generated code does not have."""
+        numbers = (("vector-bytes", self.vector_bytes, VECTORS), ("align", self.align, ALIGNMENTS))
+        for key, value, known in (*numbers, *(("instructions", name, INSTRUCTIONS) for name in self.instructions)):
             if value not in known:
                 message = f"machine: option {key}: {value} is none of {', '.join(map(str, known))}"
                 raise error("bad-option", message, exit_code=ExitCode.USAGE)

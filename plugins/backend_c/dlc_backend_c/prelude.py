@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from dlc.base.types import DTYPES, DType, f32, f64
-from dlc_backend_c import in_order, masks, narrow, narrow_vectors
+from dlc.base.types import DTYPES, DType, f32, f64, i32
+from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -51,6 +51,8 @@ DLC_INLINE int32_t dlc_i32_of_@N(@T x)
 {
     return x @LOW && x < 2147483648.0@S ? (int32_t)x : (-2147483647 - 1);
 }
+/* The same of a number that is NaN or well within the range. */
+DLC_INLINE int32_t dlc_bounded_@N(@T x) { return x == x ? (int32_t)x : (-2147483647 - 1); }
 DLC_INLINE int64_t dlc_i64_of_@N(@T x)
 {
     return x >= -9223372036854775808.0@S && x < 9223372036854775808.0@S ? (int64_t)x : (-9223372036854775807 - 1);
@@ -220,7 +222,9 @@ def _sections(target: CTarget) -> Iterator[str]:
             for t in DTYPES.values():
                 if t.narrow:
                     yield narrow_vectors.vector_definitions(t, size // f32.itemsize)
+            yield instructions.vector_of_sums(size // i32.itemsize, target.instructions)
             size //= 2
+        yield instructions.WORD
 
 
 def _integer(t: DType) -> str:

@@ -41,6 +41,7 @@ class CTarget:
         threads: Threads that a call runs on, at most.
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
+        instructions: What multiplies bytes, the fastest first.
     """
 
     cpu: str
@@ -55,6 +56,7 @@ class CTarget:
     threads: int = 1
     align: int = 64
     stack: int = 64 << 10
+    instructions: tuple[str, ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -70,7 +72,8 @@ class CTarget:
         """Everything that code for it depends on, in a line."""
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
-        return f"{self.cpu} {' '.join(self.flags)} {sizes}{threads} align={self.align} stack={self.stack}"
+        words = " ".join((self.cpu, *self.flags, *self.instructions))
+        return f"{words} {sizes}{threads} align={self.align} stack={self.stack}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -91,11 +94,17 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         architectures=machine.architectures,
         align=machine.align,
         stack=machine.stack,
+        instructions=machine.instructions,
     )
 
 
 GENERIC, X86_64_V3, X86_64_V4 = (from_file(name, named(name)) for name in (PORTABLE, "x86-64-v3", "x86-64-v4"))
-_NATIVE = (X86_64_V4, X86_64_V3)
+_NATIVE = (
+    from_file("x86-64-v4-vnni", named("x86-64-v4-vnni")),
+    X86_64_V4,
+    from_file("x86-64-v3-vnni", named("x86-64-v3-vnni")),
+    X86_64_V3,
+)
 """What the processor of this machine may be, the fastest first."""
 
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Prefetch, Set, Stmt, Store
+from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Prefetch, Set, Stmt, Store, Words
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.estimate.traffic import Nested, accesses
 from dlc.kernel.schedules.flat import axis_inside, coefficient
-from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.machine import WORD, Machine
 from dlc.kernel.simplify import INDEX_FUNCTIONS, is_index
 
 UNITS = 2
@@ -188,6 +188,9 @@ class _Estimator:
                 case Lanes(Load(name, (at,)), count):
                     places.append((name, at, count))
                     found.loads += self._moves(name, at, count, along)
+                case Words(Load(name, (at,)), count):
+                    places.append((name, at, WORD * count))
+                    found.loads += self._moves(name, at, WORD * count, along)
                 case Load(name, (at,)):
                     places.append((name, at, 1))
                     found.loads += self._moves(name, at, 1, along)
@@ -197,7 +200,7 @@ class _Estimator:
                     found.arithmetic += 2.0 * vector.lanes.bit_length()
                 case Apply(fn, args) if not is_index(x):
                     product = fn == "add" and any(isinstance(a, Apply) and a.fn == "mul" for a in args)
-                    cost = SCALARS[fn].cycles * (1 if SCALARS[fn].lanes or lanes == 1 else lanes)
+                    cost = SCALARS[fn].cycles * (1 if _has_vectors(fn) or lanes == 1 else lanes)
                     found.arithmetic += (cost - product) * self._operations(lanes, along)
                     stack += args
                 case _:
@@ -221,6 +224,11 @@ class _Estimator:
                 return self._operations(1, along, itemsize)
             case _:
                 return 1.0
+
+
+def _has_vectors(fn: str) -> bool:
+    """Whether a function of vectors takes as long as one of a scalar."""
+    return bool(SCALARS[fn].lanes) or SCALARS[fn].rule == "cast"
 
 
 def _combines(s: Set) -> bool:

@@ -1,0 +1,159 @@
+"""Sums of products of bytes in 32 bits, four terms at a time: quantised convolutions and matrix products.
+
+    for rows, columns: for k, j<4: t[r,c] += i32(x[r, 4·k + j])·i32(w[k, c, j])
+    →
+    for tiles: for k: b = words of w[k, c…];  a = word of x[r, 4·k];  t_r += dots of a and b
+
+x is of u8, w of i8 and constant: the pass `layout` stores four terms of a column next to each other. Machines have
+instructions for such dot products; their C has another form for those that have none. Followers, which requantise,
+run over a tile as soon as it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from dlc.base.types import i8, i32, u8
+from dlc.kernel.expr import Axis, Const, axes_in, substitute
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import wrap
+from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.choice import Applied, Choice, Place
+from dlc.kernel.schedules.contraction import applied, columns_of_group, panels_of
+from dlc.kernel.schedules.flat import coefficient, flat_simplify, offset
+from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.heights import row_limit
+from dlc.kernel.schedules.loop_plan import LoopPlan, hoisted, plan_loops, tile_of, widths
+from dlc.kernel.schedules.machine import WORD
+from dlc.kernel.schedules.operands import Operands
+from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.tile import Tile
+from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.schedules.words_copy import TERMS, WordsCopy, copied_words, factors_of
+from dlc.kernel.simplify import simplify_nest
+from dlc.spec import option
+
+
+@dataclass(frozen=True)
+class WordTiles(Choice):
+    """Register tiles of a sum of products of bytes, four terms of it at a time."""
+
+    name = "words"
+    panels: bool = option(False, "copy the factor of the columns, so that its words lie next to each other")
+    vectors: int = option(0, "vectors of a tile's row", low=0)
+    rows: int = option(0, "most rows of a tile", low=0)
+    block: int = option(0, "rows that run through all columns before the next ones do", low=0)
+
+    @classmethod
+    def candidates(cls, place: Place) -> Iterator[Self]:
+        if factors_of(place.group.nests[0]) is None:
+            return  # other kernels need no word about it
+        _check(place)
+        yield cls()
+        yield cls(panels=True)
+
+    def apply(self, place: Place) -> Applied:
+        _check(place)
+        machine, kernel = place.machine, place.kernel
+        group, column = _in_words(place)
+        copy = copied_words(group, kernel, column) if self.panels else None
+        batch: tuple[Axis, ...] = ()
+        if copy is not None:
+            group, batch = copy.group, copy.batch
+            kernel = Kernel((*kernel.params, copy.buffer), kernel.results, kernel.locals, kernel.nests)
+        o = _operands(group, kernel, column)
+        scope = open_scope(group, kernel, (column, *batch))
+        plan = plan_loops(o, scope, kernel, machine, set(batch), self.block)
+        tile = _of_words(tile_of(scope, kernel, machine, plan.tile.row, column))
+        plan = hoisted(replace(plan, tile=tile, outside=None), machine)
+        problem = Unfit("no vector fits a row")
+        for vectors in [self.vectors] if self.vectors else widths(plan, machine):
+            try:
+                return self._tiled(place, plan, vectors, copy)
+            except Unfit as found:
+                problem = found
+        raise problem
+
+    def _tiled(self, place: Place, plan: LoopPlan, vectors: int, copy: WordsCopy | None) -> Applied:
+        machine = place.machine
+        rows = self.rows or row_limit(vectors, machine.registers)
+        if rows * vectors > machine.registers:
+            raise Unfit(f"{rows} rows of {vectors} vectors are more than {machine.registers} registers hold")
+        plan = replace(plan, vectors=vectors, tall=rows)
+        body = panels_of(plan, machine)
+        choice = replace(self, vectors=vectors, rows=rows, block=plan.size if plan.blocked else 0)
+        waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
+        if copy is None:
+            return applied(choice, place, plan, wrap(plan.outer, body), (), waiting)
+        inside = tuple(a for a in plan.outer if a not in copy.batch)
+        body = wrap(copy.batch, (*copy.fill, *wrap(inside, body)))
+        return applied(choice, place, plan, body, (copy.buffer,), waiting)
+
+
+def _of_words(tile: Tile) -> Tile:
+    """The tile without the axis of a word's terms."""
+    nest = tile.product
+    terms = next(a for a in tile.reduced if a.name == TERMS)
+    body = flat_simplify(substitute(nest.body, {terms: Const(0)}))
+    nest = replace(nest, body=body, axes=tuple(a for a in nest.axes if a != terms))
+    reduced = _in_order(nest, tuple(a for a in tile.reduced if a != terms))
+    return replace(tile, product=nest, reduced=reduced, words=True)
+
+
+def _check(place: Place) -> None:
+    group, kernel = place.group, place.kernel
+    nest = group.nests[0]
+    factors = factors_of(nest)
+    types = tuple(kernel.tensors[f.param].dtype for f in factors or ())
+    kept = {a for a in nest.axes if a not in nest.reduction_axes}
+    conditions = (
+        (place.machine.vector_bytes >= 16, f"vectors have {place.machine.vector_bytes} bytes, tiles need 16"),
+        (types == (u8, i8), "it is no sum of products of u8 and i8"),
+        (kernel.tensors[nest.out].dtype is i32, "its sums have not 32 bits"),
+        (nest.where is None, "it has a guard"),
+        (nest.out not in place.written, f"{nest.out} has a value before"),
+        (all(a.extent > 0 for a in nest.axes), "it is empty"),
+        (not any(p.type.is_open for p in kernel.tensors.values()), "sizes are not known"),
+        (plain_write(nest, kernel.tensors[nest.out].shape), "output axes and elements do not correspond one to one"),
+        (kept == set(group.shared), "its followers do not share all loops"),
+        (all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:]), "a follower adds up"),
+    )
+    require(conditions)
+
+
+def _in_words(place: Place) -> tuple[Group, Axis]:
+    """The group with the reduction axis that both factors have innermost in two, and the axis of the columns."""
+    group, kernel = place.group, place.kernel
+    nest = group.nests[0]
+    found = factors_of(nest)
+    assert found is not None
+    a, b = found
+    columns = [c for c in columns_of_group(place) if c in axes_in(b) and c not in axes_in(a)]
+    if len(columns) != 1:
+        raise Unfit("no output axis that the second factor alone has is innermost in the result")
+    place_of = offset(a.index, kernel.tensors[a.param].shape)
+    near = [x for x in nest.axes if x in nest.reduction_axes and coefficient(place_of, x) == 1]
+    if len(near) != 1 or near[0].extent % WORD:
+        raise Unfit("four terms of the sum do not lie next to each other")
+    (k,) = near
+    outer, terms = Axis(k.name, k.extent // WORD), Axis(TERMS, WORD)
+    axes = tuple(x for y in nest.axes for x in ((outer, terms) if y == k else (y,)))
+    cut = simplify_nest(nest.substitute({k: outer * WORD + terms}, axes))
+    return Group((cut, *group.nests[1:]), group.shared), columns[0]
+
+
+def _operands(group: Group, kernel: Kernel, column: Axis) -> Operands:
+    found = factors_of(group.nests[0])
+    assert found is not None
+    rows, columns = (kernel.tensors[f.param].type.capacity for f in found)
+    sizes = {p.name: p.type.capacity for p in kernel.tensors.values()}
+    return Operands(group, column, True, None, (), None, Axis("cb", 1), 0, (), rows, columns, sizes)
+
+
+def _in_order(nest: Nest, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Reduction axes in the order in which the weights lie in memory."""
+    found = factors_of(nest)
+    assert found is not None
+    return tuple(sorted(axes, key=lambda x: -abs(coefficient(found[1].index[0], x) or 0)))

@@ -1,0 +1,160 @@
+"""Instructions of processors that generated C uses by name, beside the portable text of what they compute.
+
+A machine's file names those that it has (`instructions`). All of them add dot products of four bytes to sums, as
+`dlc.kernel.loops.program.Dots` defines it: c + a0·b0 + a1·b1 + a2·b2 + a3·b3 in each lane, the bytes of a without a
+sign and those of b with one. They are written as assembler, because the headers that declare them take compilers
+longer than a kernel does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """How a processor computes dot products of bytes.
+
+    Attributes:
+        name: As machine files call it.
+        lanes: Sums in a vector.
+        body: Statements that return c plus the dot products of a and b, all of them vectors of i32.
+    """
+
+    name: str
+    lanes: int
+    body: str
+
+
+_VNNI: Final = """\
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "vm"(b));
+    return c;
+"""
+_VEX_VNNI: Final = """\
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c) : "x"(a), "xm"(b));
+    return c;
+"""
+# Sums of two products fit 32 bits only, so that bytes are widened to 16 bits first: even ones, then odd ones.
+_PAIRS: Final = """\
+    typedef uint16_t halves __attribute__((vector_size(@B)));
+    typedef int16_t signed_halves __attribute__((vector_size(@B)));
+    const @U x = (@U)a & 0x00ff00ffu, y = (@U)a >> 8 & 0x00ff00ffu;
+    const signed_halves v = (signed_halves)((halves)b << 8) >> 8, w = (signed_halves)b >> 8;
+    @V even, odd;
+    __asm__("vpmaddwd %2, %1, %0" : "=@R"(even) : "@R"(x), "@R"(v));
+    __asm__("vpmaddwd %2, %1, %0" : "=@R"(odd) : "@R"(y), "@R"(w));
+    return (@V)((@U)c + (@U)even + (@U)odd);
+"""
+# Both operands have signs there: 128 is taken from the bytes of a, and its products are put back.
+_SIGNED: Final = """\
+    const @U x = (@U)a ^ 0x80808080u, most = (@U){0} + 0x80808080u;
+    @V moved = {0};
+    __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(moved) : "w"(most), "w"(b));
+    c = (@V)((@U)c - (@U)moved);
+    __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(c) : "w"(x), "w"(b));
+    return c;
+"""
+
+INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
+    i.name: i
+    for i in (
+        Instruction("avx512-vnni", 16, _VNNI),
+        Instruction("avx-vnni", 8, _VEX_VNNI),
+        Instruction("avx512-pairs", 16, _PAIRS.replace("@R", "v")),
+        Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x")),
+        Instruction("arm-dotprod", 4, _SIGNED),
+    )
+}
+
+_PORTABLE: Final = """\
+    const @U x = (@U)a, w = (@U)b;
+    int k;
+    for (k = 0; k < 4; ++k)
+        c = (@V)((@U)c + (@U)((@V)(x >> 8 * k & 255u) * ((@V)(w << (24 - 8 * k)) >> 24)));
+    return c;
+"""
+_VECTOR: Final = """\
+typedef int32_t @V __attribute__((vector_size(@B)));
+typedef int32_t @V_any __attribute__((vector_size(@B), aligned(4), may_alias));
+typedef int32_t @V_bytes __attribute__((vector_size(@B), aligned(1), may_alias));
+DLC_INLINE @V dlc_splat_@V(int32_t x)
+{
+    @V v = {@X};
+    return v;
+}
+DLC_INLINE @V dlc_add_@V(@V a, @V b) { return (@V)((@U)a + (@U)b); }
+DLC_INLINE @V dlc_sub_@V(@V a, @V b) { return (@V)((@U)a - (@U)b); }
+DLC_INLINE @V dlc_mul_@V(@V a, @V b) { return (@V)((@U)a * (@U)b); }
+/* Bytes as lanes of 32 bits: what gcc makes of conversions takes many times as long. */
+DLC_INLINE @V dlc_load_u8_@V(const uint8_t *p)
+{
+#if @WIDENS
+    @V x;
+    __asm__("vpmovzxbd %1, %0" : "=@R"(x) : "m"(*(const u8x@N_any *)p));
+    return x;
+#else
+    return (@V)__builtin_convertvector(*(const u8x@N_any *)p, @U);
+#endif
+}
+DLC_INLINE @V dlc_load_i8_@V(const int8_t *p)
+{
+#if @WIDENS
+    @V x;
+    __asm__("vpmovsxbd %1, %0" : "=@R"(x) : "m"(*(const u8x@N_any *)p));
+    return x;
+#else
+    return ((@V)__builtin_convertvector(*(const u8x@N_any *)p, @U) ^ 128) - 128;
+#endif
+}
+DLC_INLINE void dlc_store_u8_@V(uint8_t *p, @V x)
+{
+#if defined(__AVX512F__) && @N == 16
+    __asm__("vpmovdb %1, %0" : "=m"(*(u8x@N_any *)p) : "v"(x));
+#else
+    *(u8x@N_any *)p = __builtin_convertvector(__builtin_convertvector((@U)x, u16x@N), u8x@N);
+#endif
+}
+DLC_INLINE void dlc_store_i8_@V(int8_t *p, @V x) { dlc_store_u8_@V((uint8_t *)p, x); }
+/* Toward zero, of lanes that are NaN, which gives 0 where a byte is meant, or well within the range. */
+DLC_INLINE @V dlc_bounded_@V(f32x@N x)
+{
+    return __builtin_convertvector((f32x@N)((@U)x & (@U)(x == x)), @V);
+}
+/* Half to even: halves are gone where numbers of f32 are whole ones. */
+DLC_INLINE f32x@N dlc_round_f32x@N(f32x@N x)
+{
+#if defined(__AVX512F__) && @N == 16
+    f32x@N y;
+    __asm__("vrndscaleps $4, %1, %0" : "=v"(y) : "v"(x));
+    return y;
+#elif defined(__AVX__) && @N < 16
+    f32x@N y;
+    __asm__("vroundps $4, %1, %0" : "=x"(y) : "x"(x));
+    return y;
+#else
+    const @U sign = (@U)x & 0x80000000u, size = (@U)x ^ sign;
+    const f32x@N whole = ((f32x@N)size + 8388608.0f) - 8388608.0f;
+    const @U small = (@U)((f32x@N)size < 8388608.0f);
+    return (f32x@N)((((@U)whole & small) | (size & ~small)) | sign);
+#endif
+}
+DLC_INLINE @V dlc_dots_@V(@V c, @V a, @V b)
+{
+@DOTS}
+"""
+WORD: Final = "typedef int32_t dlc_word __attribute__((aligned(1), may_alias));\n"
+"""Four bytes wherever they lie."""
+
+
+def vector_of_sums(lanes: int, names: Sequence[str]) -> str:
+    """Vectors of i32 and their functions; dot products by an instruction of a machine that has these."""
+    found = next((INSTRUCTIONS[n] for n in names if INSTRUCTIONS[n].lanes == lanes), None)
+    text = _VECTOR.replace("@DOTS", _PORTABLE if found is None else found.body)
+    text = text.replace("@V", f"i32x{lanes}").replace("@U", f"u32x{lanes}").replace("@B", str(4 * lanes))
+    wide = lanes == 16
+    text = text.replace("@WIDENS", "defined(__AVX512F__)" if wide else "defined(__AVX2__)").replace(
+        "@R", "v" if wide else "x"
+    )
+    return text.replace("@N", str(lanes)).replace("@X", ", ".join(["x"] * lanes))
