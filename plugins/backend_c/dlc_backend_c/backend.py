@@ -66,7 +66,7 @@ class C(Options, Backend):
         return target_of(self).identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the machine asks for: its alignment, numbers for estimates of convolutions where it has vectors, and narrow
+        """What the machine asks for: its alignment, numbers for estimates where it has vectors, and narrow
         panels without padding and bytes by themselves where it has none."""
         from dlc.kernel.schedules import SCALAR_PANEL
         from dlc_backend_c.target import target_of
