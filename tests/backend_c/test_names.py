@@ -122,7 +122,7 @@ def header(names: tuple[str, str]) -> str:
     values: dict[str, object] = dict.fromkeys(("version", "options", "model_sha256", "weights_sha256"), "1")
     values |= dict.fromkeys(("abi", "align", "arena_bytes", "weights_bytes"), 64)
     values |= {"p": "m", "P": "M", "title": names[0], "plugins": {names[0]: names[1]}, "weights_file": "f"}
-    values |= {"set_weights": True, "static_arena": False, "inputs": inputs, "outputs": outputs}
+    values |= {"set_weights": True, "static_arena": False, "inputs": inputs, "outputs": outputs, "steps": 5}
     values |= {
         "aliases": ((0, 0),),
         "parameters": parameters,

@@ -126,6 +126,8 @@ def _opened(directory: Path) -> Library:
     ffi.cdef((_TRAINING if "training" in content else _ORDINARY).format(p=prefix))
     if sizes := str(content["memory"].get("arena_sizes", "")).split():
         ffi.cdef(f"size_t {prefix}_arena_bytes({', '.join(['int64_t'] * len(sizes))});")
+    if "profile" in content:
+        ffi.cdef(f"int {prefix}_profile(const void *const *, void *const *, void *, double (*)(void), double *);")
     if content["weights"] == "map":
         ffi.cdef(f"int {prefix}_set_weights(const void *);")
     try:

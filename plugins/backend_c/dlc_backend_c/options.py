@@ -33,6 +33,7 @@ class Options(Configurable):
     check: Literal["none", "inputs"] = option(
         "none", "what functions check in their inputs: nothing, or that indices are in range"
     )
+    profile: bool = option(False, "a function beside the others that tells how long each step takes, for dlc bench")
     schedule: tuple[tuple[str, str], ...] = option(
         (), "schedules of kernels, by the first digits of their digests; others are chosen"
     )
