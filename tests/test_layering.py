@@ -37,6 +37,7 @@ FLOORS = (
     "runtime",
     "driver",
     "verify",
+    "bench",
     "html",
     "cli",
     "cli.commands",

@@ -15,6 +15,7 @@ from dlc.spec import Configurable
 
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
+    from dlc.api.profile import Profiler
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.base.report import Report
@@ -203,6 +204,16 @@ class Backend(Configurable, ABC):
         `dlc.ArrayProgram` makes one of a function on arrays, such as a simulator.
         """
         raise error("cannot-load", f"programs for {self.name} cannot run on this machine", exit_code=ExitCode.USAGE)
+
+    def profiler(self) -> "tuple[Backend, Profiler] | None":
+        """For `dlc bench`: a backend whose programs tell the time of their steps, and what measures them here.
+
+        The programs are otherwise those of this backend. None, the default: nothing measures steps.
+
+        Raises:
+            DlcError: (TOOL) what it needs is not installed.
+        """
+        return None
 
     def load_file(self, source: Source) -> Program:
         """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""

@@ -72,6 +72,8 @@ StepOptions = Annotated[BuildOptions, Fields(only=("settings", "without"))]
 """What a pipeline's steps are changed by."""
 RunOptions = Annotated[BuildOptions, Fields(but=("train",))]
 """What a program is built by that is run at once."""
+BenchOptions = Annotated[BuildOptions, Fields(but=("train", "special"))]
+"""What a program is built by that is measured, at the sizes of one call."""
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""

@@ -29,6 +29,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc run out image.npy -o result.npz", "input from a file, outputs to a file"),
         ("dlc run model.onnx --time", "build a model, then measure it"),
     ),
+    "bench": (
+        ("dlc bench model.onnx", "calls and steps, and how near they are to the limits of this machine"),
+        ("dlc bench model.onnx --against onnxruntime,openvino", "the same model in other runtimes, in turn"),
+        ("dlc bench model.onnx --dim batch=8 --seconds 10 --html bench.html", "longer, with a report of all steps"),
+    ),
     "verify": (
         ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),

@@ -73,7 +73,7 @@ def open_program(
         yield Opened(load(choice.model, space.registry, max_memory=max_memory), space, backend, built=True)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
-        space.build_into(choice, Path(made))
+        space.build_into(space.prepare(choice), Path(made))
         program = load(made, space.registry, max_memory=max_memory)
         yield Opened(program, space, made_by(Path(made), space.registry), built=False)
 

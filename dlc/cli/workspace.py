@@ -236,15 +236,15 @@ class Workspace:
                 on_step=done,
             )
 
-    def build_into(self, choice: BuildOptions, directory: Path) -> None:
-        """Build a model into a directory, for commands that only need the program."""
+    def build_into(self, prepared: Prepared, directory: Path) -> Build:
+        """Build a model into a directory, for commands that need the program and perhaps what it was made from."""
         from dlc.runtime.install import install
 
-        prepared = self.prepare(choice)
         with self.cache() as cache:
             build = self.compile(prepared, cache)
             artifact: Artifact = build.last.value
             install(artifact, directory)
+            return build
 
 
 @contextmanager

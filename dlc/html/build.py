@@ -14,10 +14,9 @@ from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
 from dlc.graph.graph import Graph
 from dlc.graph.structure import Call, Constant, Input, Item
-from dlc.html.graph import BOX, applied, operation, pictures
+from dlc.html.graph import BOX, operation, pictures
 from dlc.html.memory import memory, origin_of, render
-from dlc.kernel.expr import Apply
-from dlc.kernel.kernel import Kernel
+from dlc.kernel.work import work
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
@@ -137,19 +136,6 @@ def kernels(plan: Plan) -> tuple[KernelRow, ...]:
             KernelRow(number, f"({arguments}) → {results}", operation(call.body), macs, flops, origin_of(each, call))
         )
     return tuple(rows)
-
-
-def work(kernel: Kernel) -> tuple[int, int]:
-    """(multiply-accumulates, operations) of one call.
-
-    An operation is one scalar function at one point; additions of a reduction count, index arithmetic does not.
-    """
-    macs = flops = 0
-    for nest in kernel.nests:
-        flops += nest.points * (len(applied(nest.body)) + (nest.reduce is not None))
-        if nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul":
-            macs += nest.points
-    return macs, flops
 
 
 def _step(step: StepRecord[Any]) -> Mapping[str, Any]:

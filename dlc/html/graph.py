@@ -15,8 +15,8 @@ from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
-from dlc.kernel.expr import Apply, Expr
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.work import applied
 
 BOX, ROW = (170.0, 42.0), 76.0
 """Width and height of a box, and the distance of rows, in the drawing's own units."""
@@ -150,18 +150,6 @@ def pictures(first: Graph | None, plan: Plan | None) -> Sequence[Picture]:
     """The model as it was read, and the program as it runs."""
     found = {"The model as it was read": first, "The program as it runs, a box per kernel": plan}
     return [picture(caption, state) for caption, state in found.items() if state is not None]
-
-
-def applied(body: Expr) -> set[Apply]:
-    """The functions applied in a body, equal ones once; what stands inside subscripts is left out."""
-    found: set[Apply] = set()
-    pending = [body]
-    while pending:
-        e = pending.pop()
-        if isinstance(e, Apply) and e not in found:
-            found.add(e)
-            pending += e.args
-    return found
 
 
 def operation(kernel: Kernel) -> str:

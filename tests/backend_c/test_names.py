@@ -130,6 +130,7 @@ def header(names: tuple[str, str]) -> str:
         "static_arena": False,
         "inputs": inputs,
         "outputs": outputs,
+        "steps": 5,
     }
     values |= {
         "aliases": ((0, 0),),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 if TYPE_CHECKING:
     from dlc.api.program import Program
     from dlc.base.types import Array
+    from dlc.bench.times import Times
 
 Subject = Annotated[
     str,
@@ -77,7 +77,7 @@ def run(
         }
         if timed:
             times = _times(opened.program, feeds, found, calls or _CALLS)
-            text += f"\n\n{times}"
+            text += f"\n\n{_times_text(times)}"
             data["time"] = times.json()
         return Outcome(text, data)
 
@@ -120,40 +120,19 @@ class _Row:
         return {"name": self.name, "type": self.type, **figures, "first": [json_number(v) for v in self.first]}
 
 
-class _Times:
-    """Percentiles of repeated calls, in milliseconds."""
-
-    def __init__(self, milliseconds: list[float]) -> None:
-        ordered = sorted(milliseconds)
-
-        def percentile(p: float) -> float:
-            return ordered[min(len(ordered) - 1, round(p * (len(ordered) - 1)))]
-
-        self.calls = len(ordered)
-        self.p10, self.median, self.p90 = percentile(0.1), percentile(0.5), percentile(0.9)
-
-    def __str__(self) -> str:
-        return (
-            f"median {self.median:.3f} ms, 10th percentile {self.p10:.3f} ms, 90th percentile {self.p90:.3f} ms "
-            f"({self.calls} calls)"
-        )
-
-    def json(self) -> dict[str, float]:
-        return {"calls": self.calls, "median_ms": self.median, "p10_ms": self.p10, "p90_ms": self.p90}
-
-
-def _times(program: Program, feeds: dict[str, Array], out: dict[str, Array], calls: int) -> _Times:
-    """Time calls into the same buffers, after a tenth of them (and one at least) to warm up."""
+def _times(program: Program, feeds: dict[str, Array], out: dict[str, Array], calls: int) -> Times:
+    """Time calls into the same buffers, after some to warm up."""
     import numpy as np
 
+    from dlc.bench.times import Length, in_turn
     from dlc.cli.programs import call
 
     buffers = {name: np.empty_like(array) for name, array in out.items()}
-    for _ in range(max(1, calls // 10)):
-        call(program, feeds, buffers)
-    found: list[float] = []
-    for _ in range(calls):
-        start = time.perf_counter()
-        call(program, feeds, buffers)
-        found.append((time.perf_counter() - start) * 1000)
-    return _Times(found)
+    return in_turn({"": lambda: call(program, feeds, buffers)}, Length(calls))[""]
+
+
+def _times_text(times: Times) -> str:
+    return (
+        f"median {times.median:.3f} ms, 10th percentile {times.p10:.3f} ms, 90th percentile {times.p90:.3f} ms "
+        f"({len(times.seconds)} calls)"
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dlc.api.variants import Variants
     from dlc.kernel.kernel import Kernel
     from dlc.kernel.loops.program import LoopProgram
+    from dlc_backend_c.profiler import CProfiler
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
 
@@ -119,6 +120,12 @@ class C(Options, Backend):
         from dlc_backend_c.build import build
 
         return artifact if self.lib == "none" else build(artifact, self, workshop)
+
+    def profiler(self) -> "tuple[C, CProfiler]":
+        """Programs with the option profile, timed by a clock that is compiled for them; raises DlcError (TOOL)."""
+        from dlc_backend_c.profiler import CProfiler
+
+        return replace(self, profile=True), CProfiler.made(self)
 
     def load(self, directory: Path) -> "Model | TrainingModel":
         """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""

@@ -73,7 +73,8 @@ def emit(
         **({} if arena is None or arena.limited else {"arena_limit": "none"}),
         **({"fast_paths": "; ".join(v.title for v in variants)} if variants else {}),
     }
-    files[NAME] = manifest.to_bytes(manifest_values(package, plan.signature, facts), files)
+    profile = {"profile": len(plan.steps)} if options.profile else {}
+    files[NAME] = manifest.to_bytes({**manifest_values(package, plan.signature, facts), **profile}, files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
 
@@ -91,6 +92,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "outputs": program.outputs,
         "finds": any(q.found for q in program.outputs),
         "aliases": program.body.plan.signature.aliases,
+        "steps": len(program.body.plan.steps) if package.options.profile else None,
         "parameters": parameters,
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
         "arena_formula": arena.formula if arena else "",

@@ -135,6 +135,8 @@ def _opened(directory: Path) -> Library:
         ffi.cdef(f"size_t {prefix}_arena_bytes({', '.join(['int64_t'] * len(sizes))});")
     if pool := str(content.get("pool", "")):
         ffi.cdef(_POOLS[pool].format(p=prefix))
+    if "profile" in content:
+        ffi.cdef(f"int {prefix}_profile(const void *const *, void *const *, void *, double (*)(void), double *);")
     if content["weights"] == "map":
         ffi.cdef(f"int {prefix}_set_weights(const void *);")
     try:

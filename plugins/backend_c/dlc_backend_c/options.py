@@ -45,6 +45,7 @@ class Options(Configurable):
     pool: Literal["own", "openmp", "caller"] = option(
         "own", "who runs them: threads of the library's own, OpenMP, or a function of the caller"
     )
+    profile: bool = option(False, "a function beside the others that tells how long each step takes, for dlc bench")
     schedule: tuple[tuple[str, str], ...] = option(
         (), "schedules of kernels, by the first digits of their digests; others are chosen"
     )

@@ -17,6 +17,10 @@ MOST_OPERATIONS: Final = 512
 OPERATIONS: Final = 256
 """Of each function of a longer plan."""
 
+_BUFFERS: Final = "const void *const *inputs, void *const *outputs, void *arena"
+_TIMER: Final = {"timer": "double (*timer)(void)", "seconds": "double *seconds"}
+"""What `profile` gets beside: names, and how they are declared."""
+
 
 @dataclass(frozen=True)
 class CProgram:
@@ -48,7 +52,9 @@ def main_text(program: CProgram) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = program.package
     ranges = range_names(package, program.inputs)
-    functions, statements = _divided(program, program.body, program.arena, package.prefix)
+    functions, statements = _divided(program, program.body, program.arena, f"{package.prefix}_run")
+    checks = [*_checks(program), *range_checks(package, ranges, program.inputs)]
+    taken = [line for s in program.special for line in _taken(program, s)]
     copies = any(body.copies for body in (program.body, *(s.body for s in program.special)))
     lines = [
         *includes(package, *(["string.h"] if copies else [])),
@@ -58,20 +64,43 @@ def main_text(program: CProgram) -> str:
         *(line for s in program.special for line in _fast_path(program, s)),
         *_arena_functions(program, ranges),
         *functions,
-        f"int {package.prefix}_run(const void *const *inputs, void *const *outputs, void *arena)",
+        f"int {package.prefix}_run({_BUFFERS})",
+        *_entry(program, [*checks, *taken], statements),
+        *_profile(program, checks),
+        *_typed(program),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(program: CProgram, checks: list[str], statements: list[str]) -> list[str]:
+    """The body of a function that runs the plan on buffers."""
+    package = program.package
+    return [
         "{",
         *_locals(program),
-        *_checks(program),
-        *range_checks(package, ranges, program.inputs),
-        *(line for s in program.special for line in _taken(program, s)),
+        *checks,
         *([] if program.arena is None else arena_offsets(program.arena, package.prefix)),
         *statements,
         *size_checks(package, program.outputs),
         f"    return {package.macro}_OK;",
         "}",
-        *_typed(program),
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _profile(program: CProgram, checks: list[str]) -> list[str]:
+    """The function that also tells how long each step takes, if there is to be one; it takes no fast path."""
+    package = program.package
+    if not package.options.profile:
+        return []
+    name = f"{package.prefix}_profile"
+    functions, statements = _divided(program, program.body, program.arena, name, timed=True)
+    null = refuse(["timer == NULL", "seconds == NULL"], f"{package.macro}_ERROR_NULL")
+    return [
+        "",
+        *functions,
+        f"int {name}({_BUFFERS}, {', '.join(_TIMER.values())})",
+        *_entry(program, [*null, *checks], statements),
+    ]
 
 
 def _known(program: CProgram) -> list[str]:
@@ -93,7 +122,7 @@ def _taken(program: CProgram, special: Special) -> list[str]:
 
 def _fast_path(program: CProgram, special: Special) -> list[str]:
     """The function that runs a plan for single sizes, and those that it calls."""
-    functions, statements = _divided(program, special.body, special.arena, special.name)
+    functions, statements = _divided(program, special.body, special.arena, f"{special.name}_run")
     known, arena = _known(program), special.arena
     return [
         *(line for lines in special.body.functions_of_bodies.values() for line in lines),
@@ -112,18 +141,22 @@ def _fast_path(program: CProgram, special: Special) -> list[str]:
     ]
 
 
-def _divided(program: CProgram, body: Body, arena: Arena | None, prefix: str) -> tuple[list[str], list[str]]:
+def _divided(
+    program: CProgram, body: Body, arena: Arena | None, prefix: str, *, timed: bool = False
+) -> tuple[list[str], list[str]]:
     """(functions, the statements of `run`): many operations are put in functions of their own, one after another.
 
-    The time that compilers take to allocate registers grows with the square of the calls in a function.
+    The time that compilers take to allocate registers grows with the square of the calls in a function. `timed`: the
+    seconds of each step are told.
     """
-    operations = body.operations
+    operations = _timed(body) if timed else body.operations
     if len(operations) <= MOST_OPERATIONS:
-        return [], body.lines
+        return [], [line for lines in operations for line in lines]
     apart = f"{program.package.macro}_APART"
     known = _known(program)
     known[3:3] = ["const size_t *o"] * (arena is not None)
-    names = _names(known)
+    names = [*_names(known), *(_TIMER if timed else ())]
+    known += _TIMER.values() if timed else ()
     # A function that is called once would be put back where it is called.
     lines = [
         "#if defined(__GNUC__)",
@@ -134,11 +167,23 @@ def _divided(program: CProgram, body: Body, arena: Arena | None, prefix: str) ->
     ]
     calls: list[str] = []
     for first in range(0, len(operations), OPERATIONS):
-        name = f"{prefix}_run_{len(calls)}"
+        name = f"{prefix}_{len(calls)}"
         calls.append(f"    {name}({', '.join(names)});")
         lines += [f"static {apart} void {name}({', '.join(known)})", "{", *(f"    (void){n};" for n in names)]
         lines += [line for operation in operations[first : first + OPERATIONS] for line in operation] + ["}", ""]
     return lines, calls
+
+
+def _timed(body: Body) -> list[list[str]]:
+    """The operations, with the timer read before and after each step."""
+    copies = len(body.operations) - len(body.plan.steps)
+    return [
+        *body.operations[:copies],
+        *(
+            ["    {", "    const double begin = timer();", *lines, f"    seconds[{k}] = timer() - begin;", "    }"]
+            for k, lines in enumerate(body.operations[copies:])
+        ),
+    ]
 
 
 def _typed(program: CProgram) -> list[str]:

@@ -102,9 +102,47 @@ class Model:
         Raises:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
-        run, pointer = self._library.function("run"), self._library.pointer
+        return self._run("run", (), args, out, inputs)
+
+    def profile(self, timer: int, *, out: Mapping[str, Array] | None = None, **inputs: object) -> tuple[float, ...]:
+        """Seconds that each step of one call takes, in their order; of a program built with c{profile=yes}.
+
+        Args:
+            timer: Address of a C function `double timer(void)` that tells seconds since any time.
+            out: Arrays to write into, as for a call.
+            inputs: Arrays by input name.
+
+        Raises:
+            DlcError: as a call does; (USAGE) the program was not built to be profiled.
+        """
+        if "profile" not in self._library.manifest:
+            raise error(
+                "no-profile",
+                "the program does not tell how long its steps take",
+                help="build it with c{profile=yes}",
+                exit_code=ExitCode.USAGE,
+            )
+        seconds = np.zeros(int(self._library.manifest["profile"]), np.float64)
+        ffi = self._library.ffi
+        further = ffi.cast("double (*)(void)", timer), ffi.cast("double *", seconds.ctypes.data)
+        self._run("profile", further, (), out, inputs)
+        return tuple(seconds.tolist())
+
+    def _run(
+        self,
+        name: str,
+        further: Sequence[Any],
+        args: tuple[object, ...],
+        out: Mapping[str, Array] | None,
+        inputs: Mapping[str, object],
+    ) -> dict[str, Array]:
+        function, pointer = self._library.function(name), self._library.pointer
         code, read, written = self._library.call(
-            lambda i, o, given: run(i, o, pointer(self._arena(given))), self.signature, args, out, inputs
+            lambda i, o, given: function(i, o, pointer(self._arena(given)), *further),
+            self.signature,
+            args,
+            out,
+            inputs,
         )
         if code == SIZE:
             check_sizes(self.signature, written)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc import Artifact, Port, Report, Signature, Workshop
+from dlc import Artifact, ExitCode, Port, Report, Signature, Workshop
 from dlc.api.training import Bundle, Function, FunctionName, Place
+from dlc.base.diagnostics import error
 from dlc.graph import Constant, Tensor
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
@@ -25,6 +26,13 @@ from dlc_backend_c.weights import ALIGN, Blob, write_weights
 
 def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
     """The program as files; raises DlcError (USAGE) when a plan has no places for its values."""
+    if options.profile:
+        raise error(
+            "no-effect",
+            "c{profile=yes}: training programs do not tell how long their steps take",
+            help="leave it out",
+            exit_code=ExitCode.USAGE,
+        )
     plans = [f.plan for f in bundle.functions.values()]
     initial = {p: Constant(p.initial) for r in bundle.regions.values() for p in r if isinstance(p.initial, Tensor)}
     # One value for all elements, as biases have, is a loop and no bytes.

@@ -1,0 +1,91 @@
+"""What was measured: programs, and steps against the limits of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.api.profile import Limits
+from dlc.base.types import Array
+from dlc.bench.steps import Measured
+from dlc.bench.times import Times
+from dlc.verify.compare import Comparison, compare
+from dlc.verify.reference import tolerance_for
+
+OWN = "dlc"
+"""Name of the program of dlc among those that are measured."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program."""
+
+    name: str
+    version: str = ""
+    times: Times | None = None
+    """None: it was not measured."""
+    reason: str = ""
+    """Why not."""
+    differences: tuple[Comparison, ...] = ()
+    """Outputs of dlc's program against its own, those of equal type."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no output differs by more than `dlc verify` allows."""
+        return all(d.ok for d in self.differences)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that a run of `dlc bench` measured."""
+
+    model: str
+    target: str
+    """Spec text."""
+    seed: int
+    random: tuple[str, ...]
+    """Names of the inputs that are random."""
+    rows: tuple[Row, ...]
+    """The first one is dlc's."""
+    operations: int | None
+    """Of a call; None: nobody knows."""
+    limits: Limits | None
+    steps: tuple[Measured, ...]
+    """In the order of the plan; () where steps were not measured."""
+    no_steps: str = ""
+    """Why they were not, where that is not what the user asked for."""
+
+    @property
+    def own(self) -> Times:
+        """Of dlc's program."""
+        times = self.rows[0].times
+        assert times is not None
+        return times
+
+    @property
+    def rate(self) -> float | None:
+        """Operations per second of dlc's program."""
+        return None if self.operations is None else self.operations / (self.own.median / 1000)
+
+    @property
+    def part_of_peak(self) -> float | None:
+        """What part of the machine's operations per second that is, 0 to 1."""
+        return self.rate / self.limits.operations if self.limits and self.rate is not None else None
+
+    def relative(self, row: Row) -> float | None:
+        """The median of a program in units of dlc's."""
+        return row.times.median / self.own.median if row.times else None
+
+
+def differences(
+    own: Mapping[str, Array], other: Mapping[str, Array], tolerance: tuple[float, float] | None
+) -> tuple[Comparison, ...]:
+    """Outputs against those of another program, where it gives the same types; `tolerance` as `Backend.tolerance`."""
+    pairs = ((name, array, other.get(name)) for name, array in own.items())
+    return tuple(
+        compare(name, a, b, tolerance_for("", b, None, None, tolerance))
+        for name, a, b in pairs
+        if isinstance(b, np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype)
+    )

@@ -1,0 +1,103 @@
+"""Times of repeated calls, of several programs in turn, so that what disturbs a machine disturbs all of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+WARM_UP: Final = 0.1
+"""Seconds of calls of each program before the first that is measured."""
+_LEAST_WARM, _MOST_WARM = 2, 1000
+"""Calls before the first that is measured."""
+LEAST_ROUNDS: Final = 5
+"""However long one takes."""
+MOST_ROUNDS: Final = 100_000
+"""However short one is."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of calls."""
+
+    seconds: Sequence[float]
+    """At least one, in the order of the calls."""
+
+    @property
+    def median(self) -> float:
+        """Milliseconds."""
+        return statistics.median(self.seconds) * 1000
+
+    @property
+    def p10(self) -> float:
+        """10th percentile in milliseconds."""
+        return self._deciles[0]
+
+    @property
+    def p90(self) -> float:
+        """90th percentile in milliseconds."""
+        return self._deciles[-1]
+
+    @property
+    def _deciles(self) -> list[float]:
+        values = [s * 1000 for s in self.seconds]
+        return statistics.quantiles(values, n=10, method="inclusive") if len(values) > 1 else values
+
+    def json(self) -> dict[str, float]:
+        """For programs."""
+        return {"calls": len(self.seconds), "median_ms": self.median, "p10_ms": self.p10, "p90_ms": self.p90}
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long to measure: a number of rounds, or seconds, in which there are at least a few rounds."""
+
+    rounds: int | None = None
+    seconds: float = 2.0
+
+    def is_over(self, done: int, elapsed: float) -> bool:
+        """Whether so many rounds, which took so long, are enough."""
+        if self.rounds is not None:
+            return done >= self.rounds
+        return done >= MOST_ROUNDS or (done >= LEAST_ROUNDS and elapsed >= self.seconds)
+
+
+def in_turn(
+    calls: Mapping[str, Callable[[], object]],
+    length: Length,
+    on_round: Callable[[int], None] = lambda done: None,  # noqa: ARG005
+) -> dict[str, Times]:
+    """Times of programs that are called in turn, in each round from another one on, after some calls to warm up.
+
+    Args:
+        calls: Name → what calls the program once.
+        length: How long to measure.
+        on_round: Told how many rounds are done.
+    """
+    for call in calls.values():
+        _warm_up(call)
+    names = list(calls)
+    found: dict[str, list[float]] = {name: [] for name in names}
+    begin, done = time.perf_counter(), 0
+    while not length.is_over(done, time.perf_counter() - begin):
+        first = done % len(names)
+        for name in (*names[first:], *names[:first]):
+            found[name].append(_seconds(calls[name]))
+        done += 1
+        on_round(done)
+    return {name: Times(seconds) for name, seconds in found.items()}
+
+
+def _warm_up(call: Callable[[], object]) -> None:
+    begin, done = time.perf_counter(), 0
+    while done < _LEAST_WARM or (done < _MOST_WARM and time.perf_counter() - begin < WARM_UP):
+        call()
+        done += 1
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

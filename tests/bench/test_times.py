@@ -1,0 +1,37 @@
+"""Programs that are called in turn, and what is told of their times."""
+
+from itertools import pairwise
+
+import pytest
+
+from dlc.bench.times import LEAST_ROUNDS, Length, Times, in_turn
+
+
+def test_percentiles() -> None:
+    times = Times([k / 1000 for k in (3, 1, 2, 5, 4, 11, 9, 10, 6, 8, 7)])
+    assert (times.median, times.p10, times.p90) == pytest.approx((6.0, 2.0, 10.0))
+    assert times.json() == pytest.approx({"calls": 11, "median_ms": 6.0, "p10_ms": 2.0, "p90_ms": 10.0})
+
+
+def test_of_one_call_all_are_the_same() -> None:
+    times = Times([0.25])
+    assert times.median == times.p10 == times.p90 == 250.0
+
+
+def test_every_round_begins_with_another() -> None:
+    called: list[str] = []
+    calls = {name: lambda name=name: called.append(name) for name in "abc"}
+    found = in_turn(calls, Length(rounds=6))
+    assert {name: len(times.seconds) for name, times in found.items()} == {"a": 6, "b": 6, "c": 6}
+    rounds = ["".join(called[-18:][k : k + 3]) for k in range(0, 18, 3)]
+    assert rounds == ["abc", "bca", "cab"] * 2
+    warm = called[:-18]
+    assert sum(a != b for a, b in pairwise(warm)) == 2, "each is warmed up by itself"
+    assert all(warm.count(name) >= 2 for name in "abc")
+
+
+def test_seconds_are_at_least_a_few_rounds() -> None:
+    told: list[int] = []
+    found = in_turn({"x": lambda: None}, Length(seconds=0.0), told.append)
+    assert len(found["x"].seconds) == LEAST_ROUNDS
+    assert told == [1, 2, 3, 4, 5]

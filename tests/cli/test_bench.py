@@ -1,0 +1,155 @@
+"""`dlc bench`: what it prints, what it compares, and what it refuses."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlc.base.diagnostics import ExitCode
+from dlc.bench import peers
+from dlc.bench.peers import Peer, Unavailable
+from tests.cli.conftest import Dlc
+from tests.cli.models import evil, small
+from tests.conftest import Golden
+
+ROWS = 500
+"""So that the only step takes longer than a clock needs to tell."""
+
+
+@pytest.fixture
+def model() -> Path:
+    path = Path("small.onnx")
+    path.write_bytes(small(ROWS).SerializeToString())
+    return path
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A peer that computes the small model, some time after it was called."""
+
+    seconds: float = 0.0
+    wrong: float = 0.0
+
+    def __call__(self, name: str, model: Path, inputs: Mapping[str, Any], threads: int) -> Peer:
+        assert (model.name, threads) == ("small.onnx", 1)
+        if name == "openvino":
+            raise Unavailable("not installed: pip install openvino")
+        w = np.array([[1, -2, 3, 0], [0, 1, -1, 2], [2, 0, 1, -3]], np.float32)
+        y = np.maximum(inputs["x"] @ w + np.array([1, 0, -2, 5], np.float32), 0) + np.float32(self.wrong)
+
+        def run() -> dict[str, Any]:
+            time.sleep(self.seconds)
+            return {"y": y}
+
+        return Peer(name, "9.9", run)
+
+
+Fake = Callable[[Runtime], None]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return lambda runtime: monkeypatch.setattr(peers, "open_peer", runtime)
+
+
+def steady(text: str) -> str:
+    """What is measured, as signs of one width."""
+    text = re.sub(r"dlc \d+\.\d+\.\d+\S*", "dlc <version>", text)
+    text = re.sub(r" *\b[\d,]+\.\d+(e[-+]\d+)?( [mu]s\b| %|x|\b)", r" <n>\2", text)
+    text = re.sub(r"<(n> [mu]s|ms)(?= |$)", "<time>", text)
+    text = re.sub(r"L3 <n>, ", "", text)
+    text = re.sub(r"(<time> +<time> +<time>) +[\d,]+", r"\1  <n>", text)
+    text = re.sub(r"(compute|L\d|memory)( <n> %)", r"<limit>\2", text)
+    return re.sub(r" {2,}", "  ", re.sub(r",\n +", ", ", text))
+
+
+def test_the_text(dlc: Dlc, golden: Golden, model: Path, fake: Fake) -> None:
+    fake(Runtime())
+    np.save("x.npy", np.ones((ROWS, 3), np.float32))
+    options = "--rounds", "3", "--against", "onnxruntime,openvino", "--html", "bench.html"
+    ran = dlc("bench", model, "x.npy", *options)
+    golden("bench/text.txt", steady(ran.transcript()))
+    assert "<svg" in Path("bench.html").read_text()
+
+
+def test_times_and_steps_fit_together(dlc: Dlc, model: Path, fake: Fake) -> None:
+    fake(Runtime(seconds=0.004))
+    found = dlc("bench", model, "--rounds", "5", "--against", "onnxruntime", "--json").document
+    own, peer = found["programs"]
+    assert own["calls"] == peer["calls"] == 5
+    assert own["p10_ms"] <= own["median_ms"] <= own["p90_ms"]
+    assert own["relative_time"] == 1.0
+    assert peer["relative_time"] == pytest.approx(peer["median_ms"] / own["median_ms"])
+    assert peer["median_ms"] >= 4.0
+    assert peer["outputs"][0]["ok"]
+    steps = found["steps"]
+    assert sum(s["share"] for s in steps) == pytest.approx(1.0)
+    # They are parts of calls of their own: a busy machine may make these longer.
+    assert sum(s["ms"] for s in steps) <= 2 * own["p90_ms"]
+    assert sum(s["operations"] for s in steps) == found["operations"] == ROWS * 4 * (2 * 3 + 2)
+    assert {n for s in steps for n in s["nodes"]} == {"product", "bias", "positive"}
+    for s in steps:
+        assert s["part_of_limit"] == pytest.approx(s["least_ms"] / s["ms"])
+        assert s["gflops"] == pytest.approx(s["operations"] / s["ms"] / 1e6, abs=1e-3)
+    assert found["gflops"] == pytest.approx(found["operations"] / own["median_ms"] / 1e6, abs=1e-3)
+
+
+def test_outputs_that_differ(dlc: Dlc, model: Path, fake: Fake) -> None:
+    fake(Runtime(wrong=0.5))
+    ran = dlc("bench", model, "--rounds", "1", "--against", "onnxruntime", "--no-kernels")
+    assert ran.code == ExitCode.MISMATCH
+    assert "0.5 MISMATCH: y" in ran.out
+
+
+def test_onnxruntime_is_measured_where_it_is_installed(dlc: Dlc, model: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    found = dlc("bench", model, "--rounds", "2", "--against", "onnxruntime", "--no-kernels", "--json").document
+    peer = found["programs"][1]
+    assert (peer["name"], peer["measured"], peer["outputs"][0]["ok"]) == ("onnxruntime", True, True)
+    assert (found["steps"], found["limits"]) == ([], None)
+
+
+def test_what_is_not_installed_is_left_out(dlc: Dlc, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        del name
+
+    monkeypatch.setattr(peers, "find_spec", absent)
+    ran = dlc("bench", model, "--rounds", "1", "--against", "onnxruntime,openvino,torch", "--no-kernels")
+    assert ran.code == ExitCode.OK
+    assert "pip install onnxruntime" in ran.out
+    assert "pip install openvino" in ran.out
+    assert "torch: not measured" in ran.out
+
+
+def test_a_program_that_is_built_already(dlc: Dlc, program: Path) -> None:
+    found = dlc("bench", program / "out", "--rounds", "2", "--against", "onnxruntime", "--json").document
+    own, peer = found["programs"]
+    assert own["measured"]
+    assert ".onnx files only" in peer["reason"]
+    assert found["operations"] is None
+    assert found["steps"] == []
+    assert "built already" in found["no_steps"]
+
+
+def test_inputs_from_a_file(dlc: Dlc, model: Path) -> None:
+    np.save("x.npy", np.ones((ROWS, 3), np.float32))
+    assert dlc("bench", model, "x.npy", "--rounds", "1", "--no-kernels", "--json").document["random_inputs"] == []
+
+
+def test_sizes_that_are_open(dlc: Dlc) -> None:
+    Path("open.onnx").write_bytes(small("batch").SerializeToString())
+    found = dlc("bench", "open.onnx", "--rounds", "1", "--json").document
+    assert found["operations"] is None
+    assert all(s["operations"] is s["part_of_limit"] is None and s["ms"] >= 0 for s in found["steps"])
+
+
+def test_names_of_a_hostile_model(dlc: Dlc) -> None:
+    Path("evil.onnx").write_bytes(evil().SerializeToString())
+    ran = dlc("bench", "evil.onnx", "--rounds", "1", "--html", "bench.html")
+    assert ran.code == 0
+    assert "\u202e" not in ran.out + Path("bench.html").read_text()
