@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), *(str(ROOT / "plugins" / p) for p in ("backend_c",))]
 
 from dlc.kernel.loops.check import check_loops  # noqa: E402
-from dlc.kernel.schedules import schedule  # noqa: E402
-from tests.kernel.loop_faults import KINDS, Oracle, seeded  # noqa: E402
+from tests.kernel.loop_faults import KINDS, Oracle, on_one_thread, seeded  # noqa: E402
 from tests.kernel.triples import triples  # noqa: E402
 
 BATCH = 4
@@ -78,7 +77,7 @@ def tried(seeds: range) -> Outcome:
         for form, triple in triples(seed):
             if sum(n.points for n in triple.kernel.nests) > MOST_POINTS:
                 continue
-            program = schedule(triple.kernel, triple.machine, triple.choices)
+            program = on_one_thread(triple)
             oracle = Oracle(triple.kernel, program)
             for kind in KINDS:
                 fault = seeded(program, rng, kind)

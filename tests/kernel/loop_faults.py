@@ -32,8 +32,9 @@ from dlc.kernel.loops.program import (
     Store,
     walk_stmts,
 )
+from dlc.kernel.schedules import schedule
 from tests.backend_c.harness import samples
-from tests.kernel.triples import in_double
+from tests.kernel.triples import Triple, in_double
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Fault:
 Body = tuple[Stmt, ...]
 Change = Callable[[random.Random, Body, int], Body | None]
 """(random numbers, a body, position of a statement) → the body with a fault there; None: there is no such fault."""
+
+
+def on_one_thread(triple: Triple) -> LoopProgram:
+    """The loops of a triple, none of which is marked parallel."""
+    machine = replace(triple.machine, threads=1)
+    return schedule(triple.kernel, machine, tuple(replace(c, parallel=()) for c in triple.choices))
 
 
 def seeded(program: LoopProgram, rng: random.Random, kind: str) -> Fault | None:

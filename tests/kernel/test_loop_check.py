@@ -16,7 +16,7 @@ from dlc.kernel.loops.check import Finding, check_loops
 from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
-from tests.kernel.loop_faults import KINDS, Fault, Oracle, seeded
+from tests.kernel.loop_faults import KINDS, Fault, Oracle, on_one_thread, seeded
 from tests.kernel.triples import triples
 
 ROW, COLUMN = Axis("i", 6), Axis("j", 4)
@@ -176,7 +176,7 @@ def test_seeded_faults_are_rejected() -> None:
         for _, triple in triples(seed):
             if sum(n.points for n in triple.kernel.nests) > 3000:
                 continue
-            loops = schedule(triple.kernel, triple.machine, triple.choices)
+            loops = on_one_thread(triple)
             for kind in KINDS:
                 fault = seeded(loops, rng, kind) if rejected[kind] < 3 else None
                 if fault is not None and Oracle(triple.kernel, loops).changes(fault):

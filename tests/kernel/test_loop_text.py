@@ -9,7 +9,7 @@ from dlc.kernel.expr import Axis, Const, Load
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Local, LoopProgram, Prefetch, Set, Store
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules import Machine, parse_choices, schedule
 from dlc.kernel.text import parse_kernel
 
 
@@ -59,7 +59,7 @@ def test_a_product_of_matrices() -> None:
                 a0 = a0+p0[s0*3+s2]*p1[s2*4+s1]
               r0[s0*4+s1] = a0
         }"""
-    assert print_loops(schedule(kernel, Machine())) == dedent(expected)
+    assert print_loops(schedule(kernel, Machine(), parse_choices("loops"))) == dedent(expected)
 
 
 @pytest.mark.parametrize("machine", [Machine(), Machine(16), Machine(32, 16), Machine(64, 32)], ids=str)

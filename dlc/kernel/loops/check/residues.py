@@ -3,6 +3,7 @@
     add, sub, mul, neg, div         those of the field of P elements: exact, in any order
     min, max, abs, comparisons      by the order of the residues -P/2 … P/2
     exp, erf, floor, …              a random function each: equal arguments give equal values, others unrelated ones
+    powers to a multiple of 1/4     products of the number, its root and the root of that
     literals                        the residue of the fraction that they are; infinities the extreme residues, and one
                                     residue, which compares with none, is what isnan asks for
     conversions between floats      nothing: rounding is not looked at
@@ -111,6 +112,18 @@ def _div(a: Array, b: Array) -> Array:
     return reduced(a * _inverse(b))
 
 
+def _power(x: Array, quarters: int) -> Array:
+    """x to so many quarters."""
+    whole, rest = divmod(abs(quarters), 4)
+    root = _random("sqrt", (x,))
+    found = np.ones_like(x)
+    for factor in (*[x] * whole, *[root] * (rest >= 2), *[_random("sqrt", (root,))] * (rest % 2)):
+        found = reduced(found * factor)
+    return found if quarters >= 0 else _inverse(found)
+
+
+_QUARTERS: Final[Mapping[float, int]] = {residue(n / 4): n for n in range(-8, 9)}
+"""The residues of exponents whose powers are products."""
 _FIELD: Final[Mapping[str, Callable[..., Array]]] = {
     "add": _add,
     "sub": _sub,
@@ -162,6 +175,8 @@ class Field(Arithmetic):
             return super().applied(fn, dtype, *values)
         if fn in _FIELD:
             return _FIELD[fn](*values)
+        if fn == "pow" and values[1].size == 1 and (quarters := _QUARTERS.get(float(values[1].flat[0]))) is not None:
+            return _power(values[0], quarters)
         if (
             (fn in _COMPARING or fn in ("isnan", "isinf"))
             and not self._guesses
