@@ -226,7 +226,7 @@ class Writer:
                 return converted(self.dtype(x), scalar.to, n, self.value(x, None))
             like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
             if scalar.to.is_integer and scalar.to.bits in (8, 16) and self.dtype(x) is f32 and _bounded(x):
-                return f"(({spelling.VALUE[scalar.to]})dlc_bounded_f32({self.value(x, None)}))"
+                return f"(({spelling.VALUE[scalar.to]})dlc_bounded({self.value(x, None)}))"
             return spelling.spell(fn, like or self.dtype(x) or self._literal_type(args), (self.value(x, like),))
         branches = args[1:] if scalar.rule == "select" else args
         inner = next((d for a in branches if (d := self.dtype(a)) is not None), None)

@@ -51,8 +51,6 @@ DLC_INLINE int32_t dlc_i32_of_@N(@T x)
 {
     return x @LOW && x < 2147483648.0@S ? (int32_t)x : (-2147483647 - 1);
 }
-/* The same of a number that is NaN or well within the range. */
-DLC_INLINE int32_t dlc_bounded_@N(@T x) { return x == x ? (int32_t)x : (-2147483647 - 1); }
 DLC_INLINE int64_t dlc_i64_of_@N(@T x)
 {
     return x >= -9223372036854775808.0@S && x < 9223372036854775808.0@S ? (int64_t)x : (-9223372036854775807 - 1);
@@ -70,6 +68,10 @@ DLC_INLINE uint16_t dlc_u16_of_@N(@T x) { return (uint16_t)dlc_i32_of_@N(x); }
 DLC_INLINE uint32_t dlc_u32_of_@N(@T x) { return (uint32_t)dlc_i64_of_@N(x); }
 """
 
+_BOUNDED = """
+/* A float that is NaN or well within the range as an integer. */
+DLC_INLINE int32_t dlc_bounded(float x) { return x == x ? (int32_t)x : (-2147483647 - 1); }
+"""
 _FLOAT = """\
 DLC_INLINE @I dlc_bits_of_@N(@T x) { union { @T f; @I u; } v; v.f = x; return v.u; }
 DLC_INLINE @T dlc_@N_of_bits(@I x) { union { @I u; @T f; } v; v.u = x; return v.f; }
@@ -206,6 +208,7 @@ def _sections(target: CTarget) -> Iterator[str]:
             .replace("@S", suffix)
         )
         yield text.replace("@I", f"uint{8 * t.itemsize}_t")
+    yield _BOUNDED
     for t in DTYPES.values():
         if t.is_integer and not t.narrow:
             yield _integer(t)
