@@ -51,6 +51,8 @@ from dlc.spec import Bytes, option
 
 GAIN = 1.1
 """How many times faster the estimate must be."""
+ROOM = 1.3
+"""What a convolution with its tiles may take, beside the largest step of the program."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,16 @@ class _Rewriting:
         default_factory=dict[tuple[str, frozenset[str]], tuple[Kernel, dict[int, _Choice], list[str]]]
     )
     order: Iterator[Op] = field(init=False)
+    largest: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.order = iter(self.graph.ops)
+        self.largest = max((self._bytes(op) for op in self.graph.ops if isinstance(op, Call)), default=0)
+
+    def _bytes(self, op: Call) -> int:
+        """What a step reads and writes besides constants."""
+        read = (a.type.nbytes for a in op.args if not is_constant(a, self.constant))
+        return sum(read) + sum(t.nbytes for t in op.types)
 
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
@@ -179,6 +188,11 @@ class _Rewriting:
             allowed = [f for f in allowed if sizes.weights_bytes(f) <= sizes.values_bytes]
             if not allowed:
                 raise Unfit(f"its weights change and would take more than the {sizes.values_bytes} bytes of its values")
+        room = int(ROOM * self.largest)
+        if self.options.tile == "auto":
+            allowed = [f for f in allowed if sizes.values_bytes + sizes.block_bytes(f, machine) <= room]
+        if not allowed:
+            raise Unfit(f"with its tiles it would take more than the {room} bytes that the program has for a step")
         best = min(allowed, key=found.__getitem__)
         chosen = best if self.options.tile != "auto" or found[best] * GAIN < direct else None
         shape = f"{images}x{rows}x{columns} outputs, {w.channel.extent} to {w.column.extent} channels"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +13,14 @@ import numpy as np
 import onnx
 import pytest
 from dlc_backend_c.backend import C
+from dlc_backend_c.function import c_function
 from dlc_backend_c.options import AUTO_THREADS
+from dlc_backend_c.target import X86_64_V3
 from dlc_backend_c.training_runtime import TrainingModel
 
 import dlc.kernel.schedules.parallel
 from dlc import DlcError, Spec
+from dlc.kernel.text import parse_kernel
 from dlc.runtime.manifest import read_manifest
 from tests.backend_c.bundles import bundle_of, trainer
 from tests.backend_c.models import Bench as Objects
@@ -138,9 +142,11 @@ def test_equal_bits(name: str, pool: str, builds: Bench, folder: Path) -> None:
         assert kept and calls and max(calls) <= MOST
 
 
-def test_what_threads_work_in_is_there_once_for_each(builds: Bench, folder: Path) -> None:
-    one, many = (built(builds, folder, "convolutions", f"threads={n}").memory["workspace_bytes"] for n in (1, MOST))
-    assert one < many <= MOST * one
+def test_what_threads_work_in_is_there_once_for_each() -> None:
+    kernel = parse_kernel("kernel(f32[256,300], f32[512,300]) -> (f32[256,512]) {\n k<300: r0[i,j] += p0[i,k]*p1[j,k]\n}")
+    of = [replace(X86_64_V3, threads=n) for n in (1, MOST)]
+    one, many = (c_function(kernel, "f", t, schedule="tiles{columns=1 panels=yes}").workspace for t in of)
+    assert 0 < MOST * one == many
 
 
 def test_training_steps(folder: Path) -> None:

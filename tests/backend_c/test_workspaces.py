@@ -32,7 +32,7 @@ def backend_of(cpu: str) -> C:
 def products() -> Graph:
     """Two products one after the other; tiles of vectors pack their factors."""
     a, b, c = (
-        Input(name, Type(f32, shape)) for name, shape in (("a", (37, 1500)), ("b", (1500, 130)), ("c", (130, 90)))
+        Input(name, Type(f32, shape)) for name, shape in (("a", (64, 1024)), ("b", (1024, 1024)), ("c", (1024, 90)))
     )
     return make_graph((a, b, c), {"y": Exp(MatMul(Exp(MatMul(a, b)), c))})
 

@@ -41,7 +41,7 @@ def test_the_table_goes_to_stderr(dlc: Dlc) -> None:
     ran = dlc("build", "small.onnx", "-o", "out")
     head, *rows = ran.err.splitlines()
     assert head.split() == ["pass", "ms", "cache", "nodes", "note"]
-    assert [row.split()[0] for row in rows[:2]] == ["onnx", "fold-constants"]
+    assert [row.split()[0] for row in rows[:2]] == ["onnx", "integers"]
     assert rows[-1].startswith("build c ")
     assert ran.out.startswith("out: ")
     again = dlc("build", "small.onnx", "-o", "out").err

@@ -75,7 +75,7 @@ def test_why_names_the_model_that_changed(dlc: Dlc) -> None:
     first, changed, unknown = dlc("cache", "why", "small.onnx").out.splitlines()
     assert first.startswith("miss  onnx{")
     assert re.fullmatch(r"        input: source [0-9a-f]{12}… → source [0-9a-f]{12}…", changed)
-    assert unknown.startswith("not known yet: fold-constants, ")
+    assert unknown.startswith("not known yet: integers, ")
 
 
 def test_why_compares_with_builds_of_the_same_model(dlc: Dlc) -> None:

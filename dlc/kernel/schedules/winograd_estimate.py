@@ -59,6 +59,11 @@ class Sizes:
         """What transformed weights take."""
         return f.size**2 * self.channels * self.columns * f32.itemsize
 
+    def block_bytes(self, f: CookToom, machine: Machine) -> int:
+        """What the transformed data and products of a block of tiles take."""
+        size = block_size(self.tiles(f.outputs), self.channels, self.columns, f, machine)
+        return f.size**2 * size * (self.channels + self.columns) * f32.itemsize
+
     def tiles(self, outputs: int) -> int:
         """Tiles of so many outputs in each dimension."""
         return self.images * -(-self.height // outputs) * -(-self.width // outputs)

@@ -110,8 +110,8 @@ _NATIVE = (
 
 @lru_cache
 def levels() -> Mapping[str, frozenset[str]]:
-    """The machines of this package with what they need a processor to have, ascending."""
-    found = ((name, frozenset(named(name).features)) for name in names())
+    """The machines of this package that programs are loaded on, with what they need a processor to have, ascending."""
+    found = ((name, frozenset(named(name).features)) for name in names() if name == PORTABLE or named(name).features)
     return dict(sorted(found, key=lambda level: (len(level[1]), level[0] != PORTABLE)))
 
 
