@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Self
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in, both, loads, substitute
 from dlc.kernel.loops.program import For, Stmt, wrap
@@ -47,6 +48,11 @@ class ScalarTiles(Choice):
     name = "scalar-tiles"
     columns: int = option(0, "columns of a tile, of the output axis whose elements are neighbours", low=0)
     rows: int = option(0, "rows of a tile", low=0)
+
+    @classmethod
+    def candidates(cls, place: Place) -> Iterator[Self]:
+        if place.machine.vector_bytes < 16:
+            yield cls()
 
     def apply(self, place: Place) -> Applied:
         require(
