@@ -36,8 +36,8 @@ PROGRAM = Path(__file__).parent / "programs" / "threads.c"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-psabi")
 MOST = 8
 POOLS = ("own", "openmp", "caller")
-SMALL_CACHE = 'vector-bytes = 32\nl2 = "4KiB"\n'
-"""So that operands do not fit, and are copied part by part: each thread has its own."""
+MACHINE = 'vector-bytes = 32\nl2 = "256KiB"\n'
+"""The operands of `product` do not fit its cache, and are copied part by part: each thread has its own."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,8 +74,16 @@ def convolutions(batch: int | str = 1) -> onnx.ModelProto:
     return w.model("convolutions", {"x": (np.float32, (batch, 3, 12, 12))}, {y: (np.float32, (batch, 40))})
 
 
+def product() -> onnx.ModelProto:
+    """Both operands are copied, so that each thread works in a part of the arena."""
+    w = Writer(0)
+    ports = {"a": (np.float32, (128, 512)), "b": (np.float32, (512, 512))}
+    return w.model("product", ports, {w.op("MatMul", "a", "b"): (np.float32, (128, 512))})
+
+
 MODELS: Mapping[str, tuple[Maker, Sequence[str]]] = {
     "convolutions": (convolutions, ()),
+    "product": (product, ()),
     "mlp": (lambda: mlp(batch=4), ()),
     "bert": (lambda: bert(layers=1, norm="decomposed"), ()),
     "sizes": (lambda: convolutions("batch"), ("--dim", "batch=1..6")),
@@ -101,14 +109,20 @@ def reverse(program: Any) -> Any:
 def built(builds: Bench, folder: Path, name: str, target: str) -> Built:
     make, flags = MODELS[name]
     machine = folder / "small.toml"
-    machine.write_text(SMALL_CACHE)
+    machine.write_text(MACHINE)
     spec = f"c{{machine={machine} {target}}}"
     return builds.compile(make(), folder / name / target.replace(" ", "-"), *flags, target=spec)
 
 
 @pytest.mark.parametrize(
     ("name", "pool"),
-    [*(("convolutions", pool) for pool in POOLS), ("mlp", "caller"), ("bert", "own"), ("sizes", "own")],
+    [
+        *(("convolutions", pool) for pool in POOLS),
+        ("product", "own"),
+        ("product", "caller"),
+        ("bert", "own"),
+        ("sizes", "own"),
+    ],
 )
 def test_equal_bits(name: str, pool: str, builds: Bench, folder: Path) -> None:
     alone = built(builds, folder, name, "threads=1").program
@@ -143,7 +157,9 @@ def test_equal_bits(name: str, pool: str, builds: Bench, folder: Path) -> None:
 
 
 def test_what_threads_work_in_is_there_once_for_each() -> None:
-    kernel = parse_kernel("kernel(f32[256,300], f32[512,300]) -> (f32[256,512]) {\n k<300: r0[i,j] += p0[i,k]*p1[j,k]\n}")
+    kernel = parse_kernel(
+        "kernel(f32[256,300], f32[512,300]) -> (f32[256,512]) {\n k<300: r0[i,j] += p0[i,k]*p1[j,k]\n}"
+    )
     of = [replace(X86_64_V3, threads=n) for n in (1, MOST)]
     one, many = (c_function(kernel, "f", t, schedule="tiles{columns=1 panels=yes}").workspace for t in of)
     assert 0 < MOST * one == many

@@ -117,6 +117,16 @@ def test_a_product_is_shared_where_there_is_enough_work() -> None:
     assert "parallel" not in print_choices(small.choices) + print_loops(small.program)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_sum_of_two_products_stays(strict: bool) -> None:
+    """A compiler fuses one of them with the sum, and perhaps not the same one in another function."""
+    kernel = parse_kernel(
+        "kernel(p0: f32[90000], p1: f32[90000]) -> (r0: f32[90000]) {\n r0[i] = 0.9*p0[i]+0.1*p1[i]\n}"
+    )
+    found = print_choices(scheduled(kernel, replace(FOUR, strict=strict)).choices)
+    assert found == ("loops{parallel=s0}" if strict else "loops")
+
+
 def test_what_iterations_have_to_themselves_is_there_once_for_each_thread() -> None:
     found = scheduled(parse_kernel(LARGE), FOUR).program
     assert {b.name: b.copies for b in found.buffers if not b.stack} == {"pa0": 1, "pb0": 4}
@@ -143,7 +153,7 @@ def test_loops_are_chosen_by_hand(text: str) -> None:
     ("machine", "text", "why"),
     [
         (WIDE, "copies{parallel=cb}", "there is one thread"),
-        (FOUR, "copies{parallel=k0}", "there is no loop k0 whose iterations are independent"),
+        (FOUR, "copies{parallel=k0}", "there is no loop k0 that threads may share"),
         (FOUR, "copies{parallel=q}", "there is no loop q"),
     ],
 )

@@ -11,13 +11,28 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.independent import defined_first, grain, most_iterations, own_buffers
-from dlc.kernel.loops.program import Block, Buffer, For, If, Stmt, walk_stmts
+from dlc.kernel.loops.program import (
+    Block,
+    Buffer,
+    For,
+    If,
+    Let,
+    Local,
+    Set,
+    Stmt,
+    Store,
+    exprs_of,
+    subexpressions,
+    walk_stmts,
+)
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.estimate import estimate
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.unfit import Unfit
+from dlc.kernel.simplify import is_index
 
 NONE: Final = ("no",)
 """What an option says that wants no loop shared."""
@@ -51,7 +66,7 @@ def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
         body, marked = marks.marked(found.body, wanted.parallel)
         for name in wanted.parallel:
             if name not in marked:
-                raise Unfit(f"there is no loop {name} whose iterations are independent")
+                raise Unfit(f"there is no loop {name} that threads may share")
     else:
         names = dict.fromkeys(marks.chosen(found.body)[1])
         body, marked = marks.marked(found.body, names)
@@ -68,10 +83,10 @@ class _Marks:
         self._cycles: dict[int, float] = {}
 
     def own(self, loop: For) -> tuple[str, ...] | None:
-        """As `own_buffers`; None also for a loop of one iteration."""
+        """As `own_buffers`; None also for a loop of one iteration, and one that compilers may round in two ways."""
         if id(loop) not in self._own:
-            several = (_iterations(loop) or 0) > 1
-            self._own[id(loop)] = own_buffers(loop, self._local) if several else None
+            fits = (_iterations(loop) or 0) > 1 and (self._machine.strict or not _rounds_in_two_ways(loop))
+            self._own[id(loop)] = own_buffers(loop, self._local) if fits else None
         return self._own[id(loop)]
 
     def marked(self, body: tuple[Stmt, ...], names: Collection[str]) -> tuple[tuple[Stmt, ...], set[str]]:
@@ -136,6 +151,50 @@ class _Marks:
         if id(s) not in self._cycles:
             self._cycles[id(s)] = estimate((s,), self._tensors, self._machine).cycles
         return self._cycles[id(s)]
+
+
+def _rounds_in_two_ways(loop: For) -> bool:
+    """Whether compilers may round a statement in one way where the loop stands and in another in a function of its own.
+
+    Of two products that are added they fuse either one with the sum. Products that are added to a variable they fuse
+    with it, but not where they compute several products at once and add them in order.
+    """
+    statements = [s for s in walk_stmts(loop.body) if not isinstance(s, For)]
+    products = {s.local.name for s in statements if isinstance(s, Let | Set) and _is_product(s.value, ())}
+    return any(
+        _sums_products(s, products) or any(_adds_two(e, products) for e in subexpressions(exprs_of(s)))
+        for s in statements
+    )
+
+
+def _sums_products(s: Stmt, products: Collection[str]) -> bool:
+    match s:
+        case Set(local, Apply("add" | "sub", args)):
+            return local.lanes == 1 and local in args and any(_is_product(a, products) for a in args)
+        case Store(out, at, Apply("add" | "sub", args), lanes):
+            return lanes == 1 and Load(out, (at,)) in args and any(_is_product(a, products) for a in args)
+        case _:
+            return False
+
+
+def _adds_two(e: Expr, products: Collection[str]) -> bool:
+    match e:
+        case Apply("add" | "sub", args):
+            return not is_index(e) and all(_is_product(a, products) for a in args)
+        case _:
+            return False
+
+
+def _is_product(e: Expr, products: Collection[str]) -> bool:
+    match e:
+        case Apply("neg", (x,)):
+            return _is_product(x, products)
+        case Apply("mul", _):
+            return not is_index(e)
+        case Local(name, _, _):
+            return name in products
+        case _:
+            return False
 
 
 def _iterations(loop: For) -> int | None:
