@@ -177,6 +177,8 @@ class _Rewriting:
         rows, columns = (s.out.extent for s in w.slides)
         images = math.prod(a.extent for a in w.batch)
         sizes = Sizes(images, rows, columns, w.channel.extent, w.column.extent, TAPS)
+        if not sizes.tiles(1) * sizes.channels * sizes.columns:
+            raise Unfit("it is empty")
         machine = self.options.machine
         direct = direct_cycles(sizes, machine)
         constant = name in weights
