@@ -215,6 +215,10 @@ class Backend(Configurable, ABC):
         """
         return None
 
+    def threads_of_call(self) -> int:
+        """Threads that a call of its programs runs on, at most: `dlc bench` gives other runtimes as many."""
+        return 1
+
     def load_file(self, source: Source) -> Program:
         """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
         raise self._no_file(source)

@@ -61,11 +61,11 @@ def steady(text: str) -> str:
     """What is measured, as signs of one width."""
     text = re.sub(r"dlc \d+\.\d+\.\d+\S*", "dlc <version>", text)
     text = re.sub(r" *\b[\d,]+\.\d+(e[-+]\d+)?( [mu]s\b| %|x|\b)", r" <n>\2", text)
-    text = re.sub(r"<(n> [mu]s|ms)(?= |$)", "<time>", text)
+    text = re.sub(r"<(n> [mu]s|ms>)(?= |$)", "<time>", text)
     text = re.sub(r"L3 <n>, ", "", text)
-    text = re.sub(r"(<time> +<time> +<time>) +[\d,]+", r"\1  <n>", text)
+    text = re.sub(r"(<time> +<time> +<time>) +[\d,]+", r"\1 <n>", text)
     text = re.sub(r"(compute|L\d|memory)( <n> %)", r"<limit>\2", text)
-    return re.sub(r" {2,}", "  ", re.sub(r",\n +", ", ", text))
+    return re.sub(r" {2,}", " ", re.sub(r",\n +", ", ", text))
 
 
 def test_the_text(dlc: Dlc, golden: Golden, model: Path, fake: Fake) -> None:

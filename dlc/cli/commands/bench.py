@@ -209,7 +209,7 @@ def _measure(
     feeds, random = gather_feeds(opened.program, files, seed)
     tell_random(terminal, random, seed)
     found = call(opened.program, feeds)
-    peers, absent = _open_peers(terminal, opened.model, names, feeds)
+    peers, absent = _open_peers(terminal, opened, names, feeds)
     limits = None
     if opened.profiler:
         with terminal.progress() as progress:
@@ -234,7 +234,7 @@ def _measure(
 
 
 def _open_peers(
-    terminal: Terminal, model: Path | None, names: tuple[str, ...], feeds: Mapping[str, Array]
+    terminal: Terminal, opened: _Opened, names: tuple[str, ...], feeds: Mapping[str, Array]
 ) -> tuple[dict[str, Peer], dict[str, Row]]:
     """(peers that can be measured, rows of the others)."""
     from dlc.bench.peers import Unavailable, open_peer
@@ -246,7 +246,7 @@ def _open_peers(
         for name in names:
             progress.at(name)
             try:
-                found[name] = open_peer(name, model, feeds, threads=1)
+                found[name] = open_peer(name, opened.model, feeds, opened.backend.threads_of_call())
             except Unavailable as problem:
                 absent[name] = Row(name, reason=str(problem))
     return found, absent

@@ -1,5 +1,6 @@
 """`C`: options, and the three things a backend does: emit, build, load."""
 
+import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -126,6 +127,13 @@ class C(Options, Backend):
         from dlc_backend_c.profiler import CProfiler
 
         return replace(self, profile=True), CProfiler.made(self)
+
+    def threads_of_call(self) -> int:
+        """As the option says; of `auto`, those that the process may use."""
+        if self.threads != "auto":
+            return self.most_threads
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(self.most_threads, cores)
 
     def load(self, directory: Path) -> "Model | TrainingModel":
         """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""
