@@ -145,7 +145,8 @@ def test_a_target_without_vectors_packs_nothing(dlc: Dlc) -> None:
     scalar, vectors = (
         dlc(*line, f"c{{cpu={cpu} lib=none}}").document["memory"]["weights_bytes"] for cpu in ("generic", "x86-64-v3")
     )
-    asked = dlc(*line, "c{cpu=generic lib=none}", "--set", "layout.panel=16").document["memory"]["weights_bytes"]
+    wide = ("--set", "layout.panel=16", "--set", "layout.pad=yes")
+    asked = dlc(*line, "c{cpu=generic lib=none}", *wide).document["memory"]["weights_bytes"]
     assert (scalar, vectors, asked) == (24_064, 30_976, 30_976)
 
 

@@ -142,3 +142,15 @@ def test_compiled(cpu: str, tmp_path: Path) -> None:
         args = arguments(text, number)
         (got,) = compiled(number, args)
         np.testing.assert_array_equal(got, run_kernel(kernels[number], args)[0])
+
+
+def test_words_of_columns_whose_terms_lie_apart_are_copied() -> None:
+    """A word of the first factor has four neighbours; the second has other terms next to each other."""
+    text = """kernel(u8[1,4,4,16], i8[64,16,4]) -> (i32[1,10]) {
+  j<16 k<4 m<4: r0[0,i] += i32(p0[0,k,m,j])*i32(p1[j*4+k,i,m])
+}"""
+    kernel = parse_kernel(text)
+    args = [np.random.default_rng(0).integers(-100, 100, p.shape).astype(p.dtype.numpy) for p in kernel.params]
+    for machine in MACHINES.values():
+        (got,) = run_loops(scheduled(kernel, machine).program, args)
+        assert np.array_equal(got, run_kernel(kernel, args)[0])

@@ -59,6 +59,8 @@ class WordTiles(Choice):
         machine, kernel = place.machine, place.kernel
         group, column = _in_words(place)
         copy = copied_words(group, kernel, column) if self.panels else None
+        if copy is None and _step_of_terms(group, kernel) != 1:
+            raise Unfit("four terms of a column do not lie next to each other")
         batch: tuple[Axis, ...] = ()
         if copy is not None:
             group, batch = copy.group, copy.batch
@@ -142,6 +144,14 @@ def _in_words(place: Place) -> tuple[Group, Axis]:
     axes = tuple(x for y in nest.axes for x in ((outer, terms) if y == k else (y,)))
     cut = simplify_nest(nest.substitute({k: outer * WORD + terms}, axes))
     return Group((cut, *group.nests[1:]), group.shared), columns[0]
+
+
+def _step_of_terms(group: Group, kernel: Kernel) -> int | None:
+    """How far apart the terms of a word are in the factor of the columns."""
+    found = factors_of(group.nests[0])
+    assert found is not None
+    terms = next(a for a in group.nests[0].axes if a.name == TERMS)
+    return coefficient(offset(found[1].index, kernel.tensors[found[1].param].shape), terms)
 
 
 def _operands(group: Group, kernel: Kernel, column: Axis) -> Operands:
