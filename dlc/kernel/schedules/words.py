@@ -23,11 +23,12 @@ from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import applied, columns_of_group, panels_of
 from dlc.kernel.schedules.flat import coefficient, flat_simplify, offset
-from dlc.kernel.schedules.groups import Group, plain_write
+from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.loop_plan import LoopPlan, hoisted, plan_loops, tile_of, widths
 from dlc.kernel.schedules.machine import WORD
 from dlc.kernel.schedules.operands import Operands
+from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
@@ -105,24 +106,18 @@ def _of_words(tile: Tile) -> Tile:
 
 
 def _check(place: Place) -> None:
-    group, kernel = place.group, place.kernel
-    nest = group.nests[0]
+    kernel, nest = place.kernel, place.group.nests[0]
     factors = factors_of(nest)
     types = tuple(kernel.tensors[f.param].dtype for f in factors or ())
-    kept = {a for a in nest.axes if a not in nest.reduction_axes}
     conditions = (
         (place.machine.vector_bytes >= 16, f"vectors have {place.machine.vector_bytes} bytes, tiles need 16"),
         (types == (u8, i8), "it is no sum of products of u8 and i8"),
         (kernel.tensors[nest.out].dtype is i32, "its sums have not 32 bits"),
         (nest.where is None, "it has a guard"),
-        (nest.out not in place.written, f"{nest.out} has a value before"),
-        (all(a.extent > 0 for a in nest.axes), "it is empty"),
         (not any(p.type.is_open for p in kernel.tensors.values()), "sizes are not known"),
-        (plain_write(nest, kernel.tensors[nest.out].shape), "output axes and elements do not correspond one to one"),
-        (kept == set(group.shared), "its followers do not share all loops"),
-        (all(n.reduce is None and set(n.axes) == set(group.shared) for n in group.nests[1:]), "a follower adds up"),
     )
     require(conditions)
+    check_reduction(place)
 
 
 def _in_words(place: Place) -> tuple[Group, Axis]:
