@@ -6,6 +6,7 @@ import pytest
 
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.schedules import Machine, scheduled
+from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.test_schedules import conv, matmul
@@ -87,3 +88,46 @@ def test_tiles_take_about_what_their_arithmetic_takes(text: str) -> None:
     (takes, *_) = (c.estimate for c in scheduled(kernel, MACHINE).considered[0] if c.estimate is not None)
     least = least_cycles(kernel.nests, kernel, MACHINE)
     assert least <= takes.cycles <= 3 * least
+
+
+def rows_of(width: int) -> str:
+    """A product of rows of this length in a tile of eight rows, one vector at a time."""
+    sums = "\n".join(f"      c{i} = c{i}+p0[r*{8 * width}+{i * width}+k]*b" for i in range(8))
+    starts = "\n".join(f"    c{i}: f32x8 = 0.0" for i in range(8))
+    ends = "\n".join(f"    r0[r*64+{8 * i} .. +8] = c{i}" for i in range(8))
+    return f"""loops(p0: f32[64,{width}], p1: f32[{width},8]) -> (r0: f32[64,8]) {{
+  for r in 0..8:
+{starts}
+    for k in 0..{width}:
+      b: f32x8 = p1[k*8 .. +8]
+{sums}
+{ends}
+}}"""
+
+
+def test_rows_that_are_a_power_of_two_long_push_each_other_out_of_the_cache() -> None:
+    near = Machine(32, 16, 32 << 10, 512 << 10, memory_rate=1e9)
+    plain, far_apart = of(rows_of(1040), near), of(rows_of(1024), near)
+    assert far_apart.cycles > 1.5 * plain.cycles
+    assert of(rows_of(1024), Machine(32, 16, 128 << 10, 1 << 20, memory_rate=1e9)).cycles < 1.1 * plain.cycles
+
+
+@pytest.mark.parametrize(("width", "packed"), [(1024, True), (1040, False)])
+def test_rows_that_push_each_other_out_are_copied(width: int, packed: bool) -> None:
+    """The kernels differ in nothing else; the machine has eight ways of 4 KiB."""
+    product = parse_kernel(f"""kernel(p0: f32[128,{width}], p1: f32[16,{width},16]) -> (r0: f32[128,256]) {{
+ i0<128 i1<256 i2<{width}: r0[i0,i1] += p0[i0,i2]*p1[i1//16,i2,i1 % 16]
+}}""")
+    (choice,) = scheduled(product, Machine(64, 32, 32 << 10, 512 << 10)).choices
+    assert isinstance(choice, Tiles) and choice.packed == packed
+
+
+def test_the_branch_that_is_taken_in_the_middle_of_loops_counts() -> None:
+    text = """loops(p0: f32[1000]) -> (r0: f32[1000]) {
+  for i in 0..1000:
+    if i < 990:
+      r0[i] = p0[i]
+    else:
+      r0[i] = exp(exp(exp(p0[i])))
+}"""
+    assert of(text).cycles < of(text.replace("990", "10")).cycles / 3

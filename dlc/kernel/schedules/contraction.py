@@ -26,7 +26,8 @@ from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.heights import row_limit, rows_per_block
 from dlc.kernel.schedules.loop_plan import LoopPlan, plan_loops, widths
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.schedules.operands import Operands, prepare
+from dlc.kernel.schedules.operands import prepare
+from dlc.kernel.schedules.packed_rows import rows_packed
 from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
@@ -45,6 +46,7 @@ class Tiles(Choice):
     name = "tiles"
     columns: int = option(0, "output axis that becomes lanes, by its position", low=0)
     panels: bool = option(False, "copy the operand of the columns, one panel at a time")
+    packed: bool = option(False, "copy the operand of the rows, a block at a time, so that they lie close together")
     vectors: int = option(0, "vectors of a tile's row", low=0)
     rows: int = option(0, "most rows of a tile", low=0)
     block: int = option(0, "rows that run through all columns before the next ones do", low=0)
@@ -56,8 +58,8 @@ class Tiles(Choice):
         if not axes:
             raise Unfit("no output axis has unit stride")
         for column in axes:
-            for panels in (False, True):
-                yield cls(place.group.shared.index(column), panels)
+            for panels, packed in ((False, False), (False, True), (True, False)):
+                yield cls(place.group.shared.index(column), panels, packed)
 
     def apply(self, place: Place) -> Applied:
         check_contraction(place)
@@ -73,26 +75,28 @@ class Tiles(Choice):
         named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
         frozen = (o.column, *([o.block.axis] if o.block else ()), *(a for a in group.shared if a in named))
         plan = plan_loops(o, open_scope(o.group, whole, frozen), whole, machine, named, self.block)
+        if self.packed:
+            plan = rows_packed(plan, machine, self.block)
         problem = Unfit("no vector fits a row")
         for vectors in [self.vectors] if self.vectors else widths(plan, machine):
             try:
-                return self._tiled(place, o, plan, vectors)
+                return self._tiled(place, plan, vectors)
             except Unfit as found:
                 problem = found
         raise problem
 
-    def _tiled(self, place: Place, o: Operands, plan: LoopPlan, vectors: int) -> Applied:
+    def _tiled(self, place: Place, plan: LoopPlan, vectors: int) -> Applied:
         machine = place.machine
         rows = self.rows or row_limit(vectors, machine.registers)
         if rows * vectors > machine.registers:
             raise Unfit(f"{rows} rows of {vectors} vectors are more than {machine.registers} registers hold")
         plan = replace(plan, vectors=vectors, tall=rows)
         if not self.block:
-            plan = replace(plan, size=_block_size(o, plan))
+            plan = replace(plan, size=_block_size(plan))
         body = panels_of(plan, machine)
         waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
         choice = replace(self, vectors=vectors, rows=rows, block=plan.size if plan.blocked else _whole(plan))
-        return applied(choice, place, plan, wrap(plan.outer, body), o.buffers, waiting)
+        return applied(choice, place, plan, wrap(plan.outer, body), plan.operands.buffers, waiting)
 
 
 def applied(
@@ -239,9 +243,9 @@ def _blocks(plan: LoopPlan, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return (For(start, Const(0), stop, (*copies, *body), plan.size),)
 
 
-def _block_size(o: Operands, plan: LoopPlan) -> int:
+def _block_size(plan: LoopPlan) -> int:
     """Blocks of the tile's own axis are whole tiles; those of a copy are as large as the copy."""
-    if o.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
+    if plan.operands.block is not None or plan.block is None or plan.block != plan.tile.row or not plan.blocked:
         return plan.size
     return rows_per_block(plan.block.extent, plan.size, plan.tall, plan.vectors)
 

@@ -57,7 +57,7 @@ ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd)
 Piece: TypeAlias = Group | Ranking | Transformed
 """Nests that become loops together."""
 
-ENOUGH = 2.5
+ENOUGH = 2.0
 """No further candidate is tried behind one that takes at most this many times what the arithmetic takes."""
 
 

@@ -21,7 +21,7 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.estimate.traffic import Nested, accesses
 from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.schedules.machine import WORD, Machine
-from dlc.kernel.simplify import INDEX_FUNCTIONS, is_index
+from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index
 
 UNITS = 2
 """Arithmetic operations of a cycle."""
@@ -120,9 +120,9 @@ class _Estimator:
                 case For():
                     self._loop(s, found, env, along)
                 case If(condition, then, otherwise):
-                    both = [self.work(b, env, along) for b in (then, otherwise)]
-                    found.inner += max(w.cycles for w in both)
-                    found.nested += (n for w in both for n in w.nested)
+                    parts = [self.work(b, env, along) for b in _parts(condition, then, otherwise, env)]
+                    found.inner += max(w.cycles for w in parts)
+                    found.nested += (n for w in parts for n in w.nested)
                     self._value(condition, 1, along, found, places)
                 case Block(inner):
                     within = self.work(inner, env, along)
@@ -258,6 +258,26 @@ def _flat(body: Iterable[Stmt]) -> Iterator[Stmt]:
                 yield from _flat(otherwise)
             case _:
                 yield s
+
+
+def _parts(
+    condition: Expr, then: tuple[Stmt, ...], otherwise: tuple[Stmt, ...], env: Mapping[str, int]
+) -> tuple[tuple[Stmt, ...], ...]:
+    """The part of a branch that runs with the loops around in the middle of their range; both where data decide."""
+    if not all(is_index(e) for c in conjuncts(condition) if isinstance(c, Apply) for e in c.args):
+        return then, otherwise
+    holds = all(_holds(c, env) for c in conjuncts(condition))
+    return (then if holds else otherwise,)
+
+
+def _holds(c: Expr, env: Mapping[str, int]) -> bool:
+    match c:
+        case Apply(fn, args):
+            return bool(SCALARS[fn].numpy(*(_typical(a, env) for a in args)))
+        case Const(value):
+            return bool(value)
+        case _:
+            return True
 
 
 def _typical(e: Expr, env: Mapping[str, int]) -> int:

@@ -1,7 +1,9 @@
 """Bytes that loops move between a cache of some size and what lies behind it.
 
 A loop whose every iteration touches less than the cache holds brings each line once; of any other the iterations bring
-theirs one after another. What is touched follows from subscripts, as the steps by which they move with each loop.
+theirs one after another. What is touched follows from subscripts, as the steps by which they move with each loop. Lines
+that lie a multiple of a power of two apart, such as one of each row of a matrix, share few sets of a cache, so that it
+holds fewer of them.
 """
 
 from __future__ import annotations
@@ -10,12 +12,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from dlc.kernel.expr import Axis, Expr, axes_in
 from dlc.kernel.simplify import linear
 
 LINE = 64
 """Bytes of a line of a cache."""
+WAYS = 8
+"""Lines of a set of a cache."""
+
+
+Trips: TypeAlias = tuple[tuple[str, int], ...]
+"""Values that axes take, by name: those that move an access."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +33,16 @@ class Access:
 
     Attributes:
         steps: How far a subscript moves per step of each axis by name; None: data decide.
-        first, last: Of the constants in their subscripts.
-        count: How many elements, where no loop moves.
+        pieces: The bytes where runs of elements begin that lie within a line of each other, where no loop moves.
+        length: Bytes of such a run, on average.
         itemsize: Bytes of an element.
         size: Bytes of the tensor.
     """
 
     tensor: str
     steps: tuple[tuple[str, int], ...] | None
-    first: int
-    last: int
-    count: int
+    pieces: tuple[int, ...]
+    length: float
     itemsize: int
     size: int
 
@@ -44,15 +52,39 @@ class Access:
             return self
         return replace(self, steps=tuple((name, n * step if name == axis else n) for name, n in self.steps))
 
-    def bytes(self, trips: Mapping[str, int]) -> float:
+    def moved(self, trips: Trips, axis: str, count: int) -> Trips:
+        """With the iterations of a loop around, if it moves the elements."""
+        return trips if self.steps is not None and not dict(self.steps).get(axis) else (*trips, (axis, count))
+
+    def bytes(self, trips: Trips) -> float:
         """Of the lines that are touched while these axes take so many values."""
+        pieces, length, _ = self._runs(trips, 0)
+        return min(self.size, pieces * (length - self.itemsize + LINE))
+
+    def held(self, trips: Trips, way: int) -> float:
+        """Bytes of a cache with ways of `way` bytes that can hold nothing else then.
+
+        Where that is more than half of its ways in some sets, as many as if these had been filled in all sets.
+        """
+        pieces, length, places = self._runs(trips, way)
+        lines = max(length, LINE)
+        ways = min(self.size, pieces * lines) / min(places * lines, way)
+        return ways * way if ways > WAYS / 2 else self.bytes(trips)
+
+    def _runs(self, trips: Trips, way: int) -> tuple[int, float, int]:
+        """(Runs of bytes, their length, how many of them begin in different places of a way)."""
+        pieces, length = len(self.pieces), self.length
+        places = len({p % way for p in self.pieces}) if way else 1
         if self.steps is None:
-            return min(self.size, LINE * self.count * math.prod(trips.values()))
-        moving = [(abs(step), trips[name]) for name, step in self.steps if name in trips and trips[name] > 1]
-        span = self.last - self.first + 1 + sum(step * (n - 1) for step, n in moving)
-        count = min(span, self.count * math.prod(n for _, n in moving))
-        gap = 1 if self.count > 1 else min((step for step, _ in moving), default=1)
-        return min(self.size, span * self.itemsize + LINE / 2, count * min(LINE, gap * self.itemsize) + LINE / 2)
+            return pieces * math.prod(count for _, count in trips), length, max(1, way // LINE)
+        steps = dict(self.steps)
+        for step, count in sorted((abs(steps[name]) * self.itemsize, count) for name, count in trips):
+            if step <= max(length, LINE):
+                length += step * (count - 1)
+            else:
+                pieces *= count
+                places *= min(count, way // math.gcd(step, way)) if way else 1
+        return pieces, length, places
 
 
 def accesses(places: Iterable[tuple[str, Expr, int]], tensors: Mapping[str, tuple[int, int]]) -> list[Access]:
@@ -66,13 +98,24 @@ def accesses(places: Iterable[tuple[str, Expr, int]], tensors: Mapping[str, tupl
         steps, constant = _steps(at)
         spots = found.setdefault((tensor, steps), set())
         if steps is None:
-            random += 1
+            random += LINE
             constant = random
         spots.update(range(constant, constant + lanes))
-    return [
-        Access(tensor, steps, min(spots), max(spots), len(spots), *tensors[tensor])
-        for (tensor, steps), spots in found.items()
-    ]
+    return [_access(tensor, steps, spots, *tensors[tensor]) for (tensor, steps), spots in found.items()]
+
+
+def _access(
+    tensor: str, steps: tuple[tuple[str, int], ...] | None, spots: Iterable[int], itemsize: int, size: int
+) -> Access:
+    pieces: list[int] = []
+    total, last = 0, -math.inf
+    for at in sorted(n * itemsize for n in spots):
+        if at - last > LINE:
+            pieces.append(at)
+            last = at - itemsize
+        total += int(at - last)
+        last = at
+    return Access(tensor, steps, tuple(pieces), total / len(pieces), itemsize, size)
 
 
 def _steps(at: Expr) -> tuple[tuple[tuple[str, int], ...] | None, int]:
@@ -88,6 +131,10 @@ def _steps(at: Expr) -> tuple[tuple[tuple[str, int], ...] | None, int]:
             for axis in axes_in(atom):
                 steps[axis.name] = steps.get(axis.name, 0) + c
     return tuple(sorted(steps.items())), form.constant
+
+
+Touched: TypeAlias = dict[tuple[Access, Trips], None]
+"""What is touched, each once."""
 
 
 @dataclass(frozen=True)
@@ -114,43 +161,47 @@ class Nested:
         return replace(self, own=own, inside=[n.by_steps(axis, step) for n in self.inside])
 
     @cached_property
-    def _all(self) -> Mapping[str, int]:
-        """Axes of this loop and those inside, with their iterations."""
-        found = {self.axis: self.trips} if self.axis else {}
+    def _touched(self) -> Touched:
+        """What an iteration touches, with the iterations of the loops around it."""
+        found: Touched = {(a, ()): None for a in self.own}
         for n in self.inside:
-            for name, trips in n._all.items():
-                found[name] = max(trips, found.get(name, 0))
+            found.update(n.all)
         return found
 
     @cached_property
-    def _everything(self) -> Sequence[Access]:
-        return [*self.own, *(a for n in self.inside for a in n._everything)]
+    def all(self) -> Touched:
+        """What all iterations touch, with the iterations of the loops around it, this one among them."""
+        if not self.axis or self.trips == 1:
+            return self._touched
+        return {(a, a.moved(trips, self.axis, self.trips)): None for a, trips in self._touched}
 
     @cached_property
     def footprint(self) -> float:
         """Bytes that all iterations touch."""
-        return _footprint(self._everything, self._all)
+        return _footprint(self.all)
 
     @cached_property
     def iteration(self) -> float:
         """Bytes that one iteration touches."""
-        trips = dict(self._all)
-        trips.pop(self.axis, None)
-        return _footprint(self._everything, trips)
+        return _footprint(self._touched)
 
     def traffic(self, size: int) -> float:
         """Bytes that come into a cache of this size, or leave it."""
-        if self.footprint <= size or self.iteration <= size:
+        if (self.footprint <= size or self.iteration <= size) and self._held(size // WAYS) <= size:
             return self.footprint
-        body = _footprint(self.own, {}) + sum(n.traffic(size) for n in self.inside)
+        body = _footprint((a, ()) for a in self.own) + sum(n.traffic(size) for n in self.inside)
         return self.trips * body
 
+    def _held(self, way: int) -> float:
+        """What an iteration takes of a cache whose ways have so many bytes."""
+        return sum(a.held(trips, way) for a, trips in self._touched)
 
-def _footprint(all_of: Iterable[Access], trips: Mapping[str, int]) -> float:
+
+def _footprint(touched: Iterable[tuple[Access, Trips]]) -> float:
     """Bytes of the lines of all accesses, no tensor more than it has."""
     found: dict[str, float] = {}
     sizes: dict[str, int] = {}
-    for a in all_of:
+    for a, trips in touched:
         found[a.tensor] = found.get(a.tensor, 0.0) + a.bytes(trips)
         sizes[a.tensor] = a.size
     return sum(min(sizes[name], n) for name, n in found.items())
