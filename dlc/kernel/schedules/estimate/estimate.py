@@ -19,6 +19,7 @@ from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, P
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.estimate.traffic import Nested, accesses
+from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.schedules.machine import WORD, Machine
 from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index
@@ -286,7 +287,8 @@ def _typical(e: Expr, env: Mapping[str, int]) -> int:
         case Const(value):
             return int(value)
         case Axis(name, extent):
-            return env.get(name, extent)
+            # Loops around that are not looked at are in the middle too.
+            return env.get(name, extent if is_size(e) else extent // 2)
         case Apply(fn, args) if fn in INDEX_FUNCTIONS:
             return int(SCALARS[fn].numpy(*(_typical(a, env) for a in args)))
         case _:
