@@ -117,6 +117,16 @@ def test_a_product_is_shared_where_there_is_enough_work() -> None:
     assert "parallel" not in print_choices(small.choices) + print_loops(small.program)
 
 
+def test_rows_of_a_block_are_shared_where_blocks_are_few() -> None:
+    """What a loop takes does not depend on where the loops around it stand: here blocks of 18 of 54 rows."""
+    text = """kernel(p0: f32[1,3,224,224], p1: f32[6,11,11,3,16]) -> (r0: f32[1,54,54,96]) {
+ i0<1 i1<54 i2<54 i3<96 i4<3 i5<11 i6<11: r0[i0,i1,i2,i3] += p0[i0,i4,i1*4+i5,i2*4+i6]*p1[i3//16,i5,i6,i4,i3 % 16]
+}"""
+    found = scheduled(parse_kernel(text), Machine(64, 32, threads=2))
+    (loops,) = ([s for s in walk_stmts(found.program.body) if isinstance(s, For) and s.parallel],)
+    assert [s.axis.extent for s in loops] == [54]
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_sum_of_two_products_stays(strict: bool) -> None:
     """A compiler fuses one of them with the sum, and perhaps not the same one in another function."""
