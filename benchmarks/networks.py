@@ -120,9 +120,7 @@ def _conformer() -> bytes:
     width, kernel = 144, 31
 
     def half() -> nn.Module:
-        return nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width)
-        )
+        return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width))
 
     class Block(nn.Module):
         """Gulati et al. 2020: two halves of a feed-forward layer around attention and a convolution."""
