@@ -18,6 +18,7 @@ from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.schedule import ALL_FAMILIES, MARGIN
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.text import parse_kernel
+from dlc.plugins.builtin import dlc_schedules
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, depthwise, filtered, matmul, pooling
 from tests.docs.blocks import ROOT
@@ -133,6 +134,10 @@ def test_nothing_that_is_estimated_takes_much_less_than_what_is_chosen(machine: 
         for choice, group in zip(found.choices, found.considered, strict=True):
             cycles = {c.choice: c.estimate.cycles for c in group if c.estimate is not None}
             assert cycles[choice] <= MARGIN * min(cycles.values())
+
+
+def test_every_family_is_listed() -> None:
+    assert {lazy.load() for lazy in dlc_schedules()} == set(ALL_FAMILIES)
 
 
 def test_the_page_has_every_option() -> None:

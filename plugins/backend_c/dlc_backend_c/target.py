@@ -12,6 +12,7 @@ from dlc_backend_c.machine_file import MachineFile, named, names, read
 
 if TYPE_CHECKING:
     from dlc.kernel.schedules import Machine
+    from dlc.kernel.schedules.choice import Choice
     from dlc_backend_c.options import Options
 
 NATIVE, PORTABLE = "native", "generic"
@@ -42,6 +43,7 @@ class CTarget:
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
         instructions: What multiplies bytes, the fastest first.
+        families: Families of schedules of plugins, which are tried beside the core's.
     """
 
     cpu: str
@@ -57,6 +59,7 @@ class CTarget:
     align: int = 64
     stack: int = 64 << 10
     instructions: tuple[str, ...] = ()
+    families: tuple[type[Choice], ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -135,9 +138,13 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
     return replace(GENERIC, cpu=NATIVE, l1=l1, l2=l2)
 
 
-def target_of(options: Options) -> CTarget:
-    """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
-    found = replace(target_for(options.cpu, options.strict_float, options.machine), threads=options.most_threads)
+def target_of(options: Options, families: tuple[type[Choice], ...] = ()) -> CTarget:
+    """The target that options choose: the machine of a file, or one by name; with families of schedules of plugins.
+
+    Raises DlcError (USAGE).
+    """
+    found = target_for(options.cpu, options.strict_float, options.machine)
+    found = replace(found, threads=options.most_threads, families=families)
     return found if options.stack is None else replace(found, stack=options.stack)
 
 
