@@ -16,7 +16,7 @@ from dlc.spec import Configurable
 
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
-    from dlc.api.profile import Profiler
+    from dlc.api.profile import MeasuredMachine, Profiler
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.base.report import Report
@@ -220,6 +220,16 @@ class Backend(Configurable, ABC):
 
         Raises:
             DlcError: (TOOL) what it needs is not installed.
+        """
+        return None
+
+    def measured_machine(self) -> "MeasuredMachine | None":
+        """This machine as a file that the option `machine` reads, for `dlc doctor --measure-machine`.
+
+        None, the default: the backend builds for machines that it does not measure.
+
+        Raises:
+            DlcError: (TOOL) what it needs is not installed; (USAGE) its options are for another machine.
         """
         return None
 

@@ -1,6 +1,5 @@
 """`C`: options, and the three things a backend does: emit, build, load."""
 
-import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from dlc.api.backend import KernelSchedule
     from dlc.api.families import Family
     from dlc.api.plan import Plan
+    from dlc.api.profile import MeasuredMachine
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.kernel.kernel import Kernel
@@ -100,7 +100,8 @@ class C(Options, Backend):
         if target.strict:
             return memory
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
-        return {**memory, "winograd": {key: str(value) for key, value in sizes.items()}}
+        rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
+        return {**memory, "winograd": {key: str(value) for key, value in (sizes | rates).items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
@@ -148,12 +149,19 @@ class C(Options, Backend):
 
         return self._changed(profile=True), CProfiler.made(self)
 
+    def measured_machine(self) -> "MeasuredMachine":
+        """This machine, measured by code that is compiled with the options; raises DlcError (USAGE, TOOL)."""
+        from dlc_backend_c.measure import measured
+
+        return measured(self)
+
     def threads_of_call(self) -> int:
         """As the option says; of `auto`, those that the process may use."""
         if self.threads != "auto":
             return self.most_threads
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(self.most_threads, cores)
+        from dlc_backend_c.processor import cores
+
+        return min(self.most_threads, cores())
 
     def load(self, directory: Path) -> "Model | TrainingModel":
         """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""
