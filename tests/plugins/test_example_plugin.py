@@ -139,13 +139,13 @@ def test_its_schedule_is_chosen_explained_and_checked(machine: Machine) -> None:
     built = machine.dlc(*explain, "--verify-loops").text
     kernel, how = re.findall(r"scheduled (\w+) \(sums\) as (.*), [\d,]+ cycles: ", built)[0]
     assert how == "running"
-    assert "not loops, because it takes" in built
+    assert "not loops{innermost=2}, because it takes" in built
     x = np.linspace(-1, 2, 150, dtype=np.float32).reshape(3, 50)
     np.save(machine.home / "rows.npy", x)
     results: list[np.ndarray] = []
     for schedule in ("running", "loops"):
         other = machine.dlc(*explain, "--schedule", f"{kernel}={schedule}", "--verify-loops").text
-        assert f"as {schedule}, " in other
+        assert f"as {schedule}" in other
         machine.dlc("run", "sums", "rows.npy", "-o", "y.npz")
         results.append(np.load(machine.home / "y.npz")["y"])
     np.testing.assert_array_equal(results[0], results[1])  # the same terms in the same order
