@@ -30,6 +30,7 @@ from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
@@ -237,6 +238,7 @@ class _Prepared:
 def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
+    kernel = without_repeated(kernel)
     whole = kernel
     kernel, converted = converted_factors(roots_for_powers(kernel, machine), machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
