@@ -9,13 +9,19 @@ from dlc import Configurable
 from dlc.api.backend import Backend
 from dlc.api.frontend import Frontend
 from dlc.api.passes import Pass
+from dlc.kernel.schedules.choice import Choice
 from dlc.plugins import hookspecs
 from dlc.plugins.discovery import KINDS, list_plugins, load_registry
 from dlc.plugins.registry import Entry, Kind, Registry
 from dlc.spec import Spec
 
 OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c", "dlc-backend-s2train")
-BASES: dict[Kind, type[Configurable]] = {"frontends": Frontend, "backends": Backend, "passes": Pass}
+BASES: dict[Kind, type[Configurable]] = {
+    "frontends": Frontend,
+    "backends": Backend,
+    "passes": Pass,
+    "schedules": Choice,
+}
 
 
 def registry() -> Registry:

@@ -26,6 +26,7 @@ FLOORS = (
     "placement",
     "ops",
     "define",
+    "schedules",
     "api",
     "cache",
     "training",

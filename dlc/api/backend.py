@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlc.api.artifact import Artifact, Description, Workshop
+from dlc.api.families import Family
 from dlc.api.program import Program
 from dlc.api.source import Source
 from dlc.base.diagnostics import ExitCode, error
@@ -15,7 +16,7 @@ from dlc.spec import Configurable
 
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
-    from dlc.api.profile import Profiler
+    from dlc.api.profile import MeasuredMachine, Profiler
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.base.report import Report
@@ -84,6 +85,8 @@ class Backend(Configurable, ABC):
 
     (relative, absolute as a part of an output's largest element); None: what suits 32-bit floats.
     """
+    families: ClassVar[tuple[Family, ...]] = ()
+    """Families of schedules of plugins that it chooses among: what `with_families` was given, where it takes any."""
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Types of files, as (".bin",), each a whole program that the backend reads back.
 
@@ -143,6 +146,11 @@ class Backend(Configurable, ABC):
 
     def for_model(self, title: str) -> "Backend":
         """The backend with options that it derives from a model's title, such as a prefix of names."""
+        return self
+
+    def with_families(self, families: tuple[Family, ...]) -> "Backend":
+        """The backend that tries these families of schedules too, as `families`; itself where it has no use for any."""
+        del families
         return self
 
     def with_workshop(self, workshop: Workshop) -> "Backend":
@@ -212,6 +220,16 @@ class Backend(Configurable, ABC):
 
         Raises:
             DlcError: (TOOL) what it needs is not installed.
+        """
+        return None
+
+    def measured_machine(self) -> "MeasuredMachine | None":
+        """This machine as a file that the option `machine` reads, for `dlc doctor --measure-machine`.
+
+        None, the default: the backend builds for machines that it does not measure.
+
+        Raises:
+            DlcError: (TOOL) what it needs is not installed; (USAGE) its options are for another machine.
         """
         return None
 

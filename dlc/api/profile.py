@@ -36,6 +36,16 @@ class Limits:
         return next(m for m in self.memories if m.size is None or size <= m.size)
 
 
+@dataclass(frozen=True)
+class MeasuredMachine:
+    """This machine, as a backend measured it."""
+
+    text: str
+    """A file that the backend's option `machine` reads."""
+    facts: Mapping[str, int | float | str]
+    """What was measured, by names with units."""
+
+
 class Profiler(Protocol):
     """What measures the steps of programs, for `dlc bench`."""
 

@@ -74,6 +74,8 @@ RunOptions = Annotated[BuildOptions, Fields(but=("train",))]
 """What a program is built by that is run at once."""
 BenchOptions = Annotated[BuildOptions, Fields(but=("train", "special"))]
 """What a program is built by that is measured, at the sizes of one call."""
+TargetOptions = Annotated[BuildOptions, Fields(only=("target",))]
+"""What a command is about that builds nothing."""
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""

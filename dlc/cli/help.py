@@ -53,6 +53,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc plan model.onnx", "peak memory, lower bound and the overhead over it"),
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a training program"),
     ),
+    "doctor": (
+        ("dlc doctor", "what is installed, and what is missing"),
+        ("dlc doctor --measure-machine -o here.toml", "then dlc build model.onnx --machine here.toml"),
+    ),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "replay a crash report"),

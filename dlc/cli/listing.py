@@ -22,6 +22,7 @@ KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "backends": ("backends",),
     "pipelines": ("passes", "pipelines"),
     "machines": ("backends",),
+    "schedules": ("schedules",),
 }
 """What can be listed → the tables needed for it."""
 
@@ -70,12 +71,13 @@ def listing(kind: str, config: Config) -> Listing:
 
 def overview(config: Config, width: int) -> Listing:
     """What can be listed: names of all that is installed, but for ops, which are many and take long to import."""
-    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines"))
+    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines", "schedules"))
     names = {
         "frontends": sorted(registry.frontends),
         "backends": sorted(registry.backends),
         "pipelines": sorted({*registry.pipelines, *config.named("pipeline")}),
         "passes": list(registry.passes),
+        "schedules": sorted(registry.tables["schedules"]),
     }
     rows = {
         **{kind: ", ".join(found) for kind, found in names.items()},

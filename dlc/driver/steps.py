@@ -21,7 +21,7 @@ from dlc.base.report import Report
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver.left import check_left
 from dlc.driver.pipeline import BUILD, EMIT, PARSE, SCHEDULE, Step
-from dlc.driver.session import Session, SessionWorkshop, Stage, code_lines
+from dlc.driver.session import Lines, Session, SessionWorkshop, Stage, code_lines
 from dlc.runtime.manifest import with_manifest
 from dlc.spec import OptionError
 
@@ -114,7 +114,8 @@ def schedule_kernels(backend: Backend, package: str) -> BuildStep:
 
         return run
 
-    return _of_backend(SCHEDULE, backend, package, started, lambda: [("processor", backend.processor())])
+    extra = lambda: [("processor", backend.processor()), *_families(backend)]  # noqa: E731
+    return _of_backend(SCHEDULE, backend, package, started, extra)
 
 
 def emit(backend: Backend, package: str, title: str) -> BuildStep:
@@ -128,7 +129,7 @@ def emit(backend: Backend, package: str, title: str) -> BuildStep:
 
         return run
 
-    extra = lambda: [("title", title), ("toolchain", backend.toolchain())]  # noqa: E731
+    extra = lambda: [("title", title), ("toolchain", backend.toolchain()), *_families(backend)]  # noqa: E731
     return _of_backend(EMIT, backend, package, started, extra)
 
 
@@ -192,4 +193,12 @@ def _of_backend(
 
 def _with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
     """The backend with sub-steps whose keys hold the code that makes text."""
-    return backend.with_workshop(SessionWorkshop(session, report, code_lines(package)))
+    packages = (p for family in backend.families for p in family.packages)
+    return backend.with_workshop(SessionWorkshop(session, report, code_lines(package, *packages)))
+
+
+def _families(backend: Backend) -> Lines:
+    """Key lines for families of schedules of plugins: which there are, and their code."""
+    names = tuple(("schedules", family.name) for family in backend.families)
+    packages = dict.fromkeys(p for family in backend.families for p in family.packages)
+    return (*names, *(("code", f"{p} {code_digest(p)[:32]}") for p in packages))

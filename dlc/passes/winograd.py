@@ -68,6 +68,8 @@ class Winograd(Pass[Graph, Graph]):
     registers: int = option(16, "number of its vector registers", low=1)
     l1: Bytes = option(32 << 10, "its first-level cache", low=0)
     l2: Bytes = option(512 << 10, "its second-level cache", low=0)
+    l2_rate: float = option(32.0, "bytes that it reads from there in a cycle", low=0.01)
+    memory_rate: float = option(6.0, "bytes that it reads from beyond in a cycle", low=0.01)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs, up to rounding; what was chosen for each convolution is reported."""
@@ -79,7 +81,8 @@ class Winograd(Pass[Graph, Graph]):
     @property
     def machine(self) -> Machine:
         """What estimates are made for."""
-        return Machine(self.vector_bytes, self.registers, self.l1, self.l2)
+        sizes = self.vector_bytes, self.registers, self.l1, self.l2
+        return Machine(*sizes, l2_rate=self.l2_rate, memory_rate=self.memory_rate)
 
 
 @dataclass(frozen=True)

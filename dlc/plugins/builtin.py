@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dlc.graph import Op
 
 _CORE = Path(__file__).parent.parent
+_FAMILY = re.compile(r'^class (?P<type>\w+)\(Choice\):\n    """.*"""\n\n    name = "(?P<name>[\w-]+)"', re.MULTILINE)
+"""A family of schedules, whose docstring is a line."""
 
 
 @hookimpl
@@ -40,6 +42,14 @@ def dlc_pipelines() -> Mapping[str, str]:
     from dlc.passes.presets import PIPELINES
 
     return PIPELINES
+
+
+@hookimpl
+def dlc_schedules() -> Iterable[Lazy]:
+    """Every family that a file of `dlc/kernel/schedules` declares; their order is that of `FAMILIES` there."""
+    for path in sorted((_CORE / "kernel" / "schedules").glob("*.py")):
+        for found in _FAMILY.finditer(path.read_text(encoding="utf-8")):
+            yield Lazy(found["name"], f"dlc.kernel.schedules.{path.stem}:{found['type']}")
 
 
 @hookimpl

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "dlc"
 
-KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules")
+KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules", "schedules")
 RESERVED = frozenset({"input", "constant", "splat", "call", "item", "cotangent", "if", "scan", "loop"})
 """Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlc.base.lazy import Lazy
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
+    from dlc.kernel.schedules.choice import Choice
 
 hookspec = HookspecMarker("dlc")
 hookimpl = HookimplMarker("dlc")
@@ -67,6 +68,16 @@ def dlc_onnx_rules() -> "Iterable[Lazy]":
 
     The functions of the module, or of all modules of a package, that are marked with `dlc_frontend_onnx.api.onnx` are
     the rules. It is imported when a model has operators of the domain, and its code is part of that model's cache keys.
+    """
+    ...
+
+
+@hookspec
+def dlc_schedules() -> "Iterable[type[Choice] | Lazy]":
+    """Families of schedules: ways in which the nests of kernels become loops, for backends that choose among them.
+
+    They are tried before the core's; a family of the core is chosen where it is estimated to take clearly fewer cycles.
+    Their code is part of the cache keys of the steps that choose schedules and generate code.
     """
     ...
 

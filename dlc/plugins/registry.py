@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.base.lazy import Lazy
@@ -11,16 +12,20 @@ from dlc.plugins.guard import attempt
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
+    from dlc.api.families import Family
     from dlc.api.frontend import Frontend, OnnxRules
     from dlc.api.passes import AnyPass
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
+    from dlc.kernel.schedules.choice import Choice
     from dlc.plugins.declared import Declaration
     from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
-Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules"]
+T = TypeVar("T")
+
+Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules", "schedules"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,15 @@ class Entry:
     def package(self) -> str:
         """Top-level package whose code acts: what `code_digest` takes."""
         return self.module.partition(".")[0]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """This one, and the one that what it offers lies in, where that is installed: what is not cannot act."""
+        from importlib.util import find_spec
+
+        where = self.target.target if isinstance(self.target, Lazy) else str(self.target.__module__)
+        found = dict.fromkeys((self.package, where.partition(":")[0].partition(".")[0]))
+        return tuple(package for package in found if find_spec(package))
 
     @property
     def key(self) -> str:
@@ -171,7 +185,8 @@ class Registry:
         """The configured backend; raises DlcError."""
         from dlc.api.backend import Backend
 
-        return self._create("backends", spec, Backend)
+        found: Backend = self._create("backends", spec, Backend)
+        return found.with_families(self.families) if self.tables.get("schedules") else found
 
     def backend_for(self, source: "Source") -> "Backend | None":
         """The backend, with default options, whose programs are files of this type; None: it is no program's.
@@ -211,10 +226,22 @@ class Registry:
                 domain=entry.name,
                 plugin=entry.plugin,
                 title=titles[entry.plugin],
-                packages=tuple(dict.fromkeys((entry.package, entry.target.target.partition(".")[0]))),
+                packages=entry.packages,
                 load=entry.load,
             )
             for entry in self.tables["onnx_rules"].values()
+        )
+
+    @property
+    def families(self) -> "tuple[Family, ...]":
+        """Families of schedules that plugins add to the core's, none of them imported yet."""
+        from dlc.api.families import Family
+
+        titles = {plugin.name: plugin.title for plugin in self.plugins}
+        return tuple(
+            Family(e.name, titles[e.plugin], e.packages, partial(_family, e))
+            for e in self.tables["schedules"].values()
+            if e.package != "dlc"
         )
 
     def _loaded_ops(self) -> "Mapping[str, type[Op]]":
@@ -278,14 +305,25 @@ class Registry:
 
     def _create(self, kind: Kind, spec: "Spec", base: type[Any]) -> Any:
         entry = self.find(kind, spec)
-        found: object = entry.load()
-        if not (isinstance(found, type) and issubclass(found, base)):
-            raise error(
-                "plugin",
-                f"plugin {entry.plugin}: {entry.name} is not a {base.__name__}",
-                exit_code=ExitCode.PLUGIN,
-            )
-        return cast("type[Configurable]", found).from_spec(spec)
+        return cast("type[Configurable]", _class(entry, base)).from_spec(spec)
+
+
+def _class(entry: Entry, base: type[T]) -> type[T]:
+    """The class that an entry offers, which derives from `base`; raises DlcError (PLUGIN)."""
+    found: object = entry.load()
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise error(
+            "plugin",
+            f"plugin {entry.plugin}: {entry.name} is not a {base.__name__}",
+            exit_code=ExitCode.PLUGIN,
+        )
+    return found
+
+
+def _family(entry: Entry) -> "type[Choice]":
+    from dlc.kernel.schedules.choice import Choice
+
+    return _class(entry, Choice)
 
 
 def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[str]) -> bool:
@@ -324,4 +362,5 @@ _SINGULAR: Mapping[Kind, str] = {
     "pipelines": "pipeline",
     "rules": "rule",
     "onnx_rules": "module of import rules",
+    "schedules": "family of schedules",
 }

@@ -61,8 +61,10 @@ def test_another_machine_is_another_identity(tmp_path: Path) -> None:
         ("registers = 'many'", "option registers: "),
         ("vector-bytes = 24", "option vector-bytes: 24 is none of 0, 8, 16, 32, 64"),
         ("l1 = '3 apples'", "option l1: "),
-        ("flags = [1, [2]]", "option flags: [1, [2]] is neither text, a whole number nor a list of these"),
-        ("l1 = 1.5", "option l1: 1.5 is neither text, a whole number nor a list of these"),
+        ("flags = [1, [2]]", "option flags: [1, [2]] is neither text, a number nor a list of these"),
+        ("l1 = 1.5", 'option l1: "1.5" is not a size'),
+        ("l2-rate = 0", "option l2-rate: 0.0 is below the least value, 0.01"),
+        ("latency = 'long'", "option latency: "),
         ("#" * (65 << 10), "has 66,560 bytes, descriptions have at most 65,536"),
     ],
 )

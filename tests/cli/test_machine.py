@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from dlc_backend_c.backend import C
 
+from dlc.api.profile import MeasuredMachine
 from dlc.base.diagnostics import ExitCode
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -88,3 +90,43 @@ def test_they_are_listed(dlc: Dlc) -> None:
     found = {(item["backend"], item["name"]) for item in dlc("list", "machines", "--json").document["items"]}
     assert found >= {("c", name) for name in ("native", "generic", "x86-64-v3", "x86-64-v4")}
     assert re.search(r"^c +generic +portable C99", dlc("list", "machines").out, re.MULTILINE)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring takes no time."""
+    found = MeasuredMachine("vector-bytes = 16\nregisters = 11\nmemory-rate = 2.5\n", {"cores": 3, "GHz": 2.0})
+
+    def measured_machine(backend: C) -> MeasuredMachine:
+        del backend
+        return found
+
+    monkeypatch.setattr(C, "measured_machine", measured_machine)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_measured_machine_is_a_file(dlc: Dlc) -> None:
+    ran = dlc("doctor", "--measure-machine", "-o", "here.toml")
+    assert ran.code == ExitCode.OK
+    assert ran.out == "cores  3\nGHz    2.0\nwritten to here.toml, for --machine\n"
+    assert "vector_size(16)" in source(dlc, "--machine", "here.toml")
+    assert dlc("doctor", "--measure-machine").out == Path("here.toml").read_text()
+    found = dlc("doctor", "--measure-machine", "--json").document["machine"]
+    assert found == {"file": None, "text": Path("here.toml").read_text(), "facts": {"cores": 3, "GHz": 2.0}}
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--measure-machine", "-o", "no/here.toml"), "no/here.toml cannot be written"),
+        (("--measure-machine", "-t", "s2train"), "--measure-machine: s2train does not measure machines"),
+        (("-o", "here.toml"), "--output: nothing is measured"),
+        (("-t", "c"), "--target: nothing is measured"),
+    ],
+)
+def test_what_cannot_be_measured(dlc: Dlc, arguments: tuple[str, ...], message: str) -> None:
+    ran = dlc("doctor", *arguments)
+    assert ran.code != ExitCode.OK
+    assert f"error[{'cannot-write' if 'written' in message else 'no-effect'}]: {message}" in ran.err
+    assert not Path("here.toml").exists()

@@ -38,7 +38,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
         "not windows, because no windows overlap along its rows",
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,670 cycles",
         "not rows, because its sums are not along contiguous elements",
-        "not loops, because it takes 24,400 cycles",
+        "not loops{innermost=2}, because it takes 24,400 cycles",
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_plan_has_its_schedules(dlc: Dlc) -> None:
     digits, _ = explained(dlc)
     given = f"dlc_k_{digits}=loops"
     ran = dlc("build", "product.dlc", "-t", TARGET, "-q", "--stop-after", "plan-memory", "--schedule", given)
-    assert '  schedule @k0 "loops"' in ran.out
+    assert '  schedule @k0 "loops{innermost=2}"' in ran.out
 
 
 def test_results_are_the_same(dlc: Dlc) -> None:

@@ -18,6 +18,7 @@ from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.schedule import ALL_FAMILIES, MARGIN
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.text import parse_kernel
+from dlc.plugins.builtin import dlc_schedules
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, depthwise, filtered, matmul, pooling
 from tests.docs.blocks import ROOT
@@ -90,6 +91,47 @@ def test_a_choice_that_does_not_apply_says_why(text: str, reason: str) -> None:
     assert str(caught.value) == reason
 
 
+SINES = "kernel(f32[3,5,200]) -> (f32[3,5]) {\n k<200: r0[i,j] += sin(p0[i,j,k])\n}"
+COLUMNS = "kernel(f32[7,5]) -> (f32[5,7]) {\n r0[i,j] = p0[j,i]\n}"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "chosen"),
+    [
+        (DOTS, "loops", "loops{sums=4}"),
+        (DOTS, "loops{sums=9}", "loops{sums=5}"),  # as many vectors as a row has
+        (SINES, "loops", "loops{sums=4 chunk=64}"),
+        (SINES, "loops{sums=1 chunk=24}", "loops{sums=1 chunk=24}"),
+        (COLUMNS, "loops", "loops{innermost=2}"),
+        (COLUMNS, "loops{innermost=1}", "loops{innermost=1}"),
+        ("kernel(f32[8]) -> (f32[8]) {\n r0[i] = p0[i]\n}", "loops", "loops"),
+    ],
+)
+def test_numbers_of_loops(text: str, given: str, chosen: str) -> None:
+    kernel = parse_kernel(text)
+    found = scheduled(kernel, WIDE, parse_choices(given))
+    assert print_choices(found.choices) == chosen
+    args = samples(kernel)
+    (got,), (want,) = run_loops(found.program, args), run_kernel(kernel, args)
+    assert close(got, want)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "reason"),
+    [
+        (COLUMNS, "loops{innermost=3}", "there are 2 outer loops, and no loop 3"),
+        (COLUMNS, "loops{sums=2}", "it has no such sum along contiguous elements"),
+        (DOTS, "loops{chunk=64}", "it has no such sum along contiguous elements"),
+        (DOTS, "loops{sums=17}", "17 partial results are more than 16 registers hold"),
+        (SINES, "loops{chunk=20}", "it has no such sum along contiguous elements"),  # no whole vectors of 8
+    ],
+)
+def test_numbers_of_loops_that_mean_nothing(text: str, given: str, reason: str) -> None:
+    with pytest.raises(Unfit) as caught:
+        scheduled(parse_kernel(text), WIDE, parse_choices(given))
+    assert str(caught.value) == reason
+
+
 def test_numbers_that_are_left_open_are_chosen() -> None:
     (open_,) = scheduled(PRODUCT, WIDE, parse_choices("tiles{columns=1 rows=3}")).choices
     assert open_.brief == "tiles{columns=1 vectors=2 rows=3 block=40}"
@@ -133,6 +175,10 @@ def test_nothing_that_is_estimated_takes_much_less_than_what_is_chosen(machine: 
         for choice, group in zip(found.choices, found.considered, strict=True):
             cycles = {c.choice: c.estimate.cycles for c in group if c.estimate is not None}
             assert cycles[choice] <= MARGIN * min(cycles.values())
+
+
+def test_every_family_is_listed() -> None:
+    assert {lazy.load() for lazy in dlc_schedules()} == set(ALL_FAMILIES)
 
 
 def test_the_page_has_every_option() -> None:

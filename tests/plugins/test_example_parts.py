@@ -1,4 +1,4 @@
-"""The example's op and backend from within: what a plugin's own unit tests look like."""
+"""The example's op, schedule and backend from within: what a plugin's own unit tests look like."""
 
 import runpy
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_example import prelude, spell
+from dlc_example.running import Running
 from dlc_example.swish import Swish, unit_beta
 
 from dlc import Op, Report, make_graph
@@ -14,6 +15,7 @@ from dlc.define import SCALARS, ShapeError
 from dlc.graph import Input, Splat, evaluate, parse_graph, print_graph, verify
 from dlc.kernel.evaluate import run_kernel
 from dlc.passes.simplify import Simplify
+from dlc.schedules import Machine, check_loops, parse_kernel, print_choices, print_loops, run_loops, scheduled
 from tests.kernel.random_kernels import random_kernel
 
 X, BETA = Input("x", Type(f32, (2, 3))), Input("beta", Type(f32, (3,)))
@@ -68,3 +70,32 @@ def test_spelled_kernels_compute_what_the_interpreter_does(seed: int, tmp_path: 
     found = runpy.run_path(str(written))["kernel"](*arguments)
     for array, expected in zip(found, run_kernel(kernel, arguments), strict=True):
         np.testing.assert_array_equal(array, expected)
+
+
+SUMS = "kernel(f32[3,50]) -> (f32[3,50]) {\n  k<50: r0[i,j] += p0[i,k] if GUARD\n}"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "chosen"),
+    [
+        (SUMS.replace("GUARD", "k <= j"), True),
+        (SUMS.replace("GUARD", "k < j"), True),
+        (SUMS.replace("GUARD", "k <= j").replace("+=", "max="), True),
+        (SUMS.replace("GUARD", "k <= j").replace("p0[i,k]", "p0[i,k]*p0[i,k]"), True),
+        (SUMS.replace("GUARD", "k <= j").replace("p0[i,k]", "p0[i,k]*p0[i,j]"), False),  # terms of their own
+        (SUMS.replace("GUARD", "k >= j"), False),
+        (SUMS.replace("GUARD", "k <= j+1"), False),
+        (SUMS.replace("GUARD", "k <= i"), False),
+    ],
+)
+@pytest.mark.parametrize("machine", [Machine(), Machine(32, 16, threads=4)], ids=str)
+def test_running_sums_take_one_pass(kernel: str, chosen: bool, machine: Machine) -> None:
+    found = parse_kernel(kernel)
+    done = scheduled(found, machine, families=(Running,))
+    assert (print_choices(done.choices) == "running") == chosen
+    assert not check_loops(found, done.program)
+    x = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float32)
+    (got,), (want,) = run_loops(done.program, [x]), run_kernel(found, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    if chosen:
+        assert print_loops(scheduled(found, machine, done.choices).program) == print_loops(done.program)

@@ -1,6 +1,7 @@
 """The example plugin, built and installed as anyone's would be."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,9 +54,11 @@ def test_everything_it_offers_is_listed(machine: Machine) -> None:
         "pipelines": ["swish"],
         "rules": ["unit_beta"],
         "onnx_rules": ["org.example"],
+        "schedules": ["running"],
     }
     assert "find-swish      Recognise x · sigmoid(x)" in machine.dlc("list", "passes").text
     assert "beta=yes  also where the sigmoid's argument is scaled" in machine.dlc("list", "passes").text
+    assert "running       Sums of the elements up to each one" in machine.dlc("list", "schedules").text
     assert "swish(x, beta)" in machine.dlc("list", "ops").text
     assert "swish    activation" in machine.dlc("list", "mlp").text
     operators = machine.dlc("list", "onnx", "--json").data["items"]
@@ -121,6 +124,35 @@ def test_its_import_rules_read_operators_of_its_domain(version: int, machine: Ma
     machine.dlc("run", f"own{version}", "x.npy", "-o", "own.npz")
     want = X / (1 + np.exp(-beta * X)) / (1 + np.exp(-X))
     np.testing.assert_allclose(np.load(machine.home / "own.npz")["y"], want, rtol=1e-6)
+
+
+def test_its_schedule_is_chosen_explained_and_checked(machine: Machine) -> None:
+    """For the kernels that it is for; another one can be given instead."""
+    value = helper.make_tensor_value_info
+    given, found = value("x", TensorProto.FLOAT, [3, 50]), value("y", TensorProto.FLOAT, [3, 50])
+    axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="sums")
+    graph = helper.make_graph([node], "g", [given], [found], [axis])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (machine.home / "sums.onnx").write_bytes(model.SerializeToString())
+    explain = ("build", "sums.onnx", "-t", "c{cpu=generic}", "-o", "sums", "--explain", "schedule-kernels")
+    built = machine.dlc(*explain, "--verify-loops").text
+    kernel, how = re.findall(r"scheduled (\w+) \(sums\) as (.*), [\d,]+ cycles: ", built)[0]
+    assert how == "running"
+    assert "not loops{innermost=2}, because it takes" in built
+    x = np.linspace(-1, 2, 150, dtype=np.float32).reshape(3, 50)
+    np.save(machine.home / "rows.npy", x)
+    results: list[np.ndarray] = []
+    for schedule in ("running", "loops"):
+        other = machine.dlc(*explain, "--schedule", f"{kernel}={schedule}", "--verify-loops").text
+        assert f"as {schedule}" in other
+        machine.dlc("run", "sums", "rows.npy", "-o", "y.npz")
+        results.append(np.load(machine.home / "y.npz")["y"])
+    np.testing.assert_array_equal(results[0], results[1])  # the same terms in the same order
+    np.testing.assert_allclose(results[0], np.cumsum(x, 1), rtol=1e-5, atol=1e-5)
+    unknown = machine.run(*explain, "--schedule", f"{kernel}=runing")
+    assert unknown.code == 2
+    assert "did you mean running?" in unknown.errors
 
 
 def test_files_are_recognised_by_content(machine: Machine) -> None:

@@ -39,8 +39,8 @@ Pipeline = Annotated[
     typer.Option("--pipeline", "-p", metavar="SPEC", help="Passes to run. By default the `# RUN:` line of the file."),
 ]
 _RUN = "# RUN:"
-_BACKEND = ("accept", "emit", "build")
-"""Steps of a backend, which crash files have in place of a pipeline; all but the first write the program."""
+_BACKEND = ("accept", "schedule-kernels", "emit", "build")
+"""Steps of a backend, which crash files have in place of a pipeline; the last two write the program."""
 _REMEDY = "read the file; then --trust-config lets its options run what they name"
 _EXPECTED = "\n----\n"
 """What separates input and expected output in a test's file."""
@@ -104,10 +104,13 @@ def _run(
             if print_after in ("all", step.name):
                 shown.append(f"# after {step.stage}\n{print_state(handle.value)}")
         if last:
-            if last.word == "accept":
-                end = build_steps.accept(last.backend, last.package)
-            else:
-                end = build_steps.emit(last.backend, last.package, file.stem)
+            match last.word:
+                case "accept":
+                    end = build_steps.accept(last.backend, last.package)
+                case "schedule-kernels":
+                    end = build_steps.schedule_kernels(last.backend, last.package)
+                case _:
+                    end = build_steps.emit(last.backend, last.package, file.stem)
             done.append(end.run(handle, session))
             handle = done[-1].handle
     if done and not space.terminal.quiet:
@@ -135,7 +138,7 @@ def _read(file: Path) -> str:
 def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, str]:
     """(pipeline, where it comes from, step of a backend that comes last or "").
 
-    A crash file of a backend has `accept c{…}`, `emit c{…}` or `build c{…}` in place of a pipeline.
+    A crash file of a backend has a step such as `emit c{…}` in place of a pipeline.
     """
     if pipeline is not None:
         return pipeline, "--pipeline", ""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.cli.steps import step_name
 from dlc.driver.pipeline import SCHEDULE
+from dlc.spec import Spec
 
 if TYPE_CHECKING:
+    from dlc.api.families import Family
     from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import ResolvedPipeline
     from dlc.verify.loops import CheckedLoops
@@ -45,7 +47,7 @@ class LoopVerification:
             return
         for found in self._checker.see(step.handle.value, step.function):
             if found.findings:
-                raise _wrong(found)
+                raise _wrong(found, self._checker.backend.families)
 
     def lines(self) -> list[str]:
         """What became of the kernels, for people."""
@@ -66,15 +68,21 @@ class LoopVerification:
         ]
 
 
-def _wrong(found: CheckedLoops) -> DlcError:
+def _wrong(found: CheckedLoops, families: Sequence[Family]) -> DlcError:
     first, *others = found.findings
+    names = {spec.name for spec in Spec.parse_pipeline(found.schedule, "schedule")} if found.schedule else set[str]()
+    theirs = [f for f in families if f.name in names]
     of = f" ({' '.join(found.nodes)})" if found.nodes else ""
     where = f" of {found.function}" if found.function else ""
     return error(
         "wrong-loops",
         f"the loops of kernel {found.kernel[:16]}{escape(of)}{where} do not compute what the kernel says: {first}",
-        notes=[*map(str, others), *([f"its schedule is {found.schedule}"] if found.schedule else [])],
+        notes=[
+            *map(str, others),
+            *([f"its schedule is {found.schedule}"] if found.schedule else []),
+            *(f"{f.name} is a schedule of plugin {f.title}" for f in theirs),
+        ],
         help=f"--schedule {found.kernel[:16]}=SCHEDULE sets another schedule; please report the model, or the kernel, "
-        "with the target",
+        f"with the target{' to the authors of the plugin' if theirs else ''}",
         exit_code=ExitCode.MISMATCH,
     )

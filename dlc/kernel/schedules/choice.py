@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, Stmt
+from dlc.kernel.schedules.estimate import Estimate, estimate
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import Ranking
@@ -88,3 +89,15 @@ class Choice(Configurable, ABC):
         Raises:
             Unfit: it does not apply.
         """
+
+    def estimated(self, place: Place) -> tuple[Applied, Estimate]:
+        """The loops with what they take. A method, so that what fails in loops of a plugin is known to be the plugin's.
+
+        Raises:
+            Unfit: it does not apply.
+        """
+        found: Any = self.apply(place)
+        if not isinstance(found, Applied) or type(found.choice) is not type(self):
+            raise TypeError(f"schedule {self.name}: apply must return Applied with a {self.name}, not {found!r}")
+        tensors = (*place.kernel.tensors.values(), *found.buffers)
+        return found, estimate(found.body, tensors, place.machine)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
-from dlc.kernel.loops.program import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.loops.program import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, walk_stmts, wrap
 from dlc.kernel.nest import Nest, identity
 from dlc.kernel.schedules.flat import at, coefficient, flat_simplify, positions
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
@@ -26,13 +26,16 @@ from dlc.kernel.simplify import simplify
 PARTIAL = 4
 """Variables of partial results: as many sums run at the same time."""
 STAGE = "stage"
-# Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache.
 CHUNK = 64
+"""Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One contiguous reduction: nest, the axis along it, the axes around it, its variable, lanes of a vector."""
+    """One contiguous reduction: nest, the axis along it, the axes around it, its variable, lanes of a vector.
+
+    It has at most `partial` partial results, and is evaluated `chunk` elements at a time where it has no vector form.
+    """
 
     nest: Nest
     axis: Axis
@@ -40,6 +43,8 @@ class Row:
     sum: Local
     lanes: int
     dtypes: Mapping[str, DType]
+    partial: int = PARTIAL
+    chunk: int = CHUNK
 
     @property
     def fn(self) -> str:
@@ -55,10 +60,20 @@ class Row:
 
 
 def folded(
-    nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
+    nest: Nest,
+    reduced: tuple[Axis, ...],
+    sum: Local,
+    machine: Machine,
+    dtypes: Mapping[str, DType],
+    partial: int = PARTIAL,
+    chunk: int = CHUNK,
 ) -> tuple[Stmt, ...] | None:
-    """sum = sum r body over the reduced axes, by vectors; None when the reduction is not contiguous."""
+    """sum = sum r body over the reduced axes, by vectors; None when the reduction is not contiguous.
+
+    `partial` results run at the same time, at most; see `Row` for `chunk`, a multiple of a vector's lanes.
+    """
     for row in _contiguous(nest, reduced, sum, machine, dtypes):
+        row = replace(row, partial=partial, chunk=chunk)
         if _has_vectors(row):
             return _in_levels((row,), _by_vectors)
         if _stageable(row):
@@ -101,25 +116,34 @@ def _contiguous(
 
 
 def _has_vectors(row: Row) -> bool:
-    return all(row.vector(row.axis + k * row.lanes) is not None for k in range(PARTIAL))
+    return all(row.vector(row.axis + k * row.lanes) is not None for k in range(row.partial))
 
 
-def stages(body: tuple[Stmt, ...]) -> bool:
-    """Whether the statements use the short buffer."""
-    from dlc.kernel.loops.program import writes
+def staged(body: tuple[Stmt, ...]) -> int:
+    """Elements of the short buffer that the statements use; 0: they use none."""
+    loops = (s for s in walk_stmts(body) if isinstance(s, For))
+    return max(
+        (s.axis.extent for s in loops if any(isinstance(x, Store) and x.out == STAGE for x in s.body)), default=0
+    )
 
-    return STAGE in writes(body)
+
+def partial_sums(body: tuple[Stmt, ...]) -> int:
+    """The most partial results that the statements have at the same time; 0: they have none."""
+    blocks = (s.body for s in walk_stmts(body) if isinstance(s, Block))
+    return max((sum(isinstance(s, Let) and s.local.lanes > 1 for s in b) for b in blocks), default=0)
 
 
 def _stageable(row: Row) -> bool:
     """A body that is worth a loop of its own: contiguous or fixed loads of the result's type, at least one of them."""
     steps = [coefficient(p, row.axis) for p in positions(row.nest.body)]
-    return row.axis.extent >= CHUNK and 1 in steps and all(s in (0, 1) for s in steps)
+    return (
+        row.axis.extent >= row.chunk and row.chunk % row.lanes == 0 and 1 in steps and all(s in (0, 1) for s in steps)
+    )
 
 
 def _partials(row: Row, beside: int = 1) -> list[Local]:
     """The variables of a row that has so many rows beside it, itself included."""
-    count = min(max(1, PARTIAL // beside), row.axis.extent // row.lanes)
+    count = min(max(1, row.partial // beside), row.axis.extent // row.lanes)
     return [Local(f"{row.sum.name}_{k}", row.sum.dtype, row.lanes) for k in range(count)]
 
 
@@ -127,7 +151,7 @@ def _in_levels(rows: Sequence[Row], loops: Callable[[Sequence[Row]], tuple[Stmt,
     """The loops with partial results around them; long sums in two levels."""
     row = rows[0]
     wide = len(_partials(row, len(rows))) * row.lanes
-    unit = math.lcm(wide, CHUNK)
+    unit = math.lcm(wide, row.chunk)
     cut = levels((*row.outer, row.axis), LONG * wide, unit) if row.fn == "add" else None
     if cut is None:
         return _with_partials(rows, loops(rows))
@@ -177,14 +201,14 @@ def _by_vectors(rows: Sequence[Row]) -> tuple[Stmt, ...]:
 def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     (row,) = rows
     parts = _partials(row)
-    main = _multiple(row.axis, CHUNK)
-    j = Axis("j", CHUNK)
+    main = _multiple(row.axis, row.chunk)
+    j = Axis("j", row.chunk)
     evaluate = loop(j, Store(STAGE, j, at(row.nest.body, {row.axis: row.axis + j})))
     gather = tuple(
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
-        for k in range(CHUNK // row.lanes)
+        for k in range(row.chunk // row.lanes)
     )
-    return (For(row.axis, Const(0), main, (evaluate, *gather), CHUNK), *_tail(rows, main))
+    return (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main))
 
 
 def _multiple(axis: Axis, unit: int) -> Expr:

@@ -23,6 +23,12 @@ class Machine:
     """Bytes that a core reads from its second-level cache in a cycle."""
     memory_rate: float = 6.0
     """Bytes that a core reads from beyond in a cycle."""
+    operations: float = 2.0
+    """Arithmetic operations of vectors, or of scalars, that a core starts in a cycle."""
+    loads: float = 2.0
+    """Vectors that it loads in a cycle; it stores one."""
+    latency: float = 4.0
+    """Cycles from an operand of a sum to its result."""
     threads: int = 1
     """Threads that share the iterations of loops, at most."""
     stack: int = 64 << 10

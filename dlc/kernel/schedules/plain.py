@@ -8,10 +8,11 @@ from dlc.base.types import Type, i64
 from dlc.kernel.loops.rename import rename
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
-from dlc.kernel.schedules.fold import CHUNK, STAGE, stages
+from dlc.kernel.schedules.fold import CHUNK, PARTIAL, STAGE, partial_sums, staged
 from dlc.kernel.schedules.ranking import heap_loops
-from dlc.kernel.schedules.scalar_loops import scalar_group
+from dlc.kernel.schedules.scalar_loops import Numbers, outer_loops, scalar_group
 from dlc.kernel.schedules.unfit import Unfit
+from dlc.spec import option
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,27 @@ class Loops(Choice):
     """Loops over elements in an order that makes stores contiguous; sums along contiguous elements by vectors."""
 
     name = "loops"
+    innermost: int = option(0, "which of the outer loops is the innermost of them, counted from the outermost", low=0)
+    sums: int = option(0, "partial results of a sum along contiguous elements: vectors that are added up", low=0)
+    chunk: int = option(0, "elements that are evaluated at a time, where such a sum is of what has no vectors", low=0)
 
     def apply(self, place: Place) -> Applied:
         if place.scope is None:
             raise Unfit("it ranks elements")
-        loops = scalar_group(place.scope, place.kernel, place.machine, place.written)
-        if not stages(loops):
-            return Applied(self, loops, ())
-        staged = f"{STAGE}{place.number}"
-        of = Type(place.kernel.tensors[place.group.nests[0].out].dtype, (CHUNK,))
-        return Applied(self, rename(loops, {STAGE: staged}), (buffer(staged, of),))
+        if self.sums > place.machine.registers:
+            raise Unfit(f"{self.sums} partial results are more than {place.machine.registers} registers hold")
+        numbers = Numbers(self.innermost, self.sums or PARTIAL, self.chunk or CHUNK)
+        loops = scalar_group(place.scope, place.kernel, place.machine, place.written, numbers)
+        sums, chunk = partial_sums(loops), staged(loops)
+        if (self.sums and not sums) or (self.chunk and not chunk):
+            raise Unfit("it has no such sum along contiguous elements")
+        outer = len(outer_loops(place.scope))
+        choice = replace(self, innermost=self.innermost or outer if outer > 1 else 0, sums=sums, chunk=chunk)
+        if not chunk:
+            return Applied(choice, loops, ())
+        stage = f"{STAGE}{place.number}"
+        of = Type(place.kernel.tensors[place.group.nests[0].out].dtype, (chunk,))
+        return Applied(choice, rename(loops, {STAGE: stage}), (buffer(stage, of),))
 
 
 @dataclass(frozen=True)

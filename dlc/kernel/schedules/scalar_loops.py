@@ -8,7 +8,7 @@ Reductions add up in the order of their axes, long ones part by part. Groups sha
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
 from dlc.kernel.kernel import Kernel
@@ -17,21 +17,67 @@ from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import flat_simplify
-from dlc.kernel.schedules.fold import folded
+from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded
 from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.written_out import written_out
 
 
-def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozenset[str]) -> tuple[Stmt, ...]:
-    """A group as loops. `written`: tensors that earlier groups wrote or that were filled."""
-    if len(scope.nests) == 1 and scope.nests[0].reduce is None and not scope.scalars:
-        nest = scope.nests[0]
-        axes = order(nest.axes, nest) if set(scope.shared) == set(nest.axes) else nest.axes
-        axes, stores = interleaved(nest, axes)
+@dataclass(frozen=True)
+class Numbers:
+    """What loops over elements have to decide.
+
+    Attributes:
+        innermost: Which of the outer loops is the innermost of them, from 1 for the outermost; 0: the last.
+        sums: Partial results of a sum along contiguous elements, at most.
+        chunk: Elements that are evaluated at a time where a sum has no vector form.
+    """
+
+    innermost: int = 0
+    sums: int = PARTIAL
+    chunk: int = CHUNK
+
+    def order(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """Outer loops with the innermost of them last. Raises Unfit where there is no such loop."""
+        if not self.innermost:
+            return axes
+        if self.innermost > len(axes):
+            raise Unfit(f"there are {len(axes)} outer loops, and no loop {self.innermost}")
+        return (*axes[: self.innermost - 1], *axes[self.innermost :], axes[self.innermost - 1])
+
+
+AS_EVER = Numbers()
+"""Contiguous stores, and as many partial results as run at the same time."""
+
+
+def outer_loops(scope: Scope) -> tuple[Axis, ...]:
+    """The loops around everything else of a group, outermost first: stores are contiguous along the last."""
+    if not _is_assignment(scope):
+        return scope.shared
+    (nest,) = scope.nests
+    return order(nest.axes, nest) if set(scope.shared) == set(nest.axes) else nest.axes
+
+
+def _is_assignment(scope: Scope) -> bool:
+    return len(scope.nests) == 1 and scope.nests[0].reduce is None and not scope.scalars
+
+
+def scalar_group(
+    scope: Scope, kernel: Kernel, machine: Machine, written: frozenset[str], numbers: Numbers = AS_EVER
+) -> tuple[Stmt, ...]:
+    """A group as loops. `written`: tensors that earlier groups wrote or that were filled.
+
+    Raises:
+        Unfit: the numbers mean nothing here.
+    """
+    outermost = numbers.order(outer_loops(scope))
+    if _is_assignment(scope):
+        (nest,) = scope.nests
+        axes, stores = interleaved(nest, outermost)
         return guarded(axes, nest.where, stores)
     together = _common_guard(scope)
     if together is not None:
@@ -45,10 +91,10 @@ def scalar_group(scope: Scope, kernel: Kernel, machine: Machine, written: frozen
     for k, nest in enumerate(scope.nests):
         if nest.out in scope.scalars and nest.out not in known:
             body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
-        body += _nest(scope, k, kernel, machine, known)
+        body += _nest(scope, k, kernel, machine, known, numbers)
         known.add(nest.out)
     # Braces, because variables of different groups may share names.
-    return guarded(scope.shared, together, tuple(body)) if scope.shared else (Block(tuple(body)),)
+    return guarded(outermost, together, tuple(body)) if outermost else (Block(tuple(body)),)
 
 
 def _common_guard(scope: Scope) -> Expr | None:
@@ -60,7 +106,9 @@ def _common_guard(scope: Scope) -> Expr | None:
     return guard if inside and not scope.scalars else None
 
 
-def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[str]) -> tuple[Stmt, ...]:
+def _nest(
+    scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[str], numbers: Numbers
+) -> tuple[Stmt, ...]:
     nest = scope.nests[k]
     inner = tuple(a for a in nest.axes if a not in scope.shared)
     reduced = tuple(a for a in inner if a in nest.reduction_axes)
@@ -78,7 +126,7 @@ def _nest(scope: Scope, k: int, kernel: Kernel, machine: Machine, started: set[s
     start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
     before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)
     after: tuple[Stmt, ...] = () if scalar else (Store(nest.out, nest.index[0], sum),)
-    fast = folded(nest, reduced, sum, machine, kernel.dtypes)
+    fast = folded(nest, reduced, sum, machine, kernel.dtypes, numbers.sums, numbers.chunk)
     total = fast if fast is not None else reduction(nest, reduced, sum, machine)
     body = (*before, *total, *after)
     short = written_out(nest, reduced, outer[-1], start, body) if outer and not scalar else None

@@ -19,7 +19,7 @@ from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
 from dlc.kernel.schedules.copies import Copies
 from dlc.kernel.schedules.empty import without_empty
-from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
+from dlc.kernel.schedules.estimate import Estimate, least_cycles
 from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.invariant import without_invariant_axes
@@ -30,6 +30,7 @@ from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
@@ -96,8 +97,16 @@ def schedule(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -
     return scheduled(kernel, machine, choices).program
 
 
-def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> Scheduled:
+def scheduled(
+    kernel: Kernel, machine: Machine, choices: Sequence[Choice] = (), families: Sequence[type[Choice]] = ()
+) -> Scheduled:
     """The loops of a kernel for a machine, and what was chosen; `choices` that are given decide.
+
+    Args:
+        kernel: The kernel.
+        machine: What it runs on.
+        choices: One for each group of nests; () chooses.
+        families: Families that are tried before those of `FAMILIES`: those of plugins.
 
     Raises:
         Unfit: a choice that is given does not apply, or there is not one for each group of nests.
@@ -105,7 +114,7 @@ def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) 
     prepared = _prepare(kernel, machine)
     count = len(prepared.places)
     if not choices:
-        found = [_best(place) for place in prepared.places]
+        found = [_best(place, families) for place in prepared.places]
     elif len(choices) == count:
         found = [_given(choice, place) for choice, place in zip(choices, prepared.places, strict=True)]
     else:
@@ -115,8 +124,9 @@ def scheduled(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) 
 
 
 def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
-    applied = shared(choice.apply(place), choice, place)
-    return applied, (Candidate(applied.choice, _estimate(applied, place)),)
+    found, takes = choice.estimated(place)
+    applied = shared(found, choice, place)
+    return applied, (Candidate(applied.choice, takes),)
 
 
 def check_transformed(kernel: Kernel, machine: Machine) -> None:
@@ -128,9 +138,9 @@ def check_transformed(kernel: Kernel, machine: Machine) -> None:
         Winograd().apply(place)
 
 
-def _best(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
+def _best(place: Place, families: Sequence[type[Choice]]) -> tuple[Applied, tuple[Candidate, ...]]:
     """The first candidate that no other one is much faster than, and all there are; `Loops` and `Heap` always apply."""
-    found = list(_tried(place))
+    found = [*_tried(place, _offered(place, families), 0.0), *_tried(place, _families(place), ENOUGH)]
     fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
     least = min(cycles for _, cycles in fitting)
     chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
@@ -138,38 +148,41 @@ def _best(place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     return marked, tuple(replace(c, choice=marked.choice) if a is chosen else c for c, a in found)
 
 
-def _tried(place: Place) -> Iterator[tuple[Candidate, Applied | None]]:
-    """Candidates in order of preference, with the loops of those that apply."""
-    least = least_cycles(place.group.nests, place.kernel, place.machine)
+def _tried(place: Place, families: Sequence[type[Choice]], most: float) -> Iterator[tuple[Candidate, Applied | None]]:
+    """Candidates in order of preference, with the loops of those that apply.
+
+    None is tried behind one that takes at most `most` times what the arithmetic takes.
+    """
+    least = least_cycles(place.group.nests, place.kernel, place.machine) if families else 0.0
     enough = False
-    for choice in _choices(place):
+    for choice in _choices(place, families):
         if isinstance(choice, Candidate):
             yield choice, None
         elif enough:
             yield Candidate(choice, unfit="no way takes much less than one before it"), None
         else:
             try:
-                applied = choice.apply(place)
+                applied, takes = choice.estimated(place)
             except Unfit as problem:
                 yield Candidate(choice, unfit=str(problem)), None
                 continue
-            takes = _estimate(applied, place)
-            enough = takes.cycles <= ENOUGH * least
+            enough = takes.cycles <= most * least
             yield Candidate(applied.choice, takes), applied
 
 
-def _choices(place: Place) -> Iterator[Choice | Candidate]:
+def _choices(place: Place, families: Sequence[type[Choice]]) -> Iterator[Choice | Candidate]:
     """What may apply, in order of preference; of a family of which nothing does, why."""
-    for family in _families(place):
+    for family in families:
         try:
             yield from family.candidates(place)
         except Unfit as problem:
             yield Candidate(family(), unfit=str(problem))
 
 
-def _estimate(applied: Applied, place: Place) -> Estimate:
-    """Of a group's loops by themselves."""
-    return estimate(applied.body, (*place.kernel.tensors.values(), *applied.buffers), place.machine)
+def _offered(place: Place, families: Sequence[type[Choice]]) -> Sequence[type[Choice]]:
+    """What plugins have for a place: what ranks elements or transforms tiles has families of its own alone."""
+    own = place.ranking or place.transformed or place.transform
+    return families if own is None else ()
 
 
 def _families(place: Place) -> tuple[type[Choice], ...]:
@@ -225,6 +238,7 @@ class _Prepared:
 def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
+    kernel = without_repeated(kernel)
     whole = kernel
     kernel, converted = converted_factors(roots_for_powers(kernel, machine), machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)

@@ -15,13 +15,13 @@ def print_choices(choices: Sequence[Choice]) -> str:
     return ",".join(c.brief for c in choices)
 
 
-def parse_choices(text: str, source: str = "schedule") -> tuple[Choice, ...]:
-    """The inverse of `print_choices`.
+def parse_choices(text: str, source: str = "schedule", families: Sequence[type[Choice]] = ()) -> tuple[Choice, ...]:
+    """The inverse of `print_choices`; `families`: those that there are beside `ALL_FAMILIES`.
 
     Raises:
         DlcError: (USAGE) syntax, an unknown family or option, with a caret under it.
     """
-    known = {family.name: family for family in ALL_FAMILIES}
+    known = {family.name: family for family in (*ALL_FAMILIES, *families)}
     found: list[Choice] = []
     for spec in Spec.parse_pipeline(text, source):
         if spec.name not in known:

@@ -4,9 +4,9 @@
     winograd   for each block of tiles: the same of the products of all points; and the transforms of data and outputs:
                their sums, loads and stores, and what is written and read between them
 
-Two multiply-adds of vectors start in a cycle. What fits the second-level cache is read at `NEAR` bytes per cycle, all
-else at `FAR`: weights are read once per call, so they come from memory unless a block finds them where the block before
-it left them.
+Two multiply-adds of vectors start in a cycle. What fits the second-level cache is read at its rate, all else at that of
+what lies beyond: weights are read once per call, so they come from memory unless a block finds them where the block
+before it left them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from dlc.kernel.schedules import coefficients
 from dlc.kernel.schedules.heights import row_limit, rows_cycles
 from dlc.kernel.schedules.machine import Machine
 
-NEAR, FAR = 32.0, 6.0
-"""Bytes per cycle of the second-level cache and of memory."""
 VECTORS = 2
 """Vectors of a register tile's row."""
 ISSUED = 1.5
@@ -73,7 +71,7 @@ def direct_cycles(s: Sizes, machine: Machine) -> float:
     """Cycles of the convolution as it stands."""
     rows = s.images * s.height * rows_cycles(s.width, row_limit(VECTORS, machine.registers), VECTORS)
     compute = rows * s.channels * s.taps**2 * _panels(s.columns, machine)
-    return max(compute, s.taps**2 * s.channels * s.columns * f32.itemsize / FAR)
+    return max(compute, s.taps**2 * s.channels * s.columns * f32.itemsize / machine.memory_rate)
 
 
 def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = True) -> float:
@@ -82,7 +80,7 @@ def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = Tr
     Weights that are not constant are transformed first: read from and written to memory.
     """
     tiles = s.tiles(f.outputs)
-    more = 0.0 if constant else (1 + s.taps**2 / f.size**2) * s.weights_bytes(f) / FAR
+    more = 0.0 if constant else (1 + s.taps**2 / f.size**2) * s.weights_bytes(f) / machine.memory_rate
     return more + _cycles(
         tiles, block_size(tiles, s.channels, s.columns, f, machine), s.channels, s.columns, f, machine
     )
@@ -119,8 +117,9 @@ def _cycles(tiles: int, size: int, channels: int, columns: int, f: CookToom, mac
     weights = points * channels * columns * item
     between = points * size * (channels + columns) * item
     stays = weights + between <= machine.l2
-    products = max(compute, weights / FAR) + (blocks - 1) * max(compute, weights / (NEAR if stays else FAR))
-    moved = 2 * points * tiles * (channels + columns) * item / (NEAR if between <= machine.l2 else FAR)
+    near, far = machine.l2_rate, machine.memory_rate
+    products = max(compute, weights / far) + (blocks - 1) * max(compute, weights / (near if stays else far))
+    moved = 2 * points * tiles * (channels + columns) * item / (near if between <= machine.l2 else far)
     return products + moved + tiles * _transform_cycles(channels, columns, f, machine)
 
 

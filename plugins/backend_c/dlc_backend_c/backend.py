@@ -1,11 +1,10 @@
 """`C`: options, and the three things a backend does: emit, build, load."""
 
-import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlc import Artifact, Backend, Region, Report, Workshop
 from dlc_backend_c.names import default_prefix
@@ -13,11 +12,14 @@ from dlc_backend_c.options import Options
 
 if TYPE_CHECKING:
     from dlc.api.backend import KernelSchedule
+    from dlc.api.families import Family
     from dlc.api.plan import Plan
+    from dlc.api.profile import MeasuredMachine
     from dlc.api.training import Bundle
     from dlc.api.variants import Variants
     from dlc.kernel.kernel import Kernel
     from dlc.kernel.loops.program import LoopProgram
+    from dlc.kernel.schedules.choice import Choice
     from dlc_backend_c.profiler import CProfiler
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
@@ -32,13 +34,30 @@ class C(Options, Backend):
 
     def for_model(self, title: str) -> "C":
         """The backend with its prefix taken from a model's title, unless the user chose one."""
-        return self if self.prefix else replace(self, prefix=default_prefix(title))
+        return self if self.prefix else self._changed(prefix=default_prefix(title))
 
     def with_workshop(self, workshop: Workshop) -> "C":
         """The backend that keeps the text of kernels."""
+        return self._holding(workshop=workshop)
+
+    def with_families(self, families: "tuple[Family, ...]") -> "C":
+        """The backend that tries these families of schedules too."""
+        return self._holding(families=families)
+
+    def _holding(self, **held: object) -> "C":
+        """The same options with what is no option."""
         new = copy(self)
-        object.__setattr__(new, "workshop", workshop)
+        for name, value in held.items():
+            object.__setattr__(new, name, value)
         return new
+
+    def _changed(self, **options: Any) -> "C":
+        """Other options, and the same of what is none."""
+        return replace(self, **options)._holding(workshop=self.workshop, families=self.families)
+
+    def _loaded_families(self) -> "tuple[type[Choice], ...]":
+        """Imported now; raises DlcError (PLUGIN)."""
+        return tuple(family.load() for family in self.families)
 
     def regions(self) -> Mapping[str, Region]:
         """One arena."""
@@ -81,40 +100,42 @@ class C(Options, Backend):
         if target.strict:
             return memory
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
-        return {**memory, "winograd": {key: str(value) for key, value in sizes.items()}}
+        rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
+        return {**memory, "winograd": {key: str(value) for key, value in (sizes | rates).items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
         from dlc_backend_c.scheduling import schedules
         from dlc_backend_c.target import target_of
 
-        return schedules(kernels, target_of(self), self.schedule, self.workshop)
+        return schedules(kernels, target_of(self, self._loaded_families()), self.schedule, self.workshop)
 
     def loops(self, kernel: "Kernel") -> "LoopProgram":
         """What the kernel's function does, before it is divided into parts; raises DlcError (USAGE)."""
         from dlc_backend_c.scheduling import given_for, loops_of, plain_kernel
         from dlc_backend_c.target import target_of
 
-        program, _ = loops_of(plain_kernel(kernel), target_of(self).machine, given_for(kernel, self.schedule))
+        target, given = target_of(self, self._loaded_families()), given_for(kernel, self.schedule)
+        program, _ = loops_of(plain_kernel(kernel), target.machine, given, target.families)
         return program
 
     def emit(self, plan: "Plan", report: Report) -> Artifact:
         """Sources, header, weights, build files and manifest; raises DlcError when the plan has no places."""
         from dlc_backend_c.emit import emit
 
-        return emit(plan, self, report, self.workshop)
+        return emit(plan, self, report, self.workshop, families=self._loaded_families())
 
     def emit_variants(self, variants: "Variants", report: Report) -> Artifact:
         """As `emit`, with a function for each variant, which calls of its sizes take."""
         from dlc_backend_c.emit import emit
 
-        return emit(variants.general, self, report, self.workshop, variants.variants)
+        return emit(variants.general, self, report, self.workshop, variants.variants, self._loaded_families())
 
     def emit_training(self, bundle: "Bundle", report: Report) -> Artifact:
         """As `emit`, of all functions of a training program: one library, one header."""
         from dlc_backend_c.training import emit_training
 
-        return emit_training(bundle, self, report, self.workshop)
+        return emit_training(bundle, self, report, self.workshop, self._loaded_families())
 
     def build(self, artifact: Artifact, workshop: Workshop) -> Artifact:
         """`artifact` with its library; raises DlcError (TOOL)."""
@@ -126,14 +147,21 @@ class C(Options, Backend):
         """Programs with the option profile, timed by a clock that is compiled for them; raises DlcError (TOOL)."""
         from dlc_backend_c.profiler import CProfiler
 
-        return replace(self, profile=True), CProfiler.made(self)
+        return self._changed(profile=True), CProfiler.made(self)
+
+    def measured_machine(self) -> "MeasuredMachine":
+        """This machine, measured by code that is compiled with the options; raises DlcError (USAGE, TOOL)."""
+        from dlc_backend_c.measure import measured
+
+        return measured(self)
 
     def threads_of_call(self) -> int:
         """As the option says; of `auto`, those that the process may use."""
         if self.threads != "auto":
             return self.most_threads
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(self.most_threads, cores)
+        from dlc_backend_c.processor import cores
+
+        return min(self.most_threads, cores())
 
     def load(self, directory: Path) -> "Model | TrainingModel":
         """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""

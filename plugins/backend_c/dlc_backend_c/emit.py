@@ -4,6 +4,7 @@ from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
 from dlc.api.variants import Variant
 from dlc.graph.closed import unlimited
+from dlc.kernel.schedules.choice import Choice
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.arena import arena_declaration, arena_of
@@ -26,8 +27,9 @@ def emit(
     report: Report,
     workshop: Workshop | None = None,
     variants: tuple[Variant, ...] = (),
+    families: tuple[type[Choice], ...] = (),
 ) -> Artifact:
-    """The program as files, with fast paths for the sizes of variants.
+    """The program as files, with fast paths for the sizes of variants; `families` of schedules of plugins.
 
     Raises:
         DlcError: (USAGE) a plan has no places for its values, or variants have other inputs and outputs.
@@ -35,7 +37,7 @@ def emit(
     plans = [plan, *(v.plan for v in variants)]
     constants = {c.digest: c for each in plans for c in constants_of(each)}.values()
     prefix = options.prefix or "model"
-    target = target_of(options)
+    target = target_of(options, families)
     functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans), target.align)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)

@@ -137,7 +137,8 @@ def c_function(
     """
     plain = plain_kernel(kernel)
     params = tuple(replace(p, packed=k in packed) for k, p in enumerate(plain.params))
-    program, parts = loops_of(replace(plain, params=params) if packed else plain, target.machine, schedule)
+    plain = replace(plain, params=params) if packed else plain
+    program, parts = loops_of(plain, target.machine, schedule, target.families)
     places, workspace = workspace_places(program)
     behind = overruns(program)
     count = len(kernel.params) + len(kernel.results)

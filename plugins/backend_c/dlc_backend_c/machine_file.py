@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
-from dlc.spec import Bytes, Configurable, Spec
+from dlc.spec import Bytes, Configurable, Spec, format_bytes
 from dlc_backend_c.instructions import INSTRUCTIONS
 
 FOLDER: Final = Path(__file__).parent / "machines"
 VECTORS: Final = (0, 8, 16, 32, 64)
 ALIGNMENTS: Final = (8, 16, 32, 64)
 """Of any element type at least."""
+SPEEDS: Final = ("l2_rate", "memory_rate", "operations", "loads", "latency")
+"""What decides estimates alone, by its name in `dlc.kernel.schedules.Machine`."""
+LEAST: Final = 0.01
+"""Of a speed."""
 MOST_BYTES: Final = 64 << 10
 """Of a file: a description takes a few hundred."""
 
@@ -34,6 +39,11 @@ class MachineFile(Configurable):
     )
     l1: Bytes = option(32 << 10, "first-level data cache per core", low=256)
     l2: Bytes = option(256 << 10, "second-level cache per core; without one, what the processor reads fast", low=256)
+    l2_rate: float = option(32.0, "bytes that a core reads from its second-level cache in a cycle", low=LEAST)
+    memory_rate: float = option(6.0, "bytes that a core reads from beyond that in a cycle", low=LEAST)
+    operations: float = option(2.0, "arithmetic operations of vectors that a core starts in a cycle", low=LEAST)
+    loads: float = option(2.0, "vectors that a core loads from its first-level cache in a cycle", low=LEAST)
+    latency: float = option(4.0, "cycles from an operand of a sum of floats to its result", low=LEAST)
     align: int = option(64, f"bytes that buffers and weights are aligned to: {', '.join(map(str, ALIGNMENTS))}")
     stack: Bytes = option(64 << 10, "what the buffers of a function may take on its stack, together; 0: none lie there")
     flags: tuple[str, ...] = option((), "flags for the compiler that mean this processor", runs=True)
@@ -52,6 +62,17 @@ class MachineFile(Configurable):
             if value not in known:
                 message = f"machine: option {key}: {value} is none of {', '.join(map(str, known))}"
                 raise error("bad-option", message, exit_code=ExitCode.USAGE)
+
+
+def to_toml(machine: MachineFile) -> str:
+    """The file that describes a machine: `read` gives the machine again."""
+    values = ((doc, getattr(machine, f.name)) for f, doc in zip(fields(machine), machine.options_doc(), strict=True))
+    # Of text, numbers and lists of text, TOML is written as JSON is.
+    return "".join(
+        f"{doc.key} = {json.dumps(format_bytes(x) if doc.type == 'size' else x, ensure_ascii=False)}\n"
+        for doc, x in values
+        if x != ()
+    )
 
 
 def names() -> tuple[str, ...]:
@@ -94,8 +115,8 @@ def from_table(table: Mapping[str, Any], path: Path) -> MachineFile:
 def _value(key: str, value: Any) -> str | tuple[str, ...]:
     """As options are written: words, and lists of them."""
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    if not all(isinstance(x, str | int) for x in items):
-        raise error("bad-option", f"option {key}: {value} is neither text, a whole number nor a list of these")
+    if not all(isinstance(x, str | int | float) for x in items):
+        raise error("bad-option", f"option {key}: {value} is neither text, a number nor a list of these")
     return tuple(map(str, items)) if isinstance(value, list) else str(value)
 
 

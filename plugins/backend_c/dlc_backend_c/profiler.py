@@ -12,11 +12,11 @@ from typing import Any, Final, cast
 from dlc.api.profile import Limits, Memory
 from dlc.api.program import Program
 from dlc.base.types import Array
-from dlc.spec.convert import Problem, parse_bytes
 from dlc_backend_c.header import fill
 from dlc_backend_c.library import address, aligned
 from dlc_backend_c.opening import open_library
 from dlc_backend_c.options import Options
+from dlc_backend_c.processor import caches
 from dlc_backend_c.runtime import Model
 from dlc_backend_c.target import CTarget, target_of
 from dlc_backend_c.toolchain import find_toolchain, run
@@ -29,12 +29,25 @@ _LEAST_VECTOR: Final = 16
 """Bytes: what compilers make of portable loops has vectors as well."""
 _LEAST_MEMORY: Final = 64 << 20
 """Bytes that are read to measure the memory beyond the caches."""
-_LAST_CACHE: Final = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
-"""Where Linux tells its size, as 32768K."""
+_STEPS: Final = 16
+"""Operations of an iteration that wait for each other: more than the loop around them."""
 _BEST_OF: Final = 8
 """Measurements: what disturbs only makes them longer."""
 _SECONDS: Final = 0.004
 """Of a measurement, at least."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How fast a core is when it works alone.
+
+    Attributes:
+        cycles: In a second, as additions of integers tell that wait for each other, a cycle each.
+        latency: Cycles from an operand of a sum of floats to its result.
+    """
+
+    cycles: float
+    latency: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +57,31 @@ class CProfiler:
     _target: CTarget
     _ffi: Any
     _library: Any
+    _times: int
 
     @classmethod
-    def made(cls, options: Options) -> CProfiler:
-        """Compiled with a program's compiler and flags; raises DlcError (TOOL) when there is none."""
+    def made(cls, options: Options, target: CTarget | None = None, times: int = _BEST_OF) -> CProfiler:
+        """Compiled with a program's compiler and flags, for their target unless another is given.
+
+        Every limit is the best of so many times.
+
+        Raises:
+            DlcError: (TOOL) there is no compiler, or it fails.
+        """
         from cffi import FFI
 
-        target, toolchain = target_of(options), find_toolchain(options.cc)
+        target, toolchain = target or target_of(options), find_toolchain(options.cc)
         ffi: Any = FFI()
         ffi.cdef("double timer(void); double timer_cost(void); float multiply_adds(long, float, float);")
-        ffi.cdef("float read_all(const void *, size_t, long);")
+        ffi.cdef("float read_all(const void *, size_t, long); long add_integers(long, long);")
+        ffi.cdef("float add_floats(long, float);")
         with tempfile.TemporaryDirectory(prefix="dlc-") as directory:
             place = Path(directory)
             (place / "limits.c").write_bytes(limits_text(target))
             flags = (*target.flags, *options.flags, "-fPIC", "-shared")
             run((*toolchain.command, *flags, "limits.c", "-o", "limits.so"), place, "compiling limits.c")
             library = open_library(ffi, place / "limits.so", apart=True)
-        return cls(target, ffi, library)
+        return cls(target, ffi, library, times)
 
     def seconds(self, program: Program, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> Sequence[float]:
         """Seconds of each step in one call, without those that the clock takes."""
@@ -70,54 +91,53 @@ class CProfiler:
 
     def limits(self) -> Limits:
         """Multiply-adds of vectors of the target, and reads of what each memory holds, the best of several times."""
-        vector = _vector(self._target)
+        vector = vector_bytes(self._target.vector_bytes)
         count = 1 << 17
-        seconds = _best(lambda: self._library.multiply_adds(count, 1.0 + 1e-7, 1e-7))
+        seconds = self._best(lambda: self._library.multiply_adds(count, 1.0 + 1e-7, 1e-7))
         return Limits(2 * count * _CHAINS * (vector // 4) / seconds, tuple(self._memories(vector)))
 
+    def clock(self) -> Clock:
+        """Cycles in a second, and those of a sum, the best of several times."""
+        count = 1 << 14
+        integers = self._best(lambda: self._library.add_integers(count, 3))
+        floats = self._best(lambda: self._library.add_floats(count, 1e-7))
+        return Clock(count * _STEPS / integers, floats / integers)
+
     def _memories(self, vector: int) -> Sequence[Memory]:
-        l1, l2, l3 = self._target.l1, self._target.l2, _last_cache()
-        caches = [("L1", l1, l1 // 2), ("L2", l2, l2 // 2), *([("L3", l3, l3 // 2)] if l3 > 2 * l2 else [])]
+        l1, l2, l3 = self._target.l1, self._target.l2, caches().get(3, 0)
+        parts = [("L1", l1, l1 // 2), ("L2", l2, l2 // 2), *([("L3", l3, l3 // 2)] if l3 > 2 * l2 else [])]
         whole = max(_LEAST_MEMORY, 4 * l3)
         memory = aligned(whole)
         memory[:] = 0  # pages that were never written are all the same one
         unit = vector * _STREAMS
         found: list[Memory] = []
-        for name, size, part in (*caches, ("memory", None, whole)):
+        for name, size, part in (*parts, ("memory", None, whole)):
             vectors = max(part // unit, 1) * _STREAMS
             rounds = max((4 << 20) // part, 1)
             pointer = self._ffi.cast("const void *", address(memory))
-            seconds = _best(lambda p=pointer, n=vectors, r=rounds: self._library.read_all(p, n, r))
+            seconds = self._best(lambda p=pointer, n=vectors, r=rounds: self._library.read_all(p, n, r))
             found.append(Memory(name, size, vectors * vector * rounds / seconds))
         return found
+
+    def _best(self, measured: Callable[[], object]) -> float:
+        """Seconds of a call, the least of several, each as long as a clock can tell."""
+        calls, found = 1, 0.0
+        while True:
+            found = _timed(measured, calls)
+            if found * calls >= _SECONDS:
+                return min(found, *(_timed(measured, calls) for _ in range(self._times)))
+            calls *= 2
 
 
 def limits_text(target: CTarget) -> bytes:
     """The C text that measures a processor of a target."""
-    values = {"bytes": _vector(target), "chains": _CHAINS, "streams": _STREAMS}
+    values = {"bytes": vector_bytes(target.vector_bytes), "chains": _CHAINS, "streams": _STREAMS, "steps": _STEPS}
     return fill("limits.c.j2", values)
 
 
-def _vector(target: CTarget) -> int:
-    return max(target.vector_bytes, _LEAST_VECTOR)
-
-
-def _last_cache() -> int:
-    """Bytes of the third-level cache; 0 where nobody tells."""
-    try:
-        return parse_bytes(f"{_LAST_CACHE.read_text(encoding='ascii').strip()}iB")
-    except (OSError, ValueError, Problem):
-        return 0
-
-
-def _best(measured: Callable[[], object]) -> float:
-    """Seconds of a call, the least of several, each as long as a clock can tell."""
-    calls, found = 1, 0.0
-    while True:
-        found = _timed(measured, calls)
-        if found * calls >= _SECONDS:
-            return min(found, *(_timed(measured, calls) for _ in range(_BEST_OF)))
-        calls *= 2
+def vector_bytes(registers: int) -> int:
+    """What is measured with registers of so many bytes."""
+    return max(registers, _LEAST_VECTOR)
 
 
 def _timed(measured: Callable[[], object], calls: int) -> float:

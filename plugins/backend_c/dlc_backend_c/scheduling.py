@@ -14,6 +14,7 @@ from dlc.base.diagnostics import error
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Candidate, Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.choice import Choice
 from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.working import workspace_places
@@ -25,6 +26,8 @@ LEAST_DIGITS = 8
 
 Given = Sequence[tuple[str, str]]
 """Schedules that the user gives: (name of a kernel's function or first digits of its digest, schedule)."""
+Families = tuple[type[Choice], ...]
+"""Families of schedules of plugins."""
 
 
 def schedules(
@@ -82,8 +85,8 @@ def suffix_of(schedule: str) -> str:
 
 def _schedule(kernel: Kernel, target: CTarget, given: str) -> KernelSchedule:
     plain = plain_kernel(kernel)
-    found = _scheduled(plain, target.machine, given)
-    whole, _ = loops_of(plain, target.machine, given)
+    found = _scheduled(plain, target.machine, given, target.families)
+    whole, _ = loops_of(plain, target.machine, given, target.families)
     _, size = workspace_places(whole)
     cycles, bytes, others = 0.0, 0.0, dict[tuple[str, str], None]()
     for k, (choice, considered) in enumerate(zip(found.choices, found.considered, strict=True)):
@@ -116,35 +119,37 @@ def plain_kernel(kernel: Kernel) -> Kernel:
 
 
 @lru_cache(maxsize=1024)
-def loops_of(kernel: Kernel, machine: Machine, schedule: str = "") -> tuple[LoopProgram, tuple[Part, ...]]:
+def loops_of(
+    kernel: Kernel, machine: Machine, schedule: str = "", families: Families = ()
+) -> tuple[LoopProgram, tuple[Part, ...]]:
     """A kernel's loops, and their parts: memory is planned with what they work in before their text is written.
 
     Raises:
         DlcError: (USAGE) the schedule does not apply.
     """
-    return divide(_scheduled(kernel, machine, schedule).program)
+    return divide(_scheduled(kernel, machine, schedule, families).program)
 
 
-_FOUND: dict[tuple[Kernel, Machine, str], Scheduled] = {}
+_FOUND: dict[tuple[Kernel, Machine, str, Families], Scheduled] = {}
 _MOST_FOUND = 1024
 
 
-def _scheduled(kernel: Kernel, machine: Machine, schedule: str) -> Scheduled:
+def _scheduled(kernel: Kernel, machine: Machine, schedule: str, families: Families) -> Scheduled:
     """Kept for the next who asks: what is chosen for a plan is what its functions are then generated with."""
-    key = kernel, machine, schedule
+    key = kernel, machine, schedule, families
     if key not in _FOUND:
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
-        found = _FOUND[key] = _applied(kernel, machine, schedule)
-        _FOUND[kernel, machine, print_choices(found.choices)] = found
+        found = _FOUND[key] = _applied(kernel, machine, schedule, families)
+        _FOUND[kernel, machine, print_choices(found.choices), families] = found
     return _FOUND[key]
 
 
-def _applied(kernel: Kernel, machine: Machine, schedule: str) -> Scheduled:
+def _applied(kernel: Kernel, machine: Machine, schedule: str, families: Families) -> Scheduled:
     if not schedule:
-        return scheduled(kernel, machine)
+        return scheduled(kernel, machine, families=families)
     try:
-        return scheduled(kernel, machine, parse_choices(schedule))
+        return scheduled(kernel, machine, parse_choices(schedule, families=families))
     except Unfit as problem:
         raise error(
             "schedule",

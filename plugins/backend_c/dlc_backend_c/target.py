@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dlc_backend_c.machine_file import MachineFile, named, names, read
+from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
+from dlc_backend_c.processor import information
 
 if TYPE_CHECKING:
     from dlc.kernel.schedules import Machine
+    from dlc.kernel.schedules.choice import Choice
     from dlc_backend_c.options import Options
 
 NATIVE, PORTABLE = "native", "generic"
@@ -42,6 +44,8 @@ class CTarget:
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
         instructions: What multiplies bytes, the fastest first.
+        speeds: What estimates know of it beside sizes, by the fields of `Machine`, where it is not as by default.
+        families: Families of schedules of plugins, which are tried beside the core's.
     """
 
     cpu: str
@@ -57,15 +61,17 @@ class CTarget:
     align: int = 64
     stack: int = 64 << 10
     instructions: tuple[str, ...] = ()
+    speeds: tuple[tuple[str, float], ...] = ()
+    families: tuple[type[Choice], ...] = ()
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        return Machine(
-            self.vector_bytes, self.registers, self.l1, self.l2, self.strict, threads=self.threads, stack=self.stack
-        )
+        sizes = self.vector_bytes, self.registers, self.l1, self.l2
+        found = Machine(*sizes, self.strict, threads=self.threads, stack=self.stack)
+        return replace(found, **dict(self.speeds))
 
     @property
     def identity(self) -> str:
@@ -73,7 +79,8 @@ class CTarget:
         sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
         words = " ".join((self.cpu, *self.flags, *self.instructions))
-        return f"{words} {sizes}{threads} align={self.align} stack={self.stack}"
+        speeds = "".join(f" {name}={value}" for name, value in self.speeds)
+        return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds}"
 
     def strictly(self) -> CTarget:
         """The target with sums and roundings exactly as kernels are written."""
@@ -95,7 +102,12 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         align=machine.align,
         stack=machine.stack,
         instructions=machine.instructions,
+        speeds=tuple((f.name, getattr(machine, f.name)) for f in fields(machine) if _is_speed(f, machine)),
     )
+
+
+def _is_speed(field: Field[Any], machine: MachineFile) -> bool:
+    return field.name in SPEEDS and getattr(machine, field.name) != field.default
 
 
 GENERIC, X86_64_V3, X86_64_V4 = (from_file(name, named(name)) for name in (PORTABLE, "x86-64-v3", "x86-64-v4"))
@@ -135,9 +147,13 @@ def native(features: frozenset[str], l1: int = 32 << 10, l2: int = 512 << 10) ->
     return replace(GENERIC, cpu=NATIVE, l1=l1, l2=l2)
 
 
-def target_of(options: Options) -> CTarget:
-    """The target that options choose: the machine of a file, or one by name. Raises DlcError (USAGE)."""
-    found = replace(target_for(options.cpu, options.strict_float, options.machine), threads=options.most_threads)
+def target_of(options: Options, families: tuple[type[Choice], ...] = ()) -> CTarget:
+    """The target that options choose: the machine of a file, or one by name; with families of schedules of plugins.
+
+    Raises DlcError (USAGE).
+    """
+    found = target_for(options.cpu, options.strict_float, options.machine)
+    found = replace(found, threads=options.most_threads, families=families)
     return found if options.stack is None else replace(found, stack=options.stack)
 
 
@@ -156,9 +172,4 @@ def _named(cpu: str) -> CTarget:
 
 
 def _features() -> frozenset[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    line = next((x for x in text.splitlines() if x.startswith("flags")), "")
-    return frozenset(line.partition(":")[2].split())
+    return frozenset(information("flags").split())

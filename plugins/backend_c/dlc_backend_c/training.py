@@ -8,6 +8,7 @@ from dlc import Artifact, ExitCode, Port, Report, Signature, Workshop
 from dlc.api.training import Bundle, Function, FunctionName, Place
 from dlc.base.diagnostics import error
 from dlc.graph import Constant, Tensor
+from dlc.kernel.schedules.choice import Choice
 from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Body, Functions, constants_of, functions_of, unpacked_of
@@ -24,8 +25,18 @@ from dlc_backend_c.training_values import constant_value
 from dlc_backend_c.weights import ALIGN, Blob, write_weights
 
 
-def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Workshop | None = None) -> Artifact:
-    """The program as files; raises DlcError (USAGE) when a plan has no places for its values."""
+def emit_training(
+    bundle: Bundle,
+    options: Options,
+    report: Report,
+    workshop: Workshop | None = None,
+    families: tuple[type[Choice], ...] = (),
+) -> Artifact:
+    """The program as files, with `families` of schedules of plugins.
+
+    Raises:
+        DlcError: (USAGE) a plan has no places for its values.
+    """
     if options.profile:
         raise error(
             "no-effect",
@@ -39,7 +50,7 @@ def emit_training(bundle: Bundle, options: Options, report: Report, workshop: Wo
     initial = {p: c for p, c in initial.items() if constant_value(p.initial) is None}
     constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
     prefix = options.prefix or "model"
-    target = target_of(options)
+    target = target_of(options, families)
     functions = functions_of(plans, target, workshop, options.schedule)
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}

@@ -45,6 +45,12 @@ def dlc_pipelines() -> Mapping[str, str]:
 
 
 @hookimpl
+def dlc_schedules() -> Iterable[Lazy]:
+    """How cumulative sums become loops."""
+    return [Lazy("running", "dlc_example.running:Running")]
+
+
+@hookimpl
 def dlc_backends() -> Iterable[Lazy]:
     """Programs in Python."""
     return [Lazy("numpy", "dlc_example.backend:Numpy")]

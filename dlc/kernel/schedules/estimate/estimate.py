@@ -3,9 +3,10 @@
     cycles = Σ over loops: iterations · max(arithmetic, loads, stores, latency of sums) + their start
              + bytes from the second level / its rate + bytes from beyond / theirs
 
-The model is the roofline of Williams, Waterman and Patterson (2009) with issue ports as in llvm-mca: two arithmetic
-operations, two loads and one store in a cycle. Loops over scalars count as vectors where a compiler makes them vectors.
-A number tells only which of two ways is faster: what a processor takes differs from it by a factor that both share.
+The model is the roofline of Williams, Waterman and Patterson (2009) with issue ports as in llvm-mca: as many arithmetic
+operations and loads in a cycle as the machine says, and one store. Loops over scalars count as vectors where a compiler
+makes them vectors. A number tells only which of two ways is faster: what a processor takes differs from it by a factor
+that both share.
 """
 
 from __future__ import annotations
@@ -24,12 +25,6 @@ from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.schedules.machine import WORD, Machine
 from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index
 
-UNITS = 2
-"""Arithmetic operations of a cycle."""
-LOADS = 2
-"""Loads of a cycle; one store."""
-LATENCY = 4.0
-"""Cycles from an operand of a sum to its result."""
 BESIDES = 0.1
 """Of what does not decide how long statements take: processors overlap it, but not wholly."""
 START = 4.0
@@ -67,7 +62,7 @@ def least_cycles(nests: Iterable[Nest], kernel: Kernel, machine: Machine) -> flo
             / machine.lanes(kernel.tensors[n.out].dtype.itemsize)
             for n in nests
         )
-        / UNITS
+        / machine.operations
     )
 
 
@@ -86,12 +81,14 @@ class _Work:
     """What statements do.
 
     Attributes:
+        machine: Where.
         arithmetic, loads, stores: Operations of vectors, or of scalars.
         inner: Cycles of the loops among the statements.
         chains: How often each variable is combined with a value that waits for it.
         nested: What memory they touch.
     """
 
+    machine: Machine
     arithmetic: float = 0.0
     loads: float = 0.0
     stores: float = 0.0
@@ -101,8 +98,9 @@ class _Work:
 
     @property
     def cycles(self) -> float:
-        longest = LATENCY * max(self.chains.values(), default=0.0)
-        ports = (self.arithmetic / UNITS, self.loads / LOADS, self.stores, longest)
+        machine = self.machine
+        longest = machine.latency * max(self.chains.values(), default=0.0)
+        ports = (self.arithmetic / machine.operations, self.loads / machine.loads, self.stores, longest)
         return max(ports) + BESIDES * sum(ports) + self.inner
 
 
@@ -114,7 +112,7 @@ class _Estimator:
 
     def work(self, body: Sequence[Stmt], env: Mapping[str, int], along: Axis | None = None) -> _Work:
         """Of statements in a row, which a compiler makes vectors `along` an axis."""
-        found = _Work()
+        found = _Work(self._machine)
         places: list[tuple[str, Expr, int]] = []
         for s in body:
             match s:
