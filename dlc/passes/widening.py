@@ -31,7 +31,7 @@ def widens(op: Call, source: Graph, constant: Callable[[Op], bool]) -> bool:
         if _operand(last, constant) is None:
             return False
     value = last.body.nests[0]
-    names = {p.name for p, a in zip(reader.body.params, reader.args, strict=True) if a is last}
+    names = {p.name for p, a in zip(reader.body.params, reader.args, strict=True) if a.digest == last.digest}
     found = [(n, name) for n in reader.body.nests for name in names & n.reads()]
     inlined = all(n.reduce is not None and not refusal(value, Param(name, last.type), n) for n, name in found)
     return last.dtype.itemsize > start.dtype.itemsize and inlined
