@@ -238,7 +238,7 @@ class Writer:
         if inner is None:
             inner = like if scalar.rule != "bool" and like else self._literal_type(branches)
         n = max(self.lanes(a) for a in args)
-        if fn == "add" and n > 1 and isinstance(args[1], Dots):
+        if fn == "add" and isinstance(args[1], Dots):
             return dots(n, self.value(args[0], i32), args[1].a.name, args[1].b.name)
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:

@@ -228,6 +228,8 @@ def _sections(target: CTarget) -> Iterator[str]:
             yield instructions.vector_of_sums(size // i32.itemsize, target.instructions)
             size //= 2
         yield instructions.WORD
+    else:
+        yield instructions.words_of_sums(target.instructions)
 
 
 def _integer(t: DType) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlc_backend_c.instructions import in_general_registers
 from dlc_backend_c.machine_file import MachineFile, named, names, read
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class CTarget:
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
         instructions: What multiplies bytes, the fastest first.
+        general: Registers for integers where there are no vectors; 0: as many as `registers`.
     """
 
     cpu: str
@@ -57,6 +59,7 @@ class CTarget:
     align: int = 64
     stack: int = 64 << 10
     instructions: tuple[str, ...] = ()
+    general: int = 0
 
     @property
     def machine(self) -> Machine:
@@ -64,13 +67,22 @@ class CTarget:
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
         return Machine(
-            self.vector_bytes, self.registers, self.l1, self.l2, self.strict, threads=self.threads, stack=self.stack
+            self.vector_bytes,
+            self.registers,
+            self.l1,
+            self.l2,
+            self.strict,
+            threads=self.threads,
+            general=self.general,
+            words=in_general_registers(self.instructions),
+            stack=self.stack,
         )
 
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
-        sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
+        registers = f"{self.registers}+{self.general}" if self.general else self.registers
+        sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
         words = " ".join((self.cpu, *self.flags, *self.instructions))
         return f"{words} {sizes}{threads} align={self.align} stack={self.stack}"
@@ -95,6 +107,7 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         align=machine.align,
         stack=machine.stack,
         instructions=machine.instructions,
+        general=machine.general_registers,
     )
 
 
