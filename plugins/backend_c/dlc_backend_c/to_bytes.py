@@ -22,18 +22,27 @@ DEFINITION: Final = """\
 DLC_INLINE int32_t dlc_to_byte(float x, int32_t zero, int32_t low, int32_t high)
 {
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FP) && !defined(__aarch64__)
-    float whole;
+    union {
+        float f;
+        int32_t i;
+    } whole;
     int32_t r;
     if ((zero != 0 || low > 0 || high < 0) && x != x)
         return 0;
-    __asm__("vcvtr.s32.f32 %0, %1" : "=t"(whole) : "t"(x));
-    r = (int32_t)dlc_bits_of_f32(whole);
+    __asm__("vcvtr.s32.f32 %0, %1" : "=t"(whole.f) : "t"(x));
+    r = whole.i;
     if (zero != 0)
         __asm__("qadd %0, %1, %2" : "=r"(r) : "r"(r), "r"(zero));
     return r < low ? low : r > high ? high : r;
 #elif (defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen))
-    const uint32_t bits = dlc_bits_of_f32(x), size = bits & 0x7fffffffu;
+    union {
+        float f;
+        uint32_t u;
+    } v;
+    uint32_t size;
     int32_t r = 0;
+    v.f = x;
+    size = v.u & 0x7fffffffu;
     if (size > 0x7f800000u)
         return 0;
     if (size >= 0x4b000000u) {
@@ -42,7 +51,7 @@ DLC_INLINE int32_t dlc_to_byte(float x, int32_t zero, int32_t low, int32_t high)
         const uint32_t shift = 150u - (size >> 23), whole = (size & 0x7fffffu) | 0x800000u;
         r = (int32_t)((whole + (1u << (shift - 1u)) - 1u + (whole >> shift & 1u)) >> shift);
     }
-    r = (bits >> 31 ? -r : r) + zero;
+    r = (v.u >> 31 ? -r : r) + zero;
     return r < low ? low : r > high ? high : r;
 #else
     const float least = (float)(low - zero), most = (float)(high - zero);
