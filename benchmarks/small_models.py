@@ -1,4 +1,4 @@
-"""Models for small processors, with random weights: those of MLPerf Tiny and their like, batch 1, in float and in bytes.
+"""Models for small processors, with random weights: those of MLPerf Tiny and their like, batch 1, float and quantised.
 
 Quantised models are those that onnxruntime's static quantiser makes of the float ones: QDQ, weights of i8 with a scale
 for each output channel, activations of i8, as runtimes for microcontrollers have them, or of u8.

@@ -109,7 +109,9 @@ class _Fuser:
             result = moved
             if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
                 assert isinstance(op, Call)
-                result = self._fused(moved, source.origin(op), widens(op, source, lambda x: is_constant(x, self._constant)))
+                result = self._fused(
+                    moved, source.origin(op), widens(op, source, lambda x: is_constant(x, self._constant))
+                )
             else:
                 self._tell(moved, source.origin(op))
             self._new[op.digest] = result
@@ -237,7 +239,9 @@ class _Fuser:
         joined = join(constant.body, made, consumer.kernel, read, number[constant.digest])
         self._packed.open(constant)
         kernel = without_local(joined.kernel, joined.between)
-        return _Group(kernel, tuple(ops[n] for n in joined.arguments), consumer.origins, consumer.settled, consumer.widens)
+        return _Group(
+            kernel, tuple(ops[n] for n in joined.arguments), consumer.origins, consumer.settled, consumer.widens
+        )
 
     def _join(self, producer: Call, consumer: _Group) -> _Group:
         ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))

@@ -1,6 +1,6 @@
-"""Elementwise calls that only make elements larger, for a reduction to read: sums of bytes, as means of quantised values.
+"""Elementwise calls that only make elements larger, for a reduction to read: means of quantised values sum bytes.
 
-    t = u8(…);  u = i32(t);  r = Σ u   →   r = Σ i32(t)      memory holds t, not u
+t = u8(…);  u = i32(t);  r = Σ u   →   r = Σ i32(t)      memory holds t, not u
 """
 
 from __future__ import annotations

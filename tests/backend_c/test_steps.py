@@ -91,7 +91,5 @@ def test_without_the_option_there_is_nothing_of_it() -> None:
     header, source = (read(plain.files[f"net.{kind}"]).decode() for kind in "hc")
     header = "".join(line for line in header.splitlines() if " options " not in line)
     assert not any(word in header + source for word in ("net_step", "STEP"))
-    before, after = (
-        [s for s in split(read(a.files["net.c"]).decode()) if s.kind != "main"] for a in (plain, other)
-    )
+    before, after = ([s for s in split(read(a.files["net.c"]).decode()) if s.kind != "main"] for a in (plain, other))
     assert before == after, "kernels are the same, so that they are compiled once"

@@ -30,7 +30,8 @@ FORMS = ["u8 0 0 255", "u8 17 0 255", "i8 0 -128 127", "i8 -128 -128 127", "u8 3
 def text(form: str, count: int) -> str:
     to, zero, low, high = form.split()
     rounded = "round(p0[i])" + (f"+{zero}.0" if zero != "0" else "")
-    return f"kernel(f32[{count}]) -> ({to}[{count}]) {{\n  i<{count}: r0[i] = {to}(min(max({rounded}, {low}.0), {high}.0))\n}}"
+    clipped = f"{to}(min(max({rounded}, {low}.0), {high}.0))"
+    return f"kernel(f32[{count}]) -> ({to}[{count}]) {{\n  i<{count}: r0[i] = {clipped}\n}}"
 
 
 def numbers(finite: bool) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

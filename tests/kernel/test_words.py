@@ -139,7 +139,9 @@ def test_sums_are_those_of_64_bits() -> None:
     np.testing.assert_array_equal(got, np.einsum("hik,hjk->hij", x, w))
 
 
-@pytest.mark.parametrize("cpu", ["generic", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "narrow", "small"])
+@pytest.mark.parametrize(
+    "cpu", ["generic", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "narrow", "small"]
+)
 def test_compiled(cpu: str, tmp_path: Path) -> None:
     others = {"narrow": MACHINES["odd-registers"], "small": SMALL}
     target = target_of(others[cpu]) if cpu in others else target_for(cpu)

@@ -6,6 +6,7 @@ for batch: for row blocks: for column panels: [for parts of the reduction:] for 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Load, substitute

@@ -26,7 +26,7 @@ class Machine:
     threads: int = 1
     """Threads that share the iterations of loops, at most."""
     general: int = 0
-    """Registers that hold sums of integers and what is added to them, on machines without vectors; 0: as many as floats."""
+    """Registers that hold sums of integers and their operands, on machines without vectors; 0: as many as floats."""
     words: bool = False
     """Whether there is an instruction for dot products of four bytes in these registers."""
     stack: int = 64 << 10

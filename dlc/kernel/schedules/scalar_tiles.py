@@ -24,6 +24,7 @@ from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.loop_plan import tile_of
 from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scalar_tile import Cells, scalar_tile, unrolled
+from dlc.kernel.schedules.scope import Scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import conjuncts, linear, simplify

@@ -47,9 +47,7 @@ from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Loops),
-)
+FAMILIES: tuple[type[Choice], ...] = (*(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Loops),)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""

@@ -1,4 +1,4 @@
-"""Which sections of the linker a program's memory lies in: weights in slow flash, the arena in fast RAM, as scripts say.
+"""Which sections of the linker a program's memory lies in, as weights in slow flash and the arena in fast RAM.
 
     c{section=weights:.qspi_flash,arena:.dtcm}
 

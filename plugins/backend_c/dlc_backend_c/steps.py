@@ -1,6 +1,6 @@
 """A call step by step: NAME_step runs one of its steps, so that a loop without threads can do other work between.
 
-    for (k = 0; k < NAME_STEPS; ++k) { NAME_step(inputs, outputs, arena, k); others(); }
+for (k = 0; k < NAME_STEPS; ++k) { NAME_step(inputs, outputs, arena, k); others(); }
 """
 
 from __future__ import annotations
