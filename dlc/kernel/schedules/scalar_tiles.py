@@ -68,7 +68,8 @@ def smallest(grids: Sequence[Grid], rows: int, columns: int) -> tuple[Grid, tupl
     """The tiles that take the fewest instructions, of so many rows and columns; 0: of any. Raises Unfit."""
     found = [(g, size) for g in grids for size in g.sizes(rows, columns)]
     if not found:
-        raise Unfit(f"tiles of {rows} rows and {columns} columns fit neither output nor registers")
+        size = f"tiles of {rows} rows and {columns} columns"
+        raise Unfit(f"{size} fit neither output nor {grids[0].registers} registers")
     return min(found, key=lambda x: x[0].cost(x[1]))
 
 
@@ -121,6 +122,12 @@ class Grid:
         )
 
     @property
+    def registers(self) -> int:
+        """Those that hold sums and their operands."""
+        machine = self.place.machine
+        return machine.general if machine.general and self.tile.dtype.is_integer else machine.registers
+
+    @property
     def shares(self) -> bool:
         """Whether several rows read the same elements, if there are several."""
         return self.row is None or (any(not r for r, _ in self.loads) and self.inside[1] - self.inside[0] > 1)
@@ -160,12 +167,10 @@ class Grid:
 
     def _fits(self, rows: int, columns: int) -> bool:
         """Whether sums, what a whole row reads, and one more value are in registers."""
-        machine, t = self.place.machine, self.tile
-        registers = machine.general if machine.general and t.dtype.is_integer else machine.registers
-        if t.words:  # each word is two pairs of 16 bits
-            return (rows, columns) == (1, 1) or rows * columns + 2 * (rows + 1) <= registers
+        if self.tile.words:  # each word is two pairs of 16 bits
+            return (rows, columns) == (1, 1) or rows * columns + 2 * (rows + 1) <= self.registers
         read = columns * sum(c and not r for r, c in self.loads)
-        return rows * columns <= min(MOST, max(1, registers - read - 1))
+        return rows * columns <= min(MOST, max(1, self.registers - read - 1))
 
     def _affine(self, columns: int) -> bool:
         """Whether a panel of columns lies inside of those in which weights are stored."""
