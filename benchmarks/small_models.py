@@ -1,14 +1,22 @@
-"""Models for small processors, with random weights: those of MLPerf Tiny and their like, batch 1, in float."""
+"""Models for small processors, with random weights: those of MLPerf Tiny and their like, batch 1, float and quantised.
+
+Quantised models are those that onnxruntime's static quantiser makes of the float ones: QDQ, weights of i8 with a scale
+for each output channel, activations of i8, as runtimes for microcontrollers have them, or of u8.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 
+from tests.frontend_onnx.quantising import statically_quantised
 from tests.models.writing import Writer
 from tests.models.zoo import mlp, mobilenet_v2
 
@@ -155,3 +163,24 @@ FLOAT: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "mobilenet_v2": partial(mobilenet_v2, 1, 48, 0.35, 10),
 }
 """Each gives the same model every time."""
+
+ACTIVATIONS: Mapping[str, str] = {"i8": "QInt8", "u8": "QUInt8"}
+"""Types of quantised activations, as the quantiser calls them."""
+
+
+def write(name: str, path: Path) -> None:
+    """Write a model: "ds_cnn" in float, "ds_cnn-i8" and "ds_cnn-u8" quantised."""
+    of, _, kind = name.partition("-")
+    if not kind:
+        path.write_bytes(FLOAT[of]().SerializeToString())
+        return
+    types: Any = import_module("onnxruntime.quantization").QuantType
+    given = {"activation_type": getattr(types, ACTIVATIONS[kind]), "weight_type": types.QInt8}
+    statically_quantised("QDQ", per_channel=True, **given)(FLOAT[of](), path)
+
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "float": tuple(FLOAT),
+    "int8": tuple(f"{n}-{kind}" for kind in ACTIVATIONS for n in FLOAT),
+}
+"""Of all models, in float and in bytes."""

@@ -20,13 +20,18 @@ MACHINES: Mapping[str, Machine] = {
     "no-vectors": Machine(0, 16, 16 << 10, 128 << 10, stack=1 << 10),
     "odd-registers": Machine(16, 11, 24_000, 200_003),
 }
+SMALL = Machine(0, 32, 256 << 10, 256 << 10, general=10, words=True, stack=1 << 10)
+"""As a Cortex-M4, with dot products of bytes in general registers; what has no bytes is the same as without vectors."""
 
 
 def target_of(machine: Machine) -> CTarget:
     """C for a machine that may be another than this: the instructions are those of the processor at hand."""
     flags = (*target_for("native").flags, "-Wno-psabi")  # vectors that the processor lacks never leave a function
     sizes = (machine.vector_bytes, machine.registers, machine.l1, machine.l2)
-    return CTarget("native", *sizes, flags, machine.strict, stack=machine.stack)
+    words = ("arm-dsp",) if machine.words else ()
+    return CTarget(
+        "native", *sizes, flags, machine.strict, stack=machine.stack, instructions=words, general=machine.general
+    )
 
 
 SMALLEST, LARGEST = 1 << 10, 4 << 20
@@ -43,6 +48,8 @@ def random_machine(rng: random.Random) -> Machine:
         rng.random() < 0.1,
         threads=rng.choice((1, 1, 2, 3, 8)),
         stack=rng.choice((0, 1 << 10, 64 << 10)),
+        general=rng.choice((0, 4, 10)),
+        words=rng.random() < 0.5,
     )
 
 

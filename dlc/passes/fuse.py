@@ -43,6 +43,7 @@ from dlc.kernel.schedules.box import commute
 from dlc.passes.packed_constants import PackedConstants, columns_last
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
+from dlc.passes.widening import widens
 from dlc.spec import option
 
 
@@ -72,6 +73,8 @@ class _Group:
     origins: tuple[str, ...]
     settled: bool
     """Whether every local of the kernel has been asked whether it can be inlined."""
+    widens: bool = False
+    """Whether it only makes elements larger for a reduction that can do so itself."""
 
     @cached_property
     def names(self) -> Mapping[str, set[str]]:
@@ -105,7 +108,10 @@ class _Fuser:
             moved = op.with_operands([self._new[x.digest] for x in op.operands])
             result = moved
             if isinstance(moved, Call) and len(moved.types) == 1 and not is_constant(moved, self._constant):
-                result = self._fused(moved, source.origin(op))
+                assert isinstance(op, Call)
+                result = self._fused(
+                    moved, source.origin(op), widens(op, source, lambda x: is_constant(x, self._constant))
+                )
             else:
                 self._tell(moved, source.origin(op))
             self._new[op.digest] = result
@@ -121,10 +127,11 @@ class _Fuser:
         if names:
             self._origins[op.digest] = _together(self._origins.get(op.digest, ()), names)
 
-    def _fused(self, call: Call, origins: tuple[str, ...]) -> Call:
-        """The call with what it absorbs."""
+    def _fused(self, call: Call, origins: tuple[str, ...], wider: bool) -> Call:
+        """The call with what it absorbs; one that widens elements leaves sums where they are."""
         names = _together(self._origins.get(call.digest, ()), origins)
-        group, missed = self._absorb(_Group(call.body, call.args, names, settled=False), repr(call))
+        group = _Group(call.body, call.args, names, settled=False, widens=wider)
+        group, missed = self._absorb(group, repr(call))
         kernel, args = _aligned(group.kernel), group.args
         if any(x.digest in self._packed.opened for x in args):
             kernel, args = columns_last(kernel, args, self._packed.opened)
@@ -167,6 +174,8 @@ class _Fuser:
         if len(producer.types) != 1:
             return "it has several results"
         kernel = producer.body
+        if consumer.widens and kernel.reduces:
+            return "its elements are made larger where they are read"
         single = kernel.nests[0] if len(kernel.nests) == 1 else None
         result = kernel.results[0]
         mapped = single is not None and is_pointwise_map(single, result.shape)
@@ -230,7 +239,9 @@ class _Fuser:
         joined = join(constant.body, made, consumer.kernel, read, number[constant.digest])
         self._packed.open(constant)
         kernel = without_local(joined.kernel, joined.between)
-        return _Group(kernel, tuple(ops[n] for n in joined.arguments), consumer.origins, settled=consumer.settled)
+        return _Group(
+            kernel, tuple(ops[n] for n in joined.arguments), consumer.origins, consumer.settled, consumer.widens
+        )
 
     def _join(self, producer: Call, consumer: _Group) -> _Group:
         ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))
@@ -253,6 +264,7 @@ class _Fuser:
             tuple(ops[n] for n in joined.arguments),
             _together(self._origins.get(producer.digest, ()), consumer.origins),
             settled=True,
+            widens=consumer.widens,
         )
 
 

@@ -4,6 +4,7 @@
     matmul(i32(a) - za, i32(b) - zb)   →   matmul_integer(a, b) - za·Σb - zb·Σa + K·za·zb
     quantise(deq(conv_integer))    →   quantise by one factor: scale of x · scale of w / scale of y
     quantise(deq(x)), equal scales →   x
+    quantise to i8                 →   i8(i32(quantise to u8) - 128)
     max_pool(deq(x))               →   deq(max_pool(x)); also of reshape, transpose
 
 Zero points leave the sums: what they add is a constant of each output channel, and a sum over the other factor where
@@ -23,7 +24,7 @@ import numpy as np
 
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
-from dlc.base.types import DType, Type, f32, i8, i32
+from dlc.base.types import DType, Type, f32, i8, i32, u8
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
@@ -36,7 +37,7 @@ from dlc.ops.pool import GlobalAveragePool, MaxPool
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc.ops.shape import Pad, Reshape, Transpose
 from dlc.ops.window import defaulted
-from dlc.passes.quantised import Bytes, centred, dequantised, quantised
+from dlc.passes.quantised import Bytes, centred, dequantised, quantised, shifted
 from dlc.spec import option
 
 MOST_TERMS = 1 << 16
@@ -240,12 +241,17 @@ class _Rules:
         if found is None:
             return None
         source = dequantised(found.y, self.constant)
-        if source is not None and source.uniform and source.scale is not None and source.values.dtype is op.dtype:
-            zero = source.known_zero
-            if zero is not None and int(zero.reshape(())) == found.zero and float(source.scale) == found.scale:
-                return source.values
+        if source is not None and source.uniform and source.scale is not None and source.values.dtype.bits == 8:
+            same, zero = source.unsigned(), found.zero + (128 if op.dtype is i8 else 0)
+            known = same.known_zero
+            if known is not None and int(known.reshape(())) == zero and float(source.scale) == found.scale:
+                if source.values.dtype is op.dtype:
+                    return source.values
+                return same.values if op.dtype is u8 else shifted(same.values, -128, i8)
         quotient = self._divided(found.y, np.float32(found.scale))
-        return None if quotient is None else found.rebuild(quotient)
+        if quotient is None:
+            return found.of(found.quotient) if op.dtype is i8 else None
+        return found.of(quotient)
 
     def _divided(self, y: Op, by: np.float32) -> Op | None:
         """y / by where y is made of integers times a scale: the factors take the division in."""

@@ -41,6 +41,7 @@ class Layout(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)
+    byte_panel: int = option(0, "the same of a factor of bytes; 0: as many as of others", low=0)
     pad: bool = option(True, "fill the last panel; otherwise only columns that panels divide are stored in panels")
     rows: int = option(2, "rows of a product from which on its constant factor is packed", low=1)
     values: bool = option(True, "permute intermediate values")
@@ -215,7 +216,8 @@ class _Rewriter:
         if not _read_once(kernel, b):
             return None
         columns = r.columns or tuple(x for x in r.batch)
-        plan = _panel_plan(columns, r.window, b, self.options.panel, bool(r.columns), self.options.pad)
+        wide = (weights.dtype in BYTES and self.options.byte_panel) or self.options.panel
+        plan = _panel_plan(columns, r.window, b, wide, bool(r.columns), self.options.pad)
         if plan is None:
             return None
         perm, panel = plan

@@ -64,9 +64,30 @@ class Bytes:
         return self if self.values.dtype is i8 else self._moved(-128, i8)
 
     def _moved(self, by: int, to: DType) -> Bytes:
-        step = Splat(by, Type(i32, ()))
-        zero = Add(self.zero, step) if isinstance(self.zero, Op) else self.zero + by
-        return replace(self, values=Cast(Add(Cast(self.values, to=i32), step), to=to), zero=zero)
+        return self.of(shifted(self.values, by, to), by)
+
+    def of(self, values: Op, by: int) -> Bytes:
+        """Other bytes for the same values: all of them are greater by a number."""
+        zero = Add(self.zero, _step(by)) if isinstance(self.zero, Op) else self.zero + by
+        return replace(self, values=values, zero=zero)
+
+
+def shifted(x: Op, by: int, to: DType) -> Op:
+    """Bytes as others that are greater by a number."""
+    return Cast(Add(Cast(x, to=i32), _step(by)), to=to)
+
+
+def _unmoved(x: Bytes) -> Bytes:
+    """The bytes of u8 from which 128 was taken, where these are such ones."""
+    match x.values:
+        case Cast(x=Add(a=Cast(x=inner), b=Splat(value=-128)), to=to) if to is i8 and inner.dtype is u8:
+            return x.of(inner, 128)
+        case _:
+            return x
+
+
+def _step(by: int) -> Op:
+    return Splat(by, Type(i32, ()))
 
 
 def _matrix(v: Array) -> Array:
@@ -98,13 +119,13 @@ def centred(op: Op, constants: Constants) -> Bytes | None:
         case Sub(a=a, b=b) if op.dtype is i32 and (values := as_bytes(a)) is not None and a.shape == op.shape:
             zero = constants(b)
             if zero is not None:
-                return Bytes(values, zero.astype(np.int64))
-            return Bytes(values, Reshape(b, to=())) if b.type.size == 1 else None
+                return _unmoved(Bytes(values, zero.astype(np.int64)))
+            return _unmoved(Bytes(values, Reshape(b, to=()))) if b.type.size == 1 else None
         case Transpose() | Reshape() if (inner := centred(op.x, constants)) is not None:
             return _through(op, inner)
         case _:
             values = as_bytes(op)
-            return None if values is None else Bytes(values, np.zeros((), np.int64))
+            return None if values is None else _unmoved(Bytes(values, np.zeros((), np.int64)))
 
 
 def as_bytes(op: Op) -> Op | None:
@@ -134,20 +155,32 @@ class Quantisation:
     Attributes:
         y: What is quantised.
         scale: One number for all.
+        quotient: y / scale.
         zero: Zero point.
-        rebuild: The same of another quotient than y / scale.
+        dtype: What it is quantised to.
     """
 
     y: Op
     scale: float
+    quotient: Op
     zero: int
-    rebuild: Callable[[Op], Op]
+    dtype: DType
+
+    def of(self, quotient: Op) -> Op:
+        """The same of another quotient than y / scale, as u8; those of i8 are 128 greater, and moved back."""
+        by = 0 if self.dtype is u8 else 128
+        new: Op = Round(quotient)
+        if zero := self.zero + by:
+            new = Add(new, Splat(float(zero), Type(f32, ())))
+        low, high = u8.limits
+        found = Cast(Clip(new, low=float(low), high=float(high)), to=u8)
+        return shifted(found, -by, i8) if by else found
 
 
 def quantised(op: Op, constants: Constants) -> Quantisation | None:
     """The parts of a quantisation to i8 or u8 by one scale; None of anything else."""
     match op:
-        case Cast(x=Clip(x=sum_, low=low, high=high) as clip, to=to) if to in (i8, u8) and (low, high) == to.limits:
+        case Cast(x=Clip(x=sum_, low=low, high=high), to=to) if to in (i8, u8) and (low, high) == to.limits:
             pass
         case _:
             return None
@@ -158,16 +191,10 @@ def quantised(op: Op, constants: Constants) -> Quantisation | None:
         case _:
             pass
     match rounded:
-        case Round(x=Div(a=y, b=divisor)) if y.dtype is f32 and y.shape == op.shape:
+        case Round(x=Div(a=y, b=divisor) as quotient) if y.dtype is f32 and y.shape == op.shape:
             scale = constants(divisor)
         case _:
             return None
     if scale is None or scale.size != 1 or not float(scale.reshape(-1)[0]) > 0:
         return None
-
-    def rebuild(quotient: Op) -> Op:
-        new: Op = Round(quotient)
-        new = sum_.with_operands((new, sum_.operands[1])) if zero else new
-        return Cast(clip.with_operands((new,)), to=to)
-
-    return Quantisation(y, float(scale.reshape(-1)[0]), zero, rebuild)
+    return Quantisation(y, float(scale.reshape(-1)[0]), quotient, zero, op.dtype)

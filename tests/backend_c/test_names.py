@@ -131,6 +131,9 @@ def header(names: tuple[str, str]) -> str:
         "inputs": inputs,
         "outputs": outputs,
         "steps": 5,
+        "profiled": True,
+        "stepped": True,
+        "sections": {"weights": ".flash", "arena": ".dtcm"},
     }
     values |= {
         "aliases": ((0, 0),),

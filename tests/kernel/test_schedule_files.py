@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ class Case:
         assert machine.startswith("machine ") and schedule.startswith("schedule ")
         numbers = {name: int(value) for name, value in (word.split("=") for word in machine.split()[1:])}
         known = Machine(numbers.pop("vector_bytes"), numbers.pop("registers"))
+        known = replace(known, general=numbers.pop("general", 0), words=bool(numbers.pop("words", 0)))
         assert not numbers
         return cls(parse_kernel("\n".join(kernel)), known, schedule.removeprefix("schedule "))
 
@@ -56,5 +57,5 @@ def test_loops_are_those_of_the_file(file: Path, request: pytest.FixtureRequest)
 
 def test_every_family_has_a_file() -> None:
     families = {c.name for f in FILES for c in parse_choices(Case.of(f.read_text().partition(RULE)[0]).schedule)}
-    assert families >= {"tiles", "loops"}
+    assert families >= {"tiles", "loops", "scalar-words"}
     assert print_choices(parse_choices("tiles,loops")) == "tiles,loops"

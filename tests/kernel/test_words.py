@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.schedules import Machine
+from dlc.kernel.loops.program import Let, walk_stmts
+from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices
+from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import Compiled
-from tests.machines import MACHINES, random_machine, target_of
+from tests.machines import MACHINES, SMALL, random_machine, target_of
 
 QUANTISED = "r0[{out}] = u8(min(max(round(f32(t0[{out}]+p2[{column}])*p3[{column}])+3.0, 0.0), 255.0))"
 
@@ -99,7 +102,10 @@ def arguments(text: str, seed: int = 0) -> list[np.ndarray[Any, np.dtype[Any]]]:
     return found
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+ALL = {**MACHINES, "small": SMALL}
+
+
+@pytest.mark.parametrize("machine", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_give_what_the_kernel_gives(name: str, machine: Machine) -> None:
     kernel, args = parse_kernel(KERNELS[name]), arguments(KERNELS[name])
@@ -108,9 +114,11 @@ def test_loops_give_what_the_kernel_gives(name: str, machine: Machine) -> None:
     np.testing.assert_array_equal(got, want)
     text = print_loops(done.program)
     assert print_loops(parse_loops(text)) == text
-    if machine.vector_bytes >= 16 and name in WORDS:
-        assert isinstance(done.choices[0], WordTiles)
+    if name in WORDS and (machine.vector_bytes >= 16 or machine.words):
+        assert isinstance(done.choices[0], ScalarWords if machine.words else WordTiles)
         assert "dots of" in text
+    else:
+        assert "dots of" not in text
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -131,9 +139,12 @@ def test_sums_are_those_of_64_bits() -> None:
     np.testing.assert_array_equal(got, np.einsum("hik,hjk->hij", x, w))
 
 
-@pytest.mark.parametrize("cpu", ["generic", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "narrow"])
+@pytest.mark.parametrize(
+    "cpu", ["generic", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "narrow", "small"]
+)
 def test_compiled(cpu: str, tmp_path: Path) -> None:
-    target = target_of(MACHINES["odd-registers"]) if cpu == "narrow" else target_for(cpu)
+    others = {"narrow": MACHINES["odd-registers"], "small": SMALL}
+    target = target_of(others[cpu]) if cpu in others else target_for(cpu)
     if missing(target.features):
         pytest.skip("the processor does not have it")
     kernels = [parse_kernel(text) for text in KERNELS.values()]
@@ -154,3 +165,34 @@ def test_words_of_columns_whose_terms_lie_apart_are_copied() -> None:
     for machine in MACHINES.values():
         (got,) = run_loops(scheduled(kernel, machine).program, args)
         assert np.array_equal(got, run_kernel(kernel, args)[0])
+
+
+@pytest.mark.parametrize(("general", "sums"), [(10, 4), (8, 4), (6, 2), (4, 1)])
+def test_tiles_of_words_leave_room_for_pairs(general: int, sums: int) -> None:
+    """A word is two pairs of 16 bits: those of all rows and of a column are in registers beside the sums."""
+    text = matmul(8, 16, 24)
+    found = scheduled(parse_kernel(text), replace(SMALL, general=general))
+    names = {s.local.name for s in walk_stmts(found.program.body) if isinstance(s, Let) and s.local.name[0] == "c"}
+    assert len(names) == sums
+
+
+@pytest.mark.parametrize("choice", ["scalar-words{columns=4 rows=1}", "scalar-words{columns=1 rows=2}"])
+def test_tiles_of_words_that_are_given(choice: str) -> None:
+    kernel, args = parse_kernel(KERNELS["conv"]), arguments(KERNELS["conv"])
+    done = scheduled(kernel, SMALL, parse_choices(choice))
+    assert print_choices(done.choices) == choice
+    np.testing.assert_array_equal(run_loops(done.program, args)[0], run_kernel(kernel, args)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "reason"),
+    [
+        ("matmul", MACHINES["no-vectors"], "no instruction for dot products"),
+        ("matmul", MACHINES["wide-vectors"], "there are vectors"),
+        ("no whole words", SMALL, "do not lie next to each other"),
+        ("other types", SMALL, "no sum of products of u8 and i8"),
+    ],
+)
+def test_no_words_without_vectors(name: str, machine: Machine, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        scheduled(parse_kernel(KERNELS[name]), machine, parse_choices("scalar-words"))

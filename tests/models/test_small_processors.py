@@ -87,7 +87,7 @@ def test_functions_take_no_more_stack_than_the_manifest_says(
     command = [*CROSS[cc], level, "-fno-inline", "-fstack-usage", "-c", str(folder / "net.c"), "-o", "net.o"]
     subprocess.run(command, check=True, cwd=tmp_path)
     bounds = {k["function"]: k["stack"] for k in manifest(folder)["kernels"]}
-    taken = dict(_stack_usage(tmp_path / "net.su"))
+    taken = dict(stack_usage(tmp_path / "net.su"))
     assert set(bounds) <= set(taken)
     for name, bound in bounds.items():
         assert taken[name] <= bound, name
@@ -96,7 +96,7 @@ def test_functions_take_no_more_stack_than_the_manifest_says(
     assert deepest <= manifest(folder)["memory"]["stack_bytes"]
 
 
-def _stack_usage(path: Path) -> Iterator[tuple[str, int]]:
+def stack_usage(path: Path) -> Iterator[tuple[str, int]]:
     """(function, bytes) of gcc's report; every function has a frame of a fixed size."""
     for line in path.read_text().splitlines():
         place, size, kind = line.split("\t")

@@ -1,7 +1,7 @@
 """How classes of nests become fast loops: element-wise and movement, reductions, contractions."""
 
 from dlc.kernel.schedules.extents import sizes_first
-from dlc.kernel.schedules.machine import SCALAR_PANEL, Machine
+from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL, Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
 from dlc.kernel.schedules.schedule import Candidate, Scheduled, check_transformed, schedule, scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
@@ -9,6 +9,7 @@ from dlc.kernel.schedules.unfit import Unfit
 
 __all__ = [
     "SCALAR_PANEL",
+    "WORDS_PANEL",
     "Candidate",
     "Machine",
     "Scheduled",

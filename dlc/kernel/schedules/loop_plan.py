@@ -6,6 +6,7 @@ for batch: for row blocks: for column panels: [for parts of the reduction:] for 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Load, substitute
@@ -95,12 +96,14 @@ def overwrites(t: Tile, kernel: Kernel) -> bool:
     return any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)
 
 
-def tile_of(scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis) -> Tile:
-    """What the tiles of a group in flat form have in common."""
+def tile_of(
+    scope: Scope, kernel: Kernel, machine: Machine, row: Axis | None, column: Axis, frozen: Sequence[Axis] = ()
+) -> Tile:
+    """What the tiles of a group in flat form have in common; `frozen` axes of the reduction stay as they are."""
     product, *followers = scope.nests
     reduced = tuple(a for a in product.axes if a not in scope.shared)
     reduced = reduced if machine.strict else _by_stride(product, column, reduced)
-    (product,), reduced = merge_run((product,), reduced)
+    (product,), reduced = merge_run((product,), reduced, frozen)
     dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
         ("tile", "part"), kernel.tensors[product.out].dtype
     )

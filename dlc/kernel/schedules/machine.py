@@ -31,6 +31,10 @@ class Machine:
     """Cycles from an operand of a sum to its result."""
     threads: int = 1
     """Threads that share the iterations of loops, at most."""
+    general: int = 0
+    """Registers that hold sums of integers and their operands, on machines without vectors; 0: as many as floats."""
+    words: bool = False
+    """Whether there is an instruction for dot products of four bytes in these registers."""
     stack: int = 64 << 10
     """Bytes that the buffers of a function may take on its stack, together."""
 
@@ -43,6 +47,8 @@ PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
 SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
+WORDS_PANEL = 2
+"""The same where such a machine multiplies bytes by words: two rows and two columns are all that its registers hold."""
 WORD = 4
 """Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
 STACK_BYTES = 8 << 10

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
-from dlc.kernel.loops.program import Block, For, Let, Local, Set, Stmt, Store
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads
+from dlc.kernel.loops.program import Block, Dots, For, Let, Local, Set, Stmt, Store, Words
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at
 from dlc.kernel.schedules.levels import levels
@@ -95,7 +95,7 @@ def unrolled(reduced: Sequence[Axis], guard: Expr | None, elements: int) -> Unro
 def _terms(t: Tile, sums: Sums, cells: Cells) -> tuple[Stmt, ...]:
     places = _places(t, sums, cells)
     guard = None if cells.guard is None else at(cells.guard, places[0][1])
-    u = unrolled(t.reduced, guard, len(places))
+    u = unrolled(t.reduced, guard, len(places) * (1 + t.words))
     ranges = [[(u.part, u.part + k) for k in range(u.some)]] if u.part is not None else []
     ranges += [[(a, Const(k)) for k in range(a.extent)] for a in u.whole]
     body: list[Stmt] = []
@@ -113,7 +113,7 @@ def _free(axis: Axis, guard: Expr | None) -> bool:
 def _step(
     t: Tile, places: Sequence[tuple[Local, Mapping[Expr, Expr]]], values: Mapping[Expr, Expr], number: int
 ) -> list[Stmt]:
-    """One term for every sum; what several terms read is loaded once."""
+    """One term for every sum, or the four of a word; what several of them read is loaded once."""
     names: dict[Load, Local] = {}
     out: list[Stmt] = []
 
@@ -130,7 +130,18 @@ def _step(
             case _:
                 return e
 
+    def word(e: Load) -> Local:
+        if e not in names:
+            names[e] = Local(f"b{number}_{len(names)}", t.dtype)
+            out.append(Let(names[e], Words(e)))
+        return names[e]
+
     for x, mapping in places:
+        if t.words:
+            a, b = (at(f, {**mapping, **values}) for f in loads(t.product.body))
+            assert isinstance(a, Load) and isinstance(b, Load)
+            out.append(Set(x, x + Dots(word(a), word(b))))
+            continue
         term = once(at(t.product.body, {**mapping, **values}))
         out.append(Set(x, Apply(t.product.reduce or "add", (x, term))))
     return out

@@ -24,6 +24,7 @@ from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.loop_plan import tile_of
 from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scalar_tile import Cells, scalar_tile, unrolled
+from dlc.kernel.schedules.scope import Scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import conjuncts, linear, simplify
@@ -59,14 +60,22 @@ class ScalarTiles(Choice):
             ((place.machine.vector_bytes < 16, "there are vectors"), (place.scope is not None, "it ranks elements"))
         )
         check_reduction(place)
-        found = [(g, size) for g in _grids(place) for size in g.sizes(self.rows, self.columns)]
-        if not found:
-            registers = place.machine.registers
-            raise Unfit(
-                f"tiles of {self.rows} rows and {self.columns} columns fit neither output nor {registers} registers"
-            )
-        grid, (rows, columns) = min(found, key=lambda x: x[0].cost(x[1]))
+        grid, (rows, columns) = smallest(_grids(place), self.rows, self.columns)
         return Applied(replace(self, rows=rows, columns=columns), grid.loops(rows, columns), ())
+
+
+def smallest(grids: Sequence[Grid], rows: int, columns: int) -> tuple[Grid, tuple[int, int]]:
+    """The tiles that take the fewest instructions, of so many rows and columns; 0: of any. Raises Unfit."""
+    found = [(g, size) for g in grids for size in g.sizes(rows, columns)]
+    if not found:
+        size = f"tiles of {rows} rows and {columns} columns"
+        raise Unfit(f"{size} fit neither output nor {grids[0].registers} registers")
+    return min(found, key=lambda x: x[0].cost(x[1]))
+
+
+def usable_axes(scope: Scope) -> list[Axis]:
+    """Axes that tiles may walk: a limit that is known only when the program runs leaves no room for whole tiles."""
+    return [a for a in reversed(scope.shared) if a.limit is None and a.extent > 1]
 
 
 def _grids(place: Place) -> list[Grid]:
@@ -74,15 +83,14 @@ def _grids(place: Place) -> list[Grid]:
     scope, machine = place.scope, place.machine
     assert scope is not None
     guard = scope.nests[0].where
-    # A limit that is known only when the program runs leaves no room for whole tiles.
-    usable = [a for a in reversed(scope.shared) if a.limit is None and a.extent > 1]
+    usable = usable_axes(scope)
     column = next((a for a in usable if not _mentions(guard, a)), None)
     if column is None:
         raise Unfit("guards depend on every output axis" if usable else "it has one element")
     found = [Grid(place, tile_of(scope, place.kernel, machine, None, column), None)]
     for row in (a for a in usable if a != column):
         grid = Grid(place, tile_of(scope, place.kernel, machine, row, column), row)
-        if any(not r for r, _ in grid.loads) and grid.inside[1] - grid.inside[0] > 1:
+        if grid.shares:
             found.append(grid)
     return found
 
@@ -112,6 +120,17 @@ class Grid:
         return tuple(
             (self.row is not None and axis_inside(x, self.row), axis_inside(x, self.tile.column)) for x in found
         )
+
+    @property
+    def registers(self) -> int:
+        """Those that hold sums and their operands."""
+        machine = self.place.machine
+        return machine.general if machine.general and self.tile.dtype.is_integer else machine.registers
+
+    @property
+    def shares(self) -> bool:
+        """Whether several rows read the same elements, if there are several."""
+        return self.row is None or (any(not r for r, _ in self.loads) and self.inside[1] - self.inside[0] > 1)
 
     @cached_property
     def inside(self) -> tuple[int, int]:
@@ -148,8 +167,10 @@ class Grid:
 
     def _fits(self, rows: int, columns: int) -> bool:
         """Whether sums, what a whole row reads, and one more value are in registers."""
+        if self.tile.words:  # each word is two pairs of 16 bits
+            return (rows, columns) == (1, 1) or rows * columns + 2 * (rows + 1) <= self.registers
         read = columns * sum(c and not r for r, c in self.loads)
-        return rows * columns <= min(MOST, max(1, self.place.machine.registers - read - 1))
+        return rows * columns <= min(MOST, max(1, self.registers - read - 1))
 
     def _affine(self, columns: int) -> bool:
         """Whether a panel of columns lies inside of those in which weights are stored."""
@@ -175,9 +196,10 @@ class Grid:
     def _cost(self, rows: int, columns: int, guard: Expr | None) -> float:
         """Of a tile."""
         read = sum((rows if r else 1) * (columns if c else 1) for r, c in self.loads)
-        steps = unrolled(self.tile.reduced, guard, rows * columns).steps
+        steps = unrolled(self.tile.reduced, guard, rows * columns * (1 + self.tile.words)).steps
         terms = math.prod(a.extent for a in self.tile.reduced)
-        return TILE + terms * (rows * columns + read + LOOP / steps)
+        each = 2 * rows * columns + 3 * read if self.tile.words else rows * columns + read
+        return TILE + terms * (each + LOOP / steps)
 
     @cached_property
     def guards(self) -> tuple[Expr | None, Expr | None]:

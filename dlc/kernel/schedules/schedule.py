@@ -34,6 +34,7 @@ from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
+from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
@@ -47,7 +48,7 @@ from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (Copies, WordTiles, Windows, Tiles, ScalarTiles, Rows, Loops)
+FAMILIES: tuple[type[Choice], ...] = (*(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Loops),)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""

@@ -26,7 +26,7 @@ from dlc.kernel.schedules.flat import coefficient, flat_simplify, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.loop_plan import LoopPlan, hoisted, plan_loops, tile_of, widths
-from dlc.kernel.schedules.machine import WORD
+from dlc.kernel.schedules.machine import WORD, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
@@ -51,16 +51,16 @@ class WordTiles(Choice):
     def candidates(cls, place: Place) -> Iterator[Self]:
         if factors_of(place.group.nests[0]) is None:
             return  # other kernels need no word about it
-        _check(place)
+        check_bytes(place, vectors=True)
         yield cls()
         yield cls(panels=True)
 
     def apply(self, place: Place) -> Applied:
-        _check(place)
+        check_bytes(place, vectors=True)
         machine, kernel = place.machine, place.kernel
-        group, column = _in_words(place)
+        group, column = in_words(place)
         copy = copied_words(group, kernel, column) if self.panels else None
-        if copy is None and _step_of_terms(group, kernel) != 1:
+        if copy is None and step_of_terms(group, kernel) != 1:
             raise Unfit("four terms of a column do not lie next to each other")
         batch: tuple[Axis, ...] = ()
         if copy is not None:
@@ -69,7 +69,7 @@ class WordTiles(Choice):
         o = _operands(group, kernel, column)
         scope = open_scope(group, kernel, (column, *batch))
         plan = plan_loops(o, scope, kernel, machine, set(batch), self.block)
-        tile = _of_words(tile_of(scope, kernel, machine, plan.tile.row, column))
+        tile = of_words(tile_of(scope, kernel, machine, plan.tile.row, column))
         plan = hoisted(replace(plan, tile=tile, outside=None), machine)
         problem = Unfit("no vector fits a row")
         for vectors in [self.vectors] if self.vectors else widths(plan, machine):
@@ -95,22 +95,25 @@ class WordTiles(Choice):
         return applied(choice, place, plan, body, (copy.buffer,), waiting)
 
 
-def _of_words(tile: Tile) -> Tile:
+def of_words(tile: Tile) -> Tile:
     """The tile without the axis of a word's terms."""
     nest = tile.product
-    terms = next(a for a in tile.reduced if a.name == TERMS)
+    terms = next((a for a in tile.reduced if a.name == TERMS), None)
+    if terms is None:
+        raise Unfit("other terms lie next to those of a word in both factors")
     body = flat_simplify(substitute(nest.body, {terms: Const(0)}))
     nest = replace(nest, body=body, axes=tuple(a for a in nest.axes if a != terms))
     reduced = _in_order(nest, tuple(a for a in tile.reduced if a != terms))
     return replace(tile, product=nest, reduced=reduced, words=True)
 
 
-def _check(place: Place) -> None:
+def check_bytes(place: Place, *, vectors: bool) -> None:
+    """Raise Unfit for anything but a sum of products of bytes on a machine with vectors, or on one without."""
     kernel, nest = place.kernel, place.group.nests[0]
     factors = factors_of(nest)
     types = tuple(kernel.tensors[f.param].dtype for f in factors or ())
     conditions = (
-        (place.machine.vector_bytes >= 16, f"vectors have {place.machine.vector_bytes} bytes, tiles need 16"),
+        ((place.machine.vector_bytes >= 16) == vectors, _unlike(place.machine, vectors)),
         (types == (u8, i8), "it is no sum of products of u8 and i8"),
         (kernel.tensors[nest.out].dtype is i32, "its sums have not 32 bits"),
         (nest.where is None, "it has a guard"),
@@ -120,7 +123,11 @@ def _check(place: Place) -> None:
     check_reduction(place)
 
 
-def _in_words(place: Place) -> tuple[Group, Axis]:
+def _unlike(machine: Machine, vectors: bool) -> str:
+    return f"vectors have {machine.vector_bytes} bytes, tiles need 16" if vectors else "there are vectors"
+
+
+def in_words(place: Place) -> tuple[Group, Axis]:
     """The group with the reduction axis that both factors have innermost in two, and the axis of the columns."""
     group, kernel = place.group, place.kernel
     nest = group.nests[0]
@@ -141,7 +148,7 @@ def _in_words(place: Place) -> tuple[Group, Axis]:
     return Group((cut, *group.nests[1:]), group.shared), columns[0]
 
 
-def _step_of_terms(group: Group, kernel: Kernel) -> int | None:
+def step_of_terms(group: Group, kernel: Kernel) -> int | None:
     """How far apart the terms of a word are in the factor of the columns."""
     found = factors_of(group.nests[0])
     assert found is not None

@@ -89,13 +89,14 @@ class C(Options, Backend):
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """What the machine asks for: its alignment, numbers for estimates where it has vectors, and narrow
         panels without padding and bytes by themselves where it has none."""
-        from dlc.kernel.schedules import SCALAR_PANEL
+        from dlc.kernel.schedules import SCALAR_PANEL, WORDS_PANEL
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
         memory = {"plan-memory": {"align": str(target.align)}}
         if not target.vector_bytes:
-            layout = {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}
+            bytes_ = WORDS_PANEL if target.machine.words else 0
+            layout = {"panel": str(SCALAR_PANEL), "byte-panel": str(bytes_), "pad": "no", "rows": "1"}
             return {**memory, "layout": layout, "integers": {"group": "1"}}
         if target.strict:
             return memory

@@ -76,6 +76,7 @@ def emit(
         **({"fast_paths": "; ".join(v.title for v in variants)} if variants else {}),
     }
     profile = {"profile": len(plan.steps)} if options.profile else {}
+    profile |= {"steps": len(plan.steps)} if options.steps else {}
     files[NAME] = manifest.to_bytes({**manifest_values(package, plan.signature, facts), **profile}, files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
 
@@ -94,7 +95,9 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "outputs": program.outputs,
         "finds": any(q.found for q in program.outputs),
         "aliases": program.body.plan.signature.aliases,
-        "steps": len(program.body.plan.steps) if package.options.profile else None,
+        "steps": len(program.body.plan.steps),
+        "profiled": package.options.profile,
+        "stepped": package.options.steps,
         "parameters": parameters,
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
         "arena_formula": arena.formula if arena else "",

@@ -19,7 +19,7 @@ class Instruction:
 
     Attributes:
         name: As machine files call it.
-        lanes: Sums in a vector.
+        lanes: Sums in a vector; 1: they are in general registers.
         body: Statements that return c plus the dot products of a and b, all of them vectors of i32.
     """
 
@@ -57,6 +57,18 @@ _SIGNED: Final = """\
     return c;
 """
 
+# Bytes as pairs of 16 bits, even ones and odd ones; sums of pairs of products are added at once.
+_DSP: Final = """\
+    uint32_t x, y, v, w;
+    __asm__("uxtb16 %0, %1" : "=r"(x) : "r"(a));
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(y) : "r"(a));
+    __asm__("sxtb16 %0, %1" : "=r"(v) : "r"(b));
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(w) : "r"(b));
+    __asm__("smlad %0, %1, %2, %0" : "+r"(c) : "r"(x), "r"(v));
+    __asm__("smlad %0, %1, %2, %0" : "+r"(c) : "r"(y), "r"(w));
+    return c;
+"""
+
 INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
     i.name: i
     for i in (
@@ -65,6 +77,7 @@ INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
         Instruction("avx512-pairs", 16, _PAIRS.replace("@R", "v")),
         Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x")),
         Instruction("arm-dotprod", 4, _SIGNED),
+        Instruction("arm-dsp", 1, _DSP),
     )
 }
 
@@ -144,8 +157,39 @@ DLC_INLINE @V dlc_dots_@V(@V c, @V a, @V b)
 {
 @DOTS}
 """
+_WORDS: Final = """
+/* Also where code is to be small: a call takes as long as what it computes. */
+#if defined(__GNUC__)
+#define DLC_ALWAYS __attribute__((always_inline))
+#else
+#define DLC_ALWAYS
+#endif
+
+DLC_INLINE DLC_ALWAYS int32_t dlc_dots_i32(int32_t c, int32_t a, int32_t b)
+{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && !defined(__aarch64__)
+@DSP#else
+    const uint32_t x = (uint32_t)a, w = (uint32_t)b;
+    int k;
+    for (k = 0; k < 32; k += 8)
+        c = dlc_add_i32(c, (int32_t)(x >> k & 255u) * ((int32_t)((w >> k & 255u) ^ 128u) - 128));
+    return c;
+#endif
+}
+""".replace("@DSP", _DSP)
+"""Dot products in general registers, by the instructions of Arm's DSP extension where a compiler knows them."""
 WORD: Final = "typedef int32_t dlc_word __attribute__((aligned(1), may_alias));\n"
 """Four bytes wherever they lie."""
+
+
+def words_of_sums(names: Sequence[str]) -> str:
+    """Dot products in general registers, for machines that have an instruction for them."""
+    return WORD + _WORDS if in_general_registers(names) else ""
+
+
+def in_general_registers(names: Sequence[str]) -> bool:
+    """Whether some instructions multiply bytes in general registers."""
+    return any(INSTRUCTIONS[n].lanes == 1 for n in names)
 
 
 def vector_of_sums(lanes: int, names: Sequence[str]) -> str:

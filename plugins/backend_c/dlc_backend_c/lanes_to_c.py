@@ -38,12 +38,12 @@ def converted(source: DType | None, to: DType, n: int, text: str) -> str:
 
 def dots(n: int, sum_: str, a: str, b: str) -> str:
     """Sums to which products of bytes are added, four for each lane."""
-    return f"dlc_dots_i32x{n}({sum_}, {a}, {b})"
+    return f"dlc_dots_i32{f'x{n}' * (n > 1)}({sum_}, {a}, {b})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:
     """A scalar in every lane."""
-    return f"dlc_splat_{dtype}x{lanes}({text})"
+    return text if lanes == 1 else f"dlc_splat_{dtype}x{lanes}({text})"
 
 
 def variable(local: Local) -> str:

@@ -37,6 +37,7 @@ from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.shared_parts import shared_parts
+from dlc_backend_c.to_bytes import to_byte
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
 
 
@@ -224,6 +225,10 @@ class Writer:
             (x,) = args
             if (n := self.lanes(x)) > 1:
                 return converted(self.dtype(x), scalar.to, n, self.value(x, None))
+            if (found := to_byte(Apply(fn, args), self.dtype(x))) is not None:
+                rounded, *bounds = found
+                texts = (self.value(rounded, f32), *(spelling.literal(b, i32) for b in bounds))
+                return f"(({spelling.VALUE[scalar.to]})dlc_to_byte({', '.join(texts)}))"
             like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
             if scalar.to.is_integer and scalar.to.bits in (8, 16) and self.dtype(x) is f32 and _bounded(x):
                 return f"(({spelling.VALUE[scalar.to]})dlc_bounded({self.value(x, None)}))"
@@ -233,7 +238,7 @@ class Writer:
         if inner is None:
             inner = like if scalar.rule != "bool" and like else self._literal_type(branches)
         n = max(self.lanes(a) for a in args)
-        if fn == "add" and n > 1 and isinstance(args[1], Dots):
+        if fn == "add" and isinstance(args[1], Dots):
             return dots(n, self.value(args[0], i32), args[1].a.name, args[1].b.name)
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:

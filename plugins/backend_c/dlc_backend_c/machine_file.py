@@ -37,6 +37,12 @@ class MachineFile(Configurable):
     registers: int = option(
         16, "number of vector registers; without vectors, of those that hold floats", low=4, high=256
     )
+    general_registers: int = option(
+        0,
+        "without vectors, registers that hold sums of integers and their operands; 0: as many as floats",
+        low=0,
+        high=256,
+    )
     l1: Bytes = option(32 << 10, "first-level data cache per core", low=256)
     l2: Bytes = option(256 << 10, "second-level cache per core; without one, what the processor reads fast", low=256)
     l2_rate: float = option(32.0, "bytes that a core reads from its second-level cache in a cycle", low=LEAST)

@@ -7,6 +7,7 @@ from dlc import ExitCode, option
 from dlc.base.diagnostics import did_you_mean, error
 from dlc.spec import Bytes, Configurable, OptionError
 from dlc_backend_c import machine_file
+from dlc_backend_c.linker import sections_problem
 from dlc_backend_c.names import prefix_problem
 
 MOST_THREADS: Final = 256
@@ -38,6 +39,10 @@ class Options(Configurable):
     stack: Bytes | None = option(
         None, "what the buffers of a function may take on its stack, together; others lie in the arena"
     )
+    section: tuple[tuple[str, str], ...] = option(
+        (), "sections of the linker for weights, and for the library's own arena: weights:.flash,arena:.dtcm"
+    )
+    steps: bool = option(False, "a function beside the others that runs one step of a call, so that others run between")
     check: Literal["none", "inputs"] = option(
         "none", "what functions check in their inputs: nothing, or that indices are in range"
     )
@@ -64,6 +69,18 @@ class Options(Configurable):
         problem = prefix_problem(self.prefix) if self.prefix else ""
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
+        problem = sections_problem(self.section) or self._no_section()
+        if problem:
+            raise OptionError(error("bad-option", f"c: option section: {problem}", exit_code=ExitCode.USAGE), "section")
+
+    def _no_section(self) -> str:
+        """Why a section would hold nothing, or ""."""
+        regions = dict(self.section)
+        if "arena" in regions and self.arena != "static":
+            return "the arena is the caller's; arena=static makes it the library's"
+        if "weights" in regions and self.weights == "map":
+            return "with weights=map the weights are a file that the program maps"
+        return ""
 
     @property
     def most_threads(self) -> int:

@@ -12,6 +12,7 @@ from dlc_backend_c import manifest
 from dlc_backend_c.body import Functions
 from dlc_backend_c.function import prelude
 from dlc_backend_c.header import fill
+from dlc_backend_c.linker import placed
 from dlc_backend_c.names import c_comment
 from dlc_backend_c.options import Options
 from dlc_backend_c.outline import functions_of
@@ -68,7 +69,8 @@ class Package:
     @cached_property
     def weights(self) -> Storage:
         """Where the weights live."""
-        return storage_of(self.options.weights, self.blob.size)
+        placed = self.options.weights == "auto" and "weights" in dict(self.options.section)
+        return storage_of("incbin" if placed else self.options.weights, self.blob.size)
 
 
 # ---- parts of the source ---------------------------------------------------------------------------------------------
@@ -120,8 +122,9 @@ def _arena_lines(package: Package) -> list[str]:
     if not package.has_own_arena:
         return []
     name, align = f"{package.prefix}_arena", f"{package.macro}_ARENA_ALIGN"
+    lines, place = placed(package.prefix, "arena", package.options.section)
     # C99 cannot align an array: room to move its start is the portable way.
-    return [f"static unsigned char {name}[{package.macro}_ARENA_BYTES + {align}];", ""]
+    return [*lines, f"{place}static unsigned char {name}[{package.macro}_ARENA_BYTES + {align}];", ""]
 
 
 def weights_local(package: Package) -> str:
@@ -193,6 +196,7 @@ def template_values(package: Package) -> dict[str, object]:
         "mapped": f"{p}_weights.bin" if package.needs_weights else "",
         "set_weights": package.needs_weights,
         "static_arena": options.arena == "static",
+        "sections": dict(options.section),
         "asks_for_arena": package.asks_for_arena,
         "sources": _sources(package),
         "assembler": in_file and not package.needs_weights,
@@ -222,6 +226,7 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "memory": {k: v for k, v in sorted(facts.items()) if k not in model},
         "model": {k: package.facts[k] for k in model if k in package.facts},
         "weights": package.weights if package.blob.size else "none",
+        **({"sections": dict(package.options.section)} if package.options.section else {}),
         "cpu": list(package.target.flags),
         "machine": package.target.cpu,
         "features": list(package.target.features),
@@ -270,6 +275,7 @@ def _flags(package: Package) -> tuple[str, ...]:
 
 def _array_head(package: Package) -> str:
     p, size = package.prefix, package.blob.size
+    lines, place = placed(p, "weights", package.options.section)
     return (
         f"/* Weights of {p}, little-endian. */\n"
         "#if defined(__GNUC__)\n"
@@ -278,12 +284,11 @@ def _array_head(package: Package) -> str:
         f"#define ALIGNED __declspec(align({package.align}))\n"
         "#else\n"
         f"#define ALIGNED _Alignas({package.align})\n"
-        "#endif\n"
-        "#if defined(__GNUC__) && defined(__ELF__)\n"
+        "#endif\n" + "".join(f"{line}\n" for line in lines) + "#if defined(__GNUC__) && defined(__ELF__)\n"
         '__attribute__((visibility("hidden")))\n'
         "#endif\n"
         f"extern const unsigned char {p}_weights[{size}];\n"
-        f"ALIGNED const unsigned char {p}_weights[{size}] = {{\n"
+        f"{place}ALIGNED const unsigned char {p}_weights[{size}] = {{\n"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
-from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors
+from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, to_bytes
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -208,7 +208,7 @@ def _sections(target: CTarget) -> Iterator[str]:
             .replace("@S", suffix)
         )
         yield text.replace("@I", f"uint{8 * t.itemsize}_t")
-    yield _BOUNDED
+    yield _BOUNDED + to_bytes.DEFINITION
     for t in DTYPES.values():
         if t.is_integer and not t.narrow:
             yield _integer(t)
@@ -228,6 +228,8 @@ def _sections(target: CTarget) -> Iterator[str]:
             yield instructions.vector_of_sums(size // i32.itemsize, target.instructions)
             size //= 2
         yield instructions.WORD
+    else:
+        yield instructions.words_of_sums(target.instructions)
 
 
 def _integer(t: DType) -> str:

@@ -11,6 +11,7 @@ from dlc_backend_c.package import Package, arena_local, includes, memory, refuse
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
 from dlc_backend_c.special import Special
+from dlc_backend_c.steps import step_by_step
 
 MOST_OPERATIONS: Final = 512
 """Of a plan that stays one function."""
@@ -67,6 +68,7 @@ def main_text(program: CProgram) -> str:
         f"int {package.prefix}_run({_BUFFERS})",
         *_entry(program, [*checks, *taken], statements),
         *_profile(program, checks),
+        *_step(program, checks),
         *_typed(program),
     ]
     return "\n".join(lines) + "\n"
@@ -103,11 +105,37 @@ def _profile(program: CProgram, checks: list[str]) -> list[str]:
     ]
 
 
+def _step(program: CProgram, checks: list[str]) -> list[str]:
+    """The function that runs one step of a call, if there is to be one; it takes no fast path."""
+    package = program.package
+    if not package.options.steps:
+        return []
+    name, count = f"{package.prefix}_step", len(program.body.plan.steps)
+    functions, statements = step_by_step(program.body, _parts_know(program, program.arena), name)
+    range_ = refuse([f"step >= {package.macro}_STEPS"], f"{package.macro}_ERROR_STEP")
+    last = size_checks(package, program.outputs)
+    if last:
+        statements += [f"    if (step + 1u < {count}u) {{", f"        return {package.macro}_OK;", "    }"]
+    return [
+        "",
+        *functions,
+        f"int {name}({_BUFFERS}, unsigned step)",
+        *_entry(program, [*range_, *checks], statements),
+    ]
+
+
 def _known(program: CProgram) -> list[str]:
     """Declarations of what every function that runs a plan, or a part of one, needs of `run`."""
     known = ["const void *const *inputs", "void *const *outputs"]
     known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
     return known + ["const unsigned char *w"] * program.reads_weights
+
+
+def _parts_know(program: CProgram, arena: Arena | None) -> list[str]:
+    """The same of functions that run a part of a plan at the sizes of a call."""
+    known = _known(program)
+    known[3:3] = ["const size_t *o"] * (arena is not None)
+    return known
 
 
 def _names(declared: list[str]) -> list[str]:
@@ -153,8 +181,7 @@ def _divided(
     if len(operations) <= MOST_OPERATIONS:
         return [], [line for lines in operations for line in lines]
     apart = f"{program.package.macro}_APART"
-    known = _known(program)
-    known[3:3] = ["const size_t *o"] * (arena is not None)
+    known = _parts_know(program, arena)
     names = [*_names(known), *(_TIMER if timed else ())]
     known += _TIMER.values() if timed else ()
     # A function that is called once would be put back where it is called.

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlc_backend_c.instructions import in_general_registers
 from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
 from dlc_backend_c.processor import information
 
@@ -44,6 +45,7 @@ class CTarget:
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
         instructions: What multiplies bytes, the fastest first.
+        general: Registers for integers where there are no vectors; 0: as many as `registers`.
         speeds: What estimates know of it beside sizes, by the fields of `Machine`, where it is not as by default.
         families: Families of schedules of plugins, which are tried beside the core's.
     """
@@ -63,20 +65,31 @@ class CTarget:
     instructions: tuple[str, ...] = ()
     speeds: tuple[tuple[str, float], ...] = ()
     families: tuple[type[Choice], ...] = ()
+    general: int = 0
 
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
         from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
 
-        sizes = self.vector_bytes, self.registers, self.l1, self.l2
-        found = Machine(*sizes, self.strict, threads=self.threads, stack=self.stack)
+        found = Machine(
+            self.vector_bytes,
+            self.registers,
+            self.l1,
+            self.l2,
+            self.strict,
+            threads=self.threads,
+            general=self.general,
+            words=in_general_registers(self.instructions),
+            stack=self.stack,
+        )
         return replace(found, **dict(self.speeds))
 
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
-        sizes = f"vectors={self.vector_bytes} registers={self.registers} l1={self.l1} l2={self.l2} strict={self.strict}"
+        registers = f"{self.registers}+{self.general}" if self.general else self.registers
+        sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
         words = " ".join((self.cpu, *self.flags, *self.instructions))
         speeds = "".join(f" {name}={value}" for name, value in self.speeds)
@@ -103,6 +116,7 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         stack=machine.stack,
         instructions=machine.instructions,
         speeds=tuple((f.name, getattr(machine, f.name)) for f in fields(machine) if _is_speed(f, machine)),
+        general=machine.general_registers,
     )
 
 

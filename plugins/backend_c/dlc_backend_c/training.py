@@ -37,13 +37,17 @@ def emit_training(
     Raises:
         DlcError: (USAGE) a plan has no places for its values.
     """
-    if options.profile:
-        raise error(
-            "no-effect",
-            "c{profile=yes}: training programs do not tell how long their steps take",
-            help="leave it out",
-            exit_code=ExitCode.USAGE,
-        )
+    for name, given, what in (
+        ("profile", options.profile, "tell how long their steps take"),
+        ("steps", options.steps, "run step by step"),
+    ):
+        if given:
+            raise error(
+                "no-effect",
+                f"c{{{name}=yes}}: training programs do not {what}",
+                help="leave it out",
+                exit_code=ExitCode.USAGE,
+            )
     plans = [f.plan for f in bundle.functions.values()]
     initial = {p: Constant(p.initial) for r in bundle.regions.values() for p in r if isinstance(p.initial, Tensor)}
     # One value for all elements, as biases have, is a loop and no bytes.

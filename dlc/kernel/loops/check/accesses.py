@@ -28,6 +28,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
     subexpressions,
     walk_stmts,
 )
@@ -203,6 +204,9 @@ class _Finder:
             case Lanes(Load(name, (at,)), lanes):
                 yield from self._reads(at, around)
                 yield self.access(name, at, lanes, False, around)
+            case Words(Load(name, (at,)), lanes):
+                yield from self._reads(at, around)
+                yield self.access(name, at, 4 * lanes, False, around)
             case Apply("select", (condition, then, otherwise)):
                 yield from self._reads(condition, around)
                 yield from self._reads(then, (*around, Guard(condition, True)))
