@@ -189,6 +189,11 @@ def test_arrays_of_the_exact_type_are_not_looked_at_twice(model: Model, monkeypa
     for got in (model(a=A, b=B), model({"a": A, "b": B}), model({"b": B, "a": A})):
         np.testing.assert_allclose(got["y"], WANT, rtol=1e-6)
         assert got["y"].__array_interface__["data"][0] % 64 == 0
+    mine = np.empty((2, 3), np.float32)
+    assert model(a=A, b=B, out={"y": mine})["y"] is mine
+    np.testing.assert_allclose(mine, WANT, rtol=1e-6)
+    with pytest.raises(AssertionError, match="the long way"):
+        model(a=A, b=mine, out={"y": mine})
     for other in (np.asfortranarray(A), A.astype(np.float64), A[:1]):
         with pytest.raises(AssertionError, match="the long way"):
             model(a=other, b=B)

@@ -10,7 +10,8 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -36,6 +37,14 @@ class _Tensor:
         dtype, shape = port.type.dtype.numpy, port.type.shape
         return cls(port.name, dtype, shape, math.prod(shape) * dtype.itemsize, port.allowed)
 
+    def is_type_of(self, value: object) -> TypeGuard[Array]:
+        """Whether a value is an array that can be read or written in place."""
+        if not isinstance(value, np.ndarray):
+            return False
+        array = cast("Array", value)
+        flags = array.flags
+        return array.dtype == self.dtype and array.shape == self.shape and flags.c_contiguous and flags.aligned
+
 
 class _Own(threading.local):
     """What a thread has to itself: the pointers that a call passes, and working memory."""
@@ -58,13 +67,15 @@ class Direct:
         """Whether a program has sizes that are all known, and element types that numpy can lend the memory of."""
         ports = (*signature.inputs, *signature.outputs)
         known = not any(p.type.is_open or is_size(p) for p in ports)
-        return known and all(p.type.dtype.numpy.isbuiltin == 1 for p in signature.inputs)
+        return known and all(p.type.dtype.numpy.isbuiltin == 1 for p in ports)
 
-    def __call__(self, args: tuple[object, ...], inputs: Mapping[str, object]) -> tuple[int, dict[str, Array]] | None:
+    def __call__(
+        self, args: tuple[object, ...], out: Mapping[str, Array] | None, inputs: Mapping[str, object]
+    ) -> tuple[int, dict[str, Array]] | None:
         """What the function returned, and output name → array; None: it was not called, some argument is another.
 
         Args:
-            args: As for `Model.__call__`.
+            args, out: As for `Model.__call__`.
             inputs: Arrays by name.
 
         Raises:
@@ -76,32 +87,42 @@ class Direct:
         sources, sinks, arena = self._own.pointers or self._pointers()
         lent = self._ffi.from_buffer
         for k, t in enumerate(self._inputs):
-            value = given.get(t.name)
-            if not isinstance(value, np.ndarray):
-                return None
-            array = cast("Array", value)
-            if array.dtype != t.dtype or array.shape != t.shape:
-                return None
-            flags = array.flags
-            if not flags.c_contiguous or not flags.aligned:
+            array = given.get(t.name)
+            if not t.is_type_of(array):
                 return None
             if t.allowed is not None:
                 t.allowed.check(t.name, array)
             sources[k] = lent(array)
         found: dict[str, Array] = {}
         for k, t in enumerate(self._outputs):
-            memory = np.empty(t.nbytes + ALIGN, np.uint8)
-            start = lent(memory)
-            offset = -int(self._ffi.cast("uintptr_t", start)) % ALIGN
-            sinks[k] = start + offset
-            found[t.name] = np.ndarray(t.shape, t.dtype, memory, offset)
+            array = out.get(t.name) if out else None
+            if array is not None:
+                if not t.is_type_of(array) or not array.flags.writeable:
+                    return None
+                sinks[k] = lent(array)
+                found[t.name] = array
+            else:
+                memory = np.empty(t.nbytes + ALIGN, np.uint8)
+                start = lent(memory)
+                offset = -int(self._ffi.cast("uintptr_t", start)) % ALIGN
+                sinks[k] = start + offset
+                found[t.name] = np.ndarray(t.shape, t.dtype, memory, offset)
+        if out and (any(name not in found for name in out) or not self._apart(sources, sinks)):
+            return None
         return self._function(sources, sinks, arena), found
+
+    def _apart(self, sources: Any, sinks: Any) -> bool:
+        """Whether no array overlaps another one."""
+        both = ((sources, self._inputs), (sinks, self._outputs))
+        spans = sorted((int(self._ffi.cast("uintptr_t", p[k])), t.nbytes) for p, ts in both for k, t in enumerate(ts))
+        return all(start + size <= after for (start, size), (after, _) in pairwise(spans))
 
     def _named(self, args: tuple[object, ...]) -> Mapping[str, object]:
         """Positional arguments by name; of more than one, a name that no input has."""
-        if isinstance(args[0], Mapping) and len(args) == 1:
+        if len(args) == 1 and isinstance(args[0], Mapping):
             return cast("Mapping[str, object]", args[0])
-        return {t.name: args[0] for t in self._inputs} if len(args) == len(self._inputs) == 1 else {"": args}
+        name = self._inputs[0].name if len(args) == len(self._inputs) == 1 else ""
+        return {name: args[0]}
 
     def _pointers(self) -> tuple[Any, Any, Any]:
         """This thread's arrays of pointers, and its working memory."""

@@ -103,7 +103,7 @@ class Model:
         Raises:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
-        if not out and self._direct is not None and (found := self._direct(args, inputs)) is not None:
+        if self._direct is not None and (found := self._direct(args, out, inputs)) is not None:
             code, outputs = found
             succeed(code)
             return outputs
