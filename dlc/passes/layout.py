@@ -42,7 +42,7 @@ class Layout(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "kernels"
     panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)
     pad: bool = option(True, "fill the last panel; otherwise only columns that panels divide are stored in panels")
-    rows: int = option(2, "rows of a product from which on its constant factor is packed", low=1)
+    rows: int = option(1, "rows of a product from which on its constant factor is packed", low=1)
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
 

@@ -76,7 +76,9 @@ class Writer:
     def model(self, title: str, inputs: Ports, outputs: Ports, opset: int = 17) -> onnx.ModelProto:
         """The finished model. Outputs are named like the tensors that they are."""
         graph = helper.make_graph(self.nodes, title, _infos(inputs), _infos(outputs), self.stored)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        domains = sorted({n.domain for n in self.nodes if n.domain})
+        opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def _infos(ports: Ports) -> list[onnx.ValueInfoProto]:

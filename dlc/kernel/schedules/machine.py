@@ -39,5 +39,7 @@ SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
 WORD = 4
 """Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
+WORD_BITS = 32
+"""Bits of a word of packed elements, of which each is a lane."""
 STACK_BYTES = 8 << 10
 """Buffers up to this size lie on the stack, as long as all of a function fit what the machine allows."""

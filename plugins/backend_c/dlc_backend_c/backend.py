@@ -76,10 +76,10 @@ class C(Options, Backend):
         target = target_of(self)
         memory = {"plan-memory": {"align": str(target.align)}}
         if not target.vector_bytes:
-            layout = {"panel": str(SCALAR_PANEL), "pad": "no", "rows": "1"}
-            return {**memory, "layout": layout, "integers": {"group": "1"}}
+            layout = {"panel": str(SCALAR_PANEL), "pad": "no"}
+            return {**memory, "layout": layout, "fuse": {"words": "no"}, "integers": {"group": "1"}}
         if target.strict:
-            return memory
+            return {**memory, "layout": {"rows": "2"}, "fuse": {"words": "no"}}  # a row's sum is a loop of its own
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
         return {**memory, "winograd": {key: str(value) for key, value in sizes.items()}}
 

@@ -200,9 +200,9 @@ class _Finder:
             case Load(name, (at,)):
                 yield from self._reads(at, around)
                 yield self.access(name, at, 1, False, around)
-            case Lanes(Load(name, (at,)), lanes):
+            case Lanes(Load(name, (at,))):
                 yield from self._reads(at, around)
-                yield self.access(name, at, lanes, False, around)
+                yield self.access(name, at, e.span, False, around)
             case Apply("select", (condition, then, otherwise)):
                 yield from self._reads(condition, around)
                 yield from self._reads(then, (*around, Guard(condition, True)))
