@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from dlc_backend_c.backend import C
 from dlc_backend_c.profiler import CProfiler
 from dlc_backend_c.runtime import Model
@@ -68,11 +67,14 @@ def written(sizes: Llama, path: Path) -> tuple[int, int]:
     """The model in a file, weights beside it; (number of weights, bytes of those that a step reads whole)."""
     counts = path.with_suffix(".json")
     if not counts.exists():
-        model = sizes.model()
+        data = path.with_name(f"{path.name}.data")
+        data.unlink(missing_ok=True)
+        model = sizes.model(data)
         table, *others = (t for t in model.graph.initializer if t.name.startswith(("weight", "scale", "zero")))
         elements = sum(int(np.prod(t.dims)) * (2 if t.name.startswith("weight") and sizes.block else 1) for t in others)
-        numbers = elements + int(np.prod(table.dims)), sum(len(t.raw_data) for t in others)
-        onnx.save_model(model, str(path), save_as_external_data=True, location=f"{path.name}.data")
+        lengths = (int(e.value) for t in others for e in t.external_data if e.key == "length")
+        numbers = elements + int(np.prod(table.dims)), sum(lengths)
+        path.write_bytes(model.SerializeToString())
         counts.write_text(json.dumps(numbers))
     weights, size = json.loads(counts.read_text())
     return weights, size

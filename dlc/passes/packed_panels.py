@@ -1,11 +1,11 @@
-"""Constants of less than 8 bits by which one row is multiplied, in panels of columns, so that a run reads them in order.
+"""Constants of less than 8 bits that one row is multiplied by, in panels of columns: a run reads them in order.
 
     r[c] += x[k]·((f32(q[c,k]) - z[c,b])·s[c,b])
     →
     r[c] += x[k]·((f32(q'[c//16,k//8,c%16,k%8]) - z'[c//16,b,c%16])·s'[c//16,b,c%16])
 
-A word of 32 bits holds neighbouring terms of one column, and a vector of words those of a panel's columns: an element of
-each word is a shift and a mask of the whole vector.
+A word of 32 bits holds neighbouring terms of one column, and a vector of words those of a panel's columns: an element
+of each word is a shift and a mask of the whole vector.
 """
 
 from __future__ import annotations

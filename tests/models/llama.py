@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import ml_dtypes
@@ -56,15 +57,19 @@ class Llama:
         """Width of a head."""
         return self.hidden // self.heads
 
-    def model(self) -> onnx.ModelProto:
+    def model(self, data: Path | None = None) -> onnx.ModelProto:
         """Inputs are input_ids int64[1, length] and past_K_key, past_K_value [1, groups, past, depth] of every layer K
-        where there is a past; outputs logits [1, length, vocabulary] and present_K_key, present_K_value."""
-        return _Decoder(self).model()
+        where there is a past; outputs logits [1, length, vocabulary] and present_K_key, present_K_value.
+
+        Args:
+            data: File for the weights, beside which the model will lie; None: they are in the model.
+        """
+        return _Decoder(self, data).model()
 
 
 class _Decoder:
-    def __init__(self, sizes: Llama) -> None:
-        self.s, self.w = sizes, Writer(sizes.seed)
+    def __init__(self, sizes: Llama, data: Path | None) -> None:
+        self.s, self.w = sizes, Writer(sizes.seed, data)
         self.code = int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(sizes.dtype)))
         last = sizes.past + sizes.length
         angles = np.arange(sizes.past, last)[:, None] / 10000.0 ** (np.arange(0, sizes.depth, 2) / sizes.depth)

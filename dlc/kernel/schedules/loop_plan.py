@@ -18,7 +18,6 @@ from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tile import Tile
 
-
 STREAMS = 4
 """Vectors of a tile whose only row reads each panel of columns once: processors foresee few streams from memory."""
 
