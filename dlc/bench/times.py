@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,10 @@ def in_turn(
     length: Length,
     on_round: Callable[[int], None] = lambda done: None,  # noqa: ARG005
 ) -> dict[str, Times]:
-    """Times of programs that are called in turn, in each round from another one on, after some calls to warm up.
+    """Times of programs that are called in turn, after some calls to warm up.
+
+    In each round in another order, so that each is called after each other one as often: what a program leaves in the
+    caches, and threads of its own that have not come to rest, cost the next one time.
 
     Args:
         calls: Name → what calls the program once.
@@ -78,12 +82,13 @@ def in_turn(
     """
     for call in calls.values():
         _warm_up(call)
-    names = list(calls)
-    found: dict[str, list[float]] = {name: [] for name in names}
+    order = list(calls)
+    drawn = random.Random(0)
+    found: dict[str, list[float]] = {name: [] for name in calls}
     begin, done = time.perf_counter(), 0
     while not length.is_over(done, time.perf_counter() - begin):
-        first = done % len(names)
-        for name in (*names[first:], *names[:first]):
+        drawn.shuffle(order)
+        for name in order:
             found[name].append(_seconds(calls[name]))
         done += 1
         on_round(done)

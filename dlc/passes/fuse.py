@@ -41,6 +41,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import commute
 from dlc.passes.packed_constants import PackedConstants, columns_last
+from dlc.passes.packed_panels import row_in_panels
 from dlc.passes.panels import reads_panels
 from dlc.passes.views import is_view
 from dlc.passes.widening import widens
@@ -57,6 +58,7 @@ class Fuse(Pass[Graph, Graph]):
     max_nests: int = option(32, "maximum number of nests in a merged kernel", low=1)
     max_arguments: int = option(127, "maximum number of parameters of a merged kernel; C99 guarantees 127", low=1)
     epilogues: bool = option(True, "merge a reduction with the elementwise kernel that reads its result")
+    words: bool = option(True, "store constants of less than 8 bits that one row is multiplied by in panels of words")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same computation in fewer kernels."""
@@ -134,7 +136,8 @@ class _Fuser:
         group, missed = self._absorb(group, repr(call))
         kernel, args = _aligned(group.kernel), group.args
         if any(x.digest in self._packed.opened for x in args):
-            kernel, args = columns_last(kernel, args, self._packed.opened)
+            moved = row_in_panels(kernel, args, self._packed.opened) if self._options.words else None
+            kernel, args = moved or columns_last(kernel, args, self._packed.opened)
         result = call if kernel is call.body else Call(kernel, args)
         self._tell(result, group.origins)
         self._missed[result.digest] = missed

@@ -43,7 +43,7 @@ class Layout(Pass[Graph, Graph]):
     panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)
     byte_panel: int = option(0, "the same of a factor of bytes; 0: as many as of others", low=0)
     pad: bool = option(True, "fill the last panel; otherwise only columns that panels divide are stored in panels")
-    rows: int = option(2, "rows of a product from which on its constant factor is packed", low=1)
+    rows: int = option(1, "rows of a product from which on its constant factor is packed", low=1)
     values: bool = option(True, "permute intermediate values")
     weights: bool = option(True, "pack constant factors of contractions into panels")
 

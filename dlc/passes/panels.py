@@ -100,18 +100,18 @@ def packed_index(b: Load, perm: tuple[int, ...], panel: int) -> tuple[Expr, ...]
     return (column // panel, *rest, column % panel)
 
 
-def in_words(value: Op) -> Op:
-    """Panels of bytes with `WORD` terms of a column next to each other: [..., k, lane] as [..., k//4, lane, k%4]."""
+def in_words(value: Op, word: int = WORD) -> Op:
+    """Panels with the `word` terms of a column next to each other: [..., k, lane] as [..., k//4, lane, k%4]."""
     *outer, terms, lanes = value.shape
     rank = len(outer)
-    split = Reshape(value, to=(*outer, terms // WORD, WORD, lanes))
+    split = Reshape(value, to=(*outer, terms // word, word, lanes))
     return Transpose(split, (*range(rank + 1), rank + 2, rank + 1))
 
 
-def words_index(index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def words_index(index: tuple[Expr, ...], word: int = WORD) -> tuple[Expr, ...]:
     """Where panels in words hold what is at `index` of panels."""
     *outer, term, lane = index
-    return (*outer, term // WORD, lane, term % WORD)
+    return (*outer, term // word, lane, term % word)
 
 
 def reads_panels(nest: Nest, load: Load) -> bool:

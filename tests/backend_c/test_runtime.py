@@ -13,6 +13,7 @@ import pytest
 from dlc_backend_c import target
 from dlc_backend_c.backend import C
 from dlc_backend_c.elf import machine_of
+from dlc_backend_c.library import Library
 from dlc_backend_c.runtime import Argument, Model
 
 import dlc
@@ -176,6 +177,26 @@ def test_nothing_is_copied_that_can_be_read_in_place(model: Model) -> None:
     model(a=A, b=B, out={"y": whole[2:]})
     np.testing.assert_allclose(whole[2:], WANT, rtol=1e-6)
     assert not whole[:2].any()
+
+
+def test_arrays_of_the_exact_type_are_not_looked_at_twice(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a small model takes less time than the long way does."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(Library, "call", refuse)
+    for got in (model(a=A, b=B), model({"a": A, "b": B}), model({"b": B, "a": A})):
+        np.testing.assert_allclose(got["y"], WANT, rtol=1e-6)
+        assert got["y"].__array_interface__["data"][0] % 64 == 0
+    mine = np.empty((2, 3), np.float32)
+    assert model(a=A, b=B, out={"y": mine})["y"] is mine
+    np.testing.assert_allclose(mine, WANT, rtol=1e-6)
+    with pytest.raises(AssertionError, match="the long way"):
+        model(a=A, b=mine, out={"y": mine})
+    for other in (np.asfortranarray(A), A.astype(np.float64), A[:1]):
+        with pytest.raises(AssertionError, match="the long way"):
+            model(a=other, b=B)
 
 
 def test_other_threads_run_during_a_call(compile_model: Compile, tmp_path: Path) -> None:

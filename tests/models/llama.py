@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +35,7 @@ class Llama:
         past: Tokens whose keys and values are given.
         dtype: Type of weights and activations: float32, float16 or bfloat16.
         block: Weights of products are int4 with a scale for so many elements of a column; 0: of the type itself.
+        bits: How they are stored: "" as DequantizeLinear, "symmetric" or "zero points" as MatMulNBits.
         seed: Of the random weights, which are the same numbers for every type but for rounding.
     """
 
@@ -47,6 +49,7 @@ class Llama:
     past: int = 0
     dtype: Any = np.float32
     block: int = 0
+    bits: Literal["", "symmetric", "zero points"] = ""
     seed: int = 0
 
     @property
@@ -54,15 +57,19 @@ class Llama:
         """Width of a head."""
         return self.hidden // self.heads
 
-    def model(self) -> onnx.ModelProto:
+    def model(self, data: Path | None = None) -> onnx.ModelProto:
         """Inputs are input_ids int64[1, length] and past_K_key, past_K_value [1, groups, past, depth] of every layer K
-        where there is a past; outputs logits [1, length, vocabulary] and present_K_key, present_K_value."""
-        return _Decoder(self).model()
+        where there is a past; outputs logits [1, length, vocabulary] and present_K_key, present_K_value.
+
+        Args:
+            data: File for the weights, beside which the model will lie; None: they are in the model.
+        """
+        return _Decoder(self, data).model()
 
 
 class _Decoder:
-    def __init__(self, sizes: Llama) -> None:
-        self.s, self.w = sizes, Writer(sizes.seed)
+    def __init__(self, sizes: Llama, data: Path | None) -> None:
+        self.s, self.w = sizes, Writer(sizes.seed, data)
         self.code = int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(sizes.dtype)))
         last = sizes.past + sizes.length
         angles = np.arange(sizes.past, last)[:, None] / 10000.0 ** (np.arange(0, sizes.depth, 2) / sizes.depth)
@@ -98,6 +105,28 @@ class _Decoder:
     def cast(self, x: str, to: int) -> str:
         """A cast; none where the model is in single precision anyway."""
         return x if self.code == onnx.TensorProto.FLOAT else self.w.op("Cast", x, to=to)
+
+    def product(self, x: str, inner: int, outer: int) -> str:
+        """x · a weight [inner, outer]"""
+        if self.s.block and self.s.bits:
+            return self.in_blocks(x, inner, outer)
+        return self.w.op("MatMul", x, self.weight(inner, outer, fan_in=inner))
+
+    def in_blocks(self, x: str, inner: int, outer: int) -> str:
+        """The same with a weight of random nibbles, two of a column in a byte."""
+        w, size = self.w, self.s.block
+        blocks = inner // size
+        number = len(w.stored)
+        nibbles = w.random.integers(0, 256, (outer, blocks, size // 2), np.uint8)
+        scales = w.random.uniform(0.5, 1.5, (outer, blocks)) / (4.6 * math.sqrt(inner))  # 4.6: of 0 to 15, around 7.5
+        given = [
+            w.constant(nibbles, np.uint8, f"weight_{number}"),
+            w.constant(scales.astype(self.s.dtype), self.s.dtype, f"scale_{number}"),
+        ]
+        if self.s.bits == "zero points":
+            zeros = w.random.integers(0, 256, (outer, -(-blocks // 2)), np.uint8)
+            given.append(w.constant(zeros, np.uint8, f"zero_{number}"))
+        return w.op("MatMulNBits", x, *given, domain="com.microsoft", K=inner, N=outer, bits=4, block_size=size)
 
     def norm(self, x: str) -> str:
         """x / sqrt(mean(x²) + ε) · w"""
@@ -135,9 +164,9 @@ class _Decoder:
         """Grouped causal attention over the past and what is given."""
         s, w = self.s, self.w
         wide, narrow = s.heads * s.depth, s.groups * s.depth
-        query = self.rotary(self.heads(w.op("MatMul", x, self.weight(s.hidden, wide, fan_in=s.hidden)), s.heads))
-        key = self.heads(w.op("MatMul", x, self.weight(s.hidden, narrow, fan_in=s.hidden)), s.groups)
-        value = self.heads(w.op("MatMul", x, self.weight(s.hidden, narrow, fan_in=s.hidden)), s.groups)
+        query = self.rotary(self.heads(self.product(x, s.hidden, wide), s.heads))
+        key = self.heads(self.product(x, s.hidden, narrow), s.groups)
+        value = self.heads(self.product(x, s.hidden, narrow), s.groups)
         key = self.rotary(key)
         if s.past:
             key = w.op("Concat", f"past_{layer}_key", key, axis=-2, name=f"present_{layer}_key")
@@ -146,15 +175,15 @@ class _Decoder:
         scores = w.op("Add", w.op("Mul", scores, self.constant(s.depth**-0.5)), self.mask)
         weights = self.cast(w.op("Softmax", self.cast(scores, onnx.TensorProto.FLOAT), axis=-1), self.code)
         found = w.op("Transpose", w.op("MatMul", weights, self.repeated(value)), perm=(0, 2, 1, 3))
-        return w.op("MatMul", w.reshape(found, 1, s.length, wide), self.weight(wide, s.hidden, fan_in=wide))
+        return self.product(w.reshape(found, 1, s.length, wide), wide, s.hidden)
 
     def unit(self, x: str) -> str:
         """silu(x·a) ⊙ (x·b) · c"""
         s, w = self.s, self.w
-        gate = w.op("MatMul", x, self.weight(s.hidden, s.inner, fan_in=s.hidden))
+        gate = self.product(x, s.hidden, s.inner)
         gate = w.op("Mul", gate, w.op("Sigmoid", gate))
-        up = w.op("MatMul", x, self.weight(s.hidden, s.inner, fan_in=s.hidden))
-        return w.op("MatMul", w.op("Mul", gate, up), self.weight(s.inner, s.hidden, fan_in=s.inner))
+        up = self.product(x, s.hidden, s.inner)
+        return self.product(w.op("Mul", gate, up), s.inner, s.hidden)
 
     def model(self) -> onnx.ModelProto:
         s, w = self.s, self.w
@@ -162,7 +191,7 @@ class _Decoder:
         for layer in range(s.layers):
             x = w.op("Add", x, self.attention(self.norm(x), layer))
             x = w.op("Add", x, self.unit(self.norm(x)))
-        w.op("MatMul", self.norm(x), self.weight(s.hidden, s.vocabulary, fan_in=s.hidden), name="logits")
+        w.op("Identity", self.product(self.norm(x), s.hidden, s.vocabulary), name="logits")
         ports: dict[str, tuple[Any, Sequence[int | str]]] = {"input_ids": (np.int64, (1, s.length))}
         results: dict[str, tuple[Any, Sequence[int | str]]] = {"logits": (s.dtype, (1, s.length, s.vocabulary))}
         for layer in range(s.layers if s.past else 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.models.building import Bench
+from tests.models.building import reference as runtime
+from tests.models.llama import Llama
 from tests.models.writing import Array
 
 TYPES: dict[str, tuple[Any, int]] = {
@@ -148,3 +150,22 @@ def test_constants_that_are_outputs(type: str, bench: Bench, place: Path) -> Non
     got = built({"x": x})
     assert np.array_equal(got["a"].view(np.uint8), np.ascontiguousarray(q.T).view(np.uint8))
     assert np.array_equal(got["b"].view(np.uint8), np.concatenate([q.view(np.uint8), x.view(np.uint8)]))
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "generic"])
+@pytest.mark.parametrize("bits", ["symmetric", "zero points"])
+def test_a_decode_step(bits: Literal["symmetric", "zero points"], cpu: str, bench: Bench, place: Path) -> None:
+    """MatMulNBits of one row, in whole panels of columns and others: half a byte for each weight, nowhere in floats."""
+    sizes = Llama(hidden=64, inner=160, vocabulary=100, length=1, past=5, block=32, bits=bits)
+    whole = sizes.model()
+    built = bench.compile(whole, place, target=f"c{{cpu={cpu}}}")
+    random = np.random.default_rng(1)
+    given: dict[str, Array] = {"input_ids": random.integers(0, sizes.vocabulary, (1, 1))}
+    for name in (f"past_{k}_{kind}" for k in range(sizes.layers) for kind in ("key", "value")):
+        given[name] = random.standard_normal((1, sizes.groups, sizes.past, sizes.depth), np.float32)
+    path = place / "model.onnx"
+    path.write_bytes(whole.SerializeToString())
+    for name, want in runtime(path, given).items():
+        np.testing.assert_allclose(built(given)[name], want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    stored = [t for t in whole.graph.initializer if t.data_type != TensorProto.INT64]
+    assert weights(built.directory) < sum(len(t.raw_data) + 64 for t in stored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ class Writer:
     """A graph that grows node by node; methods return the names of tensors."""
 
     seed: int
+    data: Path | None = None
+    """File for weights, beside which the model will lie; None: they are in the model."""
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     stored: list[onnx.TensorProto] = field(default_factory=list[onnx.TensorProto])
     _known: dict[bytes, str] = field(default_factory=dict[bytes, str])
@@ -41,6 +44,9 @@ class Writer:
     def constant(self, value: Any, dtype: Any = np.int64, name: str = "") -> str:
         """An initializer; equal values are stored once."""
         array = np.asarray(value, dtype)
+        if name and self.data is not None:
+            self.stored.append(_outside(array, name, self.data))
+            return name
         key = f"{array.dtype}{array.shape}".encode() + array.tobytes()
         if name or key not in self._known:
             self._known[key] = name or f"constant_{len(self.stored)}"
@@ -76,7 +82,21 @@ class Writer:
     def model(self, title: str, inputs: Ports, outputs: Ports, opset: int = 17) -> onnx.ModelProto:
         """The finished model. Outputs are named like the tensors that they are."""
         graph = helper.make_graph(self.nodes, title, _infos(inputs), _infos(outputs), self.stored)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        domains = sorted({n.domain for n in self.nodes if n.domain})
+        opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _outside(array: Array, name: str, data: Path) -> onnx.TensorProto:
+    """A tensor whose elements are appended to a file."""
+    proto = onnx.TensorProto(name=name, dims=array.shape, data_location=onnx.TensorProto.EXTERNAL)
+    proto.data_type = int(helper.np_dtype_to_tensor_dtype(array.dtype))
+    with data.open("ab") as file:
+        file.write(bytes(-file.tell() % 64))
+        for key, text in (("location", data.name), ("offset", file.tell()), ("length", array.nbytes)):
+            proto.external_data.add(key=key, value=str(text))
+        array.tofile(file)
+    return proto
 
 
 def _infos(ports: Ports) -> list[onnx.ValueInfoProto]:

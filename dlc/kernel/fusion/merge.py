@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, walk
 from dlc.kernel.fusion.ends import ended_refusal, is_ended_copy
 from dlc.kernel.fusion.forward import forwarded
 from dlc.kernel.fusion.inline import inline, is_pointwise_map, reads_each_once
@@ -197,11 +197,18 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
         if consumer.reduce is None or _is_literal(producer.body):
             return ""
         changed = inline(consumer, value.name, producer)
+        # What is read once, as in a matrix times a vector, is read as it lies: copying it first takes longer.
+        once = not value.type.is_open and consumer.points <= value.type.capacity
+        summed = set(consumer.reduction_axes)
         rough = any(
-            isinstance(x, Apply) and x.fn in ("floordiv", "mod") for load in loads(changed.body) for x in _index(load)
+            isinstance(x, Apply) and x.fn in ("floordiv", "mod") and not (once and summed.isdisjoint(axes_in(x)))
+            for load in loads(changed.body)
+            for x in _index(load)
         )
         if rough:
             return "its subscripts would no longer be linear in a reduction"
+        if once:
+            return ""
         return "an operand of a reduction would no longer be contiguous" if _torn(consumer, changed, value.name) else ""
     if any(x.param == value.name for i in consumer.index for x in loads(i)):
         return "it computes subscripts"

@@ -324,8 +324,8 @@ class Values(Interpreter):
                 return found if self.active is None or len(found) == 1 else found[self.active]
             case Load(name, (place,)):
                 return self._read(name, place, 1)
-            case Lanes(Load(name, (place,)), lanes):
-                return self._read(name, place, lanes)
+            case Lanes(Load(name, (place,)), _, step):
+                return self._read(name, place, e.span)[:, ::step]
             case Words(Load(name, (place,)), lanes):
                 return np.ascontiguousarray(self._read(name, place, 4 * lanes)).view(np.int32)
             case Dots(a, b):

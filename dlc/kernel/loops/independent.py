@@ -127,8 +127,8 @@ def _accesses(
     for s in body:
         for e in subexpressions(exprs_of(s)):
             match e:
-                case Lanes(Load(tensor, (at,)), lanes):
-                    yield _Access(tensor, substitute(at, values), lanes, moving)
+                case Lanes(Load(tensor, (at,))):
+                    yield _Access(tensor, substitute(at, values), e.span, moving)
                 case Load(tensor, (at,)):
                     yield _Access(tensor, substitute(at, values), 1, moving)
                 case _:

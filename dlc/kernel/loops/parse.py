@@ -85,15 +85,16 @@ class _Exprs(ExprReader):
         tokens = self._tokens
         tokens.expect("[")
         load = Load(name, (self.expr(1, depth),))
-        lanes, words = 1, False
+        lanes, step, words = 1, 1, False
         if tokens.accept(".."):
             tokens.expect("+")
             lanes = tokens.extent("a number of elements")
             words = tokens.accept("words")
+            step = tokens.extent("a number of elements") if tokens.accept("by") else 1
         tokens.expect("]")
         if words:
             return Words(load, lanes)
-        return Lanes(load, lanes) if lanes > 1 else load
+        return Lanes(load, lanes, step) if lanes > 1 else load
 
     def atom(self, depth: int) -> Expr:
         fn = self._tokens.current.text

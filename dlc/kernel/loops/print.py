@@ -102,8 +102,9 @@ def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
             return "block:"
 
 
-def _element(tensor: str, at: Expr, lanes: int) -> str:
-    return f"{tensor}[{_text(at)}{f' .. +{lanes}' if lanes > 1 else ''}]"
+def _element(tensor: str, at: Expr, lanes: int, step: int = 1) -> str:
+    apart = f" by {step}" if step > 1 else ""
+    return f"{tensor}[{_text(at)}{f' .. +{lanes}{apart}' if lanes > 1 else ''}]"
 
 
 def _text(e: Expr) -> str:
@@ -115,8 +116,8 @@ def _spelled(e: Expr) -> Expr:
     match e:
         case Local(name, _, _):
             return Axis(name, 0)
-        case Lanes(Load(param, (at,)), lanes):
-            return Axis(_element(param, at, lanes), 0)
+        case Lanes(Load(param, (at,)), lanes, step):
+            return Axis(_element(param, at, lanes, step), 0)
         case Words(Load(param, (at,)), lanes):
             return Axis(f"{param}[{_text(at)} .. +{lanes} words]", 0)
         case Fold(fn, vector):

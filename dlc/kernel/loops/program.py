@@ -34,10 +34,20 @@ class Local(Expr):
 
 @dataclass(frozen=True)
 class Lanes(Expr):
-    """The vector of `lanes` consecutive elements of which `first` is the first; all of them must exist."""
+    """The vector of `lanes` elements of which `first` is the first; all of them must exist.
+
+    Attributes:
+        step: From an element to the next: 1, or how many packed elements a word of 32 bits holds.
+    """
 
     first: Load
     lanes: int
+    step: int = 1
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last."""
+        return (self.lanes - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
@@ -205,7 +215,7 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return args
         case Load(_, index):
             return index
-        case Lanes(first, _):
+        case Lanes(first, _, _):
             return (first,)
         case Fold(_, vector):
             return (vector,)
@@ -225,7 +235,7 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = None
             case Axis():
                 found = i64
-            case Load(name, _) | Lanes(Load(name, _), _):
+            case Load(name, _) | Lanes(Load(name, _), _, _):
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
                 found = dtype

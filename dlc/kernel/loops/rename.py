@@ -32,8 +32,8 @@ class Renaming:
         match e:
             case Load():
                 return self._load(e)
-            case Lanes(first, n):
-                return Lanes(self._load(first), n)
+            case Lanes(first, n, step):
+                return Lanes(self._load(first), n, step)
             case Words(first, n):
                 return Words(self._load(first), n)
             case Dots(a, b):

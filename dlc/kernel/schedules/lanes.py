@@ -1,6 +1,7 @@
 """An expression for several neighbouring points of one axis at once.
 
-    f(x[i + 0]), …, f(x[i + n-1])   →   f(Lanes(x[i], n))       for loads that move by one element per step of the axis
+    f(x[i + 0]), …, f(x[i + n-1])   →   f(Lanes(x[i], n))       for loads that move by one element per step of the axis,
+                                                                or by a word of packed ones
 
 Rounding to a narrow type, f32(f16(x)), is a function like others; a load of what is stored in one has its value's type.
 Loads that do not move are scalars, repeated in every lane. Anything else has no vector form here.
@@ -9,6 +10,7 @@ Loads that do not move are scalars, repeated in every lane. Anything else has no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from dlc.base.types import DType, i8, i32, u8
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
@@ -19,6 +21,8 @@ from dlc.kernel.simplify import linear, simplify
 
 Known = dict[tuple[object, ...], "Expr | None"]
 """Forms of loads that were found before, by the load and what its axes were replaced by."""
+NO_WORDS: Mapping[str, int] = MappingProxyType({})
+"""No tensor is packed."""
 
 
 def vectorise(
@@ -28,6 +32,7 @@ def vectorise(
     dtypes: Mapping[str, DType],
     dtype: DType,
     known: Known | None = None,
+    words: Mapping[str, int] = NO_WORDS,
 ) -> Expr | None:
     """The flat expression `e` after `mapping`, for all values of the axis `lane` at once.
 
@@ -39,6 +44,7 @@ def vectorise(
         dtype: The type that every vector has.
         known: Remembers loads from call to call, where the mappings replace axes only: in a tile of r rows and v
             vectors there are r·v products of r + v different loads.
+        words: Packed tensors, with the elements of a word of 32 bits: neighbouring words may be read as well.
 
     Returns:
         An expression without `lane`; a scalar when `e` does not depend on it; None when there is no vector form.
@@ -53,19 +59,19 @@ def vectorise(
             if dtypes[name] != dtype:
                 return None
             if known is None:
-                return neighbours(name, at, mapping, lane)
+                return neighbours(name, at, mapping, lane, words.get(name, 1))
             key = (name, at, *(mapping.get(axis) for axis in axes_in(at)))
             if key not in known:
-                known[key] = neighbours(name, at, mapping, lane)
+                known[key] = neighbours(name, at, mapping, lane, words.get(name, 1))
             return known[key]
         case Apply(fn, (Apply(narrow, (x,)),)) if SCALARS[fn].to is dtype and _rounds(narrow, dtype):
-            part = vectorise(x, mapping, lane, dtypes, dtype, known)
+            part = vectorise(x, mapping, lane, dtypes, dtype, known, words)
             return None if part is None else Apply(fn, (Apply(narrow, (part,)),))
         case Apply("i32", (Load(name, (at,)),)) if dtype is i32 and dtypes[name] in (i8, u8):
             part = neighbours(name, at, mapping, lane)
             return None if part is None else Apply("i32", (part,))
         case Apply(fn, args) if has_vectors(fn, dtype):
-            parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
+            parts = [vectorise(a, mapping, lane, dtypes, dtype, known, words) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
@@ -85,14 +91,25 @@ def has_vectors(fn: str, dtype: DType) -> bool:
     return dtype.is_float if lanes == "float" else dtype.name == lanes
 
 
-def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis) -> Expr | None:
-    """Neighbouring elements, one element for all lanes, or None when lanes are further apart."""
+def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis, word: int = 1) -> Expr | None:
+    """Neighbouring elements, one element for all lanes, or None when lanes are further apart.
+
+    Lanes may also be elements of neighbouring words, which hold `word` of them each, at the same place in each.
+    """
     spot = substitute(at, mapping)
     form = linear(spot)
     if form is None or any(atom != lane and axis_inside(atom, lane) for atom, _ in form.terms):
         return None if axis_inside(spot, lane) else Load(name, (simplify(spot),))
     first = Load(name, (form.without(lane).expr(),))
-    return {0: first, 1: Lanes(first, lane.extent)}.get(form.coefficient(lane))
+    match form.coefficient(lane):
+        case 0:
+            return first
+        case 1:
+            return Lanes(first, lane.extent)
+        case step if step == word and isinstance(simplify(first.index[0] % word), Const):
+            return Lanes(first, lane.extent, step)
+        case _:
+            return None
 
 
 def has_lanes(e: Expr) -> bool:

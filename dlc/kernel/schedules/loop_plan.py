@@ -14,10 +14,13 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
 from dlc.kernel.schedules.heights import row_limit, rows_cycles
-from dlc.kernel.schedules.machine import PANEL, Machine
+from dlc.kernel.schedules.machine import PANEL, WORD_BITS, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tile import Tile
+
+STREAMS = 4
+"""Vectors of a tile whose only row reads each panel of columns once: processors foresee few streams from memory."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ def tile_of(
         machine.lanes(kernel.tensors[product.out].dtype.itemsize),
         kernel.start_of(product.out),
         dtypes,
+        packed={p.name: WORD_BITS // p.storage.bits for p in kernel.params if p.packed},
     )
 
 
@@ -182,5 +186,6 @@ def widths(plan: LoopPlan, machine: Machine) -> list[int]:
 
     if plan.operands.panel_width:
         return [plan.operands.panel_width // lanes]
-    fitting = [v for v in (2, 3, 1, 4, 6, 8) if v * lanes <= max(columns, lanes) and v <= machine.registers // 2]
+    streams = STREAMS if plan.operands.has_rows and plan.tile.row is None else machine.registers // 2
+    fitting = [v for v in (2, 3, 1, 4, 6, 8) if v * lanes <= max(columns, lanes) and v <= streams]
     return sorted(fitting, key=cost)

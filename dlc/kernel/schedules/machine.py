@@ -51,5 +51,7 @@ WORDS_PANEL = 2
 """The same where such a machine multiplies bytes by words: two rows and two columns are all that its registers hold."""
 WORD = 4
 """Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
+WORD_BITS = 32
+"""Bits of a word of packed elements, of which each is a lane."""
 STACK_BYTES = 8 << 10
 """Buffers up to this size lie on the stack, as long as all of a function fit what the machine allows."""

@@ -178,8 +178,8 @@ def _accesses(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr, int]]:
             yield s.out, s.at, s.lanes
         for e in subexpressions(exprs_of(s)):
             match e:
-                case Lanes(Load(name, (at,)), lanes):
-                    yield name, at, lanes
+                case Lanes(Load(name, (at,))):
+                    yield name, at, e.span
                 case Load(name, (at,)):
                     yield name, at, 1
                 case _:

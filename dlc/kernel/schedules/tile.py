@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlc.base.types import DType
 from dlc.kernel.expr import Axis, Expr
@@ -45,6 +45,8 @@ class Tile:
         dtypes: Element types of all tensors.
         parts: Where sums wait when the reduction is cut into parts; None: it runs through.
         words: Whether each step multiplies four bytes of both factors: see `dlc.kernel.schedules.words`.
+        packed: Packed tensors, with the elements of a word of 32 bits.
+        beside: A variable to which each step adds an expression that all columns share.
     """
 
     product: Nest
@@ -59,6 +61,8 @@ class Tile:
     dtypes: Mapping[str, DType]
     parts: Parts | None = None
     words: bool = False
+    packed: Mapping[str, int] = field(default_factory=dict[str, int])
+    beside: tuple[Local, Expr] | None = None
 
     @property
     def dtype(self) -> DType:

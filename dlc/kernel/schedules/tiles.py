@@ -13,6 +13,7 @@ from dataclasses import replace
 from dlc.base.types import i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.schedules.block_scales import Blocks, blocks_of
 from dlc.kernel.schedules.byte_tiles import bytes_of, words_step
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
@@ -90,10 +91,35 @@ def _reduction(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt,
         return guarded(t.reduced, guard, _step(t, s, sums, {}, 0))
     # Tiles of one row wait for memory, so that a second level costs nothing.
     sums_of_floats = t.row is None and t.product.reduce == "add" and t.dtype.is_float
+    if sums_of_floats and (found := blocks_of(t)) is not None:
+        return _in_blocks(t, s, sums, found)
     cut = levels(t.reduced, unit=UNROLL) if sums_of_floats else None
     if cut is None:
         return _running(t, s, sums)
     return in_two_levels(t, sums, cut, lambda part, of: _running(part, s, of))
+
+
+def _in_blocks(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], found: Blocks) -> tuple[Stmt, ...]:
+    """The terms of a block summed by themselves; what they share is applied to their sum."""
+    (row,) = sums
+    parts = [replace(x, name=f"{x.name}_part") for x in row]
+    whole = Local("whole", t.dtype, t.lanes)
+    start = [Let(x, Const(0.0)) for x in (*parts, *([whole] if found.zero is not None else ()))]
+    beside = (whole, found.shared) if found.zero is not None else None
+    part = replace(t, product=replace(t.product, body=found.terms), reduced=found.inner, beside=beside)
+    lane = Axis("lane", t.lanes)
+    end: list[Stmt] = []
+    for v, (sum, x) in enumerate(zip(row, parts, strict=True)):
+        mapping = mapping_of(t, s, 0, s.column + v * t.lanes + lane)
+        value: Expr = x
+        for e, fn in ((found.zero, "sub"), (found.scale, "mul")):
+            if e is not None:
+                vector = vectorise(e, mapping, lane, t.dtypes, t.dtype, None, t.packed)
+                if vector is None:
+                    raise Unfit(f"what blocks share has no form for {t.lanes} values of {t.column.name} at once")
+                value = Apply(fn, (value, vector if fn == "mul" else Apply("mul", (whole, vector))))
+        end.append(Set(sum, sum + value))
+    return wrap(found.outer, (Block((*start, *_running(part, s, [parts]), *end)),))
 
 
 def _written_out(k: Axis, guard: Expr) -> bool:
@@ -129,7 +155,7 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
         return _limited(t, s, sums)
     main = k.extent - k.extent % UNROLL
     body: list[Stmt] = []
-    if main > UNROLL:
+    if main > (2 * UNROLL if t.packed else UNROLL):  # which of the elements of a word is known where it is written
         steps = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
         body.append(For(k, Const(0), Const(main), steps, UNROLL))
     else:
@@ -167,6 +193,8 @@ def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr,
 
     def once(e: Expr, r: int) -> Expr:
         match e:
+            case Lanes(_, _, step) if step > 1:
+                return e
             case Lanes() | Load() | Apply("i32", (Lanes() | Load(),)):
                 if e not in names:
                     names[e] = Local(f"{'b' if has_lanes(e) else 'a'}{u}_{r}_{len(names)}", t.dtype, t.lanes)
@@ -180,10 +208,13 @@ def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr,
     for r in range(s.rows):
         for v in range(s.vectors):
             mapping = {**mapping_of(t, s, r, s.column + v * t.lanes + lane), **at_k}
-            value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known)
+            value = vectorise(t.product.body, mapping, lane, t.dtypes, t.dtype, known, t.packed)
             if value is None or not has_lanes(value):
                 raise Unfit(f"its terms have no form for {t.lanes} values of {t.column.name} at once")
             out.append(Set(sums[r][v], Apply(t.product.reduce or "add", (sums[r][v], once(value, r)))))
+    if t.beside is not None:
+        sum, e = t.beside
+        out.append(Set(sum, sum + once(at(e, at_k), 0)))
     return tuple(out)
 
 

@@ -97,9 +97,9 @@ class C(Options, Backend):
         if not target.vector_bytes:
             bytes_ = WORDS_PANEL if target.machine.words else 0
             layout = {"panel": str(SCALAR_PANEL), "byte-panel": str(bytes_), "pad": "no", "rows": "1"}
-            return {**memory, "layout": layout, "integers": {"group": "1"}}
+            return {**memory, "layout": layout, "fuse": {"words": "no"}, "integers": {"group": "1"}}
         if target.strict:
-            return memory
+            return {**memory, "layout": {"rows": "2"}, "fuse": {"words": "no"}}  # a row's sum is a loop of its own
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
         rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
         return {**memory, "winograd": {key: str(value) for key, value in (sizes | rates).items()}}

@@ -21,7 +21,8 @@ from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
 
-_ALIGN = 64
+ALIGN: Final = 64
+"""Bytes: where outputs and working memory begin, so that vectors of them do not cross lines of a cache."""
 SIZE: Final = 8
 """What a program returns that found a size out of range."""
 _ERRORS = {
@@ -158,8 +159,8 @@ def address(array: Array) -> int:
 
 def aligned(size: int) -> Array:
     """Bytes at a multiple of 64, of any content."""
-    memory = np.empty(size + _ALIGN, np.uint8)
-    start = -address(memory) % _ALIGN
+    memory = np.empty(size + ALIGN, np.uint8)
+    start = -address(memory) % ALIGN
     return memory[start : start + size]
 
 

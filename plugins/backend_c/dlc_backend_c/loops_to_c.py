@@ -31,7 +31,7 @@ from dlc.kernel.loops.program import (
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules import in_program, sizes_first
-from dlc.kernel.simplify import is_index
+from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
@@ -71,7 +71,7 @@ class Writer:
         """Lanes of a value, 1 for scalars."""
         if e not in self._lanes:
             match e:
-                case Local(_, _, n) | Lanes(_, n) | Words(_, n):
+                case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
                     found = n
                 case Dots(a, b):
                     found = max(a.lanes, b.lanes)
@@ -199,6 +199,8 @@ class Writer:
         if isinstance(e, Words):
             return f"(*(const {'dlc_word' if n == 1 else f'i32x{n}_bytes'} *)&{name}[{at}])"
         dtype = self.tensors[name]
+        if e.step > 1:
+            return self._every(e)
         if name in self.packed:
             return f"dlc_unpack_{self.stored[name]}_{dtype}x{n}({name}, {at})"
         if name in self.stored:
@@ -206,6 +208,20 @@ class Writer:
         if dtype in BYTES:
             return f"dlc_load_{dtype}_i32x{n}(&{name}[{at}])"
         return f"(*(const {dtype}x{n}_any *)&{name}[{at}])"
+
+    def _every(self, e: Lanes, raised: bool = False) -> str:
+        """The values of an element of each of several words; `raised` by the bits below it."""
+        name, at = e.first.param, e.first.index[0]
+        base = index(simplify(at - _place_in_word(e)))
+        kind = "raised" if raised else "every"
+        return f"dlc_{kind}_{self.stored[name]}_{self.tensors[name]}x{e.lanes}({name}, {base}, {_place_in_word(e)})"
+
+    def _times_every(self, x: str, e: Lanes, like: DType) -> str:
+        """A vector times elements of words: two to the power of the bits below them is in the other factor."""
+        place, stored = _place_in_word(e), self.stored[e.first.param]
+        if stored.kind != "uint" or place in (0, e.step - 1):  # the upper bits of a word are no number with a sign
+            return f"({x} * {self._every(e)})"
+        return f"(({x} * {spelling.literal(2.0 ** -(place * stored.bits), like)}) * {self._every(e, raised=True)})"
 
     def _load(self, name: str, at: str) -> str:
         """The value of an element."""
@@ -243,6 +259,8 @@ class Writer:
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:
             wide = tuple(t if self.lanes(a) > 1 else splat(inner, n, t) for t, a in zip(texts, args, strict=True))
+            if fn == "mul" and isinstance(args[1], Lanes) and args[1].step > 1:
+                return self._times_every(wide[0], args[1], inner)
             return vector(fn, inner, n, wide, args)
         if fn in ("min", "max") and inner.is_float and isinstance(args[1], Const) and args[1].value == args[1].value:
             return f"dlc_{fn}c_{'f64' if inner.itemsize == 8 else 'f32'}({texts[0]}, {texts[1]})"
@@ -259,6 +277,13 @@ class Writer:
             half = len(terms) // 2
             terms = [spelling.spell(e.fn, v.dtype, (a, b)) for a, b in zip(terms[:half], terms[half:], strict=True)]
         return terms[0]
+
+
+def _place_in_word(e: Lanes) -> int:
+    """Which element of each word lanes are."""
+    place = simplify(e.first.index[0] % e.step)
+    assert isinstance(place, Const), "elements of words lie at one place in each"
+    return int(place.value)
 
 
 def _bounded(e: Expr) -> bool:

@@ -106,6 +106,23 @@ DLC_INLINE @V dlc_unpack_@type_@V(const uint8_t *p, ptrdiff_t at)
 }
 """
 
+# An element of each of several words, at the same place in all of them.
+_EVERY = """\
+DLC_INLINE @V dlc_every_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
+{
+    const @U words = *(const @U_any *)(p + at / @per_byte), h = words >> (@bits * place) & @onesu;
+    return @unpacked;
+}
+"""
+# The same, times two to the power of the bits below it: no shift is needed.
+_RAISED = """\
+DLC_INLINE @V dlc_raised_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
+{
+    const @U words = *(const @U_any *)(p + at / @per_byte);
+    return __builtin_convertvector((@V_mask)(words & (@onesu << (@bits * place))), @V);
+}
+"""
+
 # Processors that have the conversion: what it gives differs from the text below in the payload of a NaN only.
 _BY_INSTRUCTION: Mapping[str, Mapping[str, str]] = {
     "f16": {
@@ -136,7 +153,10 @@ def vector_types(lanes: int) -> str:
         f"__attribute__((vector_size({lanes * bits // 8}), aligned({bits // 8}), may_alias));\n"
         for bits in (8, 16)
     )
-    wide = f"typedef uint32_t u32x{lanes} __attribute__((vector_size({lanes * 4})));\n"
+    wide = (
+        f"typedef uint32_t u32x{lanes} __attribute__((vector_size({lanes * 4})));\n"
+        f"typedef uint32_t u32x{lanes}_any __attribute__((vector_size({lanes * 4}), aligned(1), may_alias));\n"
+    )
     return stored + wide + _CHOICE.replace("@U", f"u32x{lanes}")
 
 
@@ -186,5 +206,6 @@ def _unpack(t: DType, lanes: int) -> str:
         "repeated": ", ".join(f"w{k // each}" for k in range(lanes)),
         "shifts": ", ".join(str(k % each * t.bits) for k in range(lanes)),
         "unpacked": result,
+        "bits": t.bits,
     }
-    return filled(_UNPACK, names)
+    return filled(_UNPACK + _EVERY + (_RAISED if t.kind == "uint" else ""), names)

@@ -16,6 +16,7 @@ from dlc.base.diagnostics import error
 from dlc.base.types import Array
 from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import check_sizes, results
+from dlc_backend_c.direct import Direct
 from dlc_backend_c.library import SIZE, Library, aligned, damaged, opened, succeed
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class Model:
         Raises:
             DlcError: a name, shape or dtype is not the model's; what was expected and found is named.
         """
+        if self._direct is not None and (found := self._direct(args, out, inputs)) is not None:
+            code, outputs = found
+            succeed(code)
+            return outputs
         return self._run("run", (), args, out, inputs)
 
     def profile(self, timer: int, *, out: Mapping[str, Array] | None = None, **inputs: object) -> tuple[float, ...]:
@@ -161,6 +166,13 @@ class Model:
         if arena is None or arena.size < needed:
             arena = self._own.arena = aligned(needed)
         return arena
+
+    @cached_property
+    def _direct(self) -> Direct | None:
+        """The function for arrays of exact types; None for a program that has to look at them first."""
+        if not Direct.takes(self.signature):
+            return None
+        return Direct(self._library, self._library.function("run"), self.arena_bytes)
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

@@ -201,9 +201,9 @@ class _Finder:
             case Load(name, (at,)):
                 yield from self._reads(at, around)
                 yield self.access(name, at, 1, False, around)
-            case Lanes(Load(name, (at,)), lanes):
+            case Lanes(Load(name, (at,))):
                 yield from self._reads(at, around)
-                yield self.access(name, at, lanes, False, around)
+                yield self.access(name, at, e.span, False, around)
             case Words(Load(name, (at,)), lanes):
                 yield from self._reads(at, around)
                 yield self.access(name, at, 4 * lanes, False, around)

@@ -185,7 +185,7 @@ class _Estimator:
             seen.add(id(x))
             match x:
                 case Lanes(Load(name, (at,)), count):
-                    places.append((name, at, count))
+                    places.append((name, at, x.span))
                     found.loads += self._moves(name, at, count, along)
                 case Words(Load(name, (at,)), count):
                     places.append((name, at, WORD * count))
