@@ -3,9 +3,9 @@
     r[f,c,k] += g[n,f]·x[n+k,c]         →      t[f,k,c] += g[n,f]·x[n+k,c];  r[f,c,k] = t[f,k,c]
 
 The gradient of a convolution's weights has this form. Vectors are then read and stored as they lie, and parts of a long
-sum can be added up. What follows such a sum, and stores it in another order, reads it from memory: compared with the sum
-that is little. So does what follows a long sum on copies: the panels of a reduction that runs through would not fit a
-cache.
+sum can be added up. What follows such a sum and stores it in another order reads it from memory, which is little
+compared with the sum. So does what follows a long sum on copies: the panels of a reduction that runs through would not
+fit a cache.
 """
 
 from __future__ import annotations
