@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.base.types import DType, i64
+from dlc.base.types import DType, i32
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
@@ -91,11 +91,10 @@ class MaxPool(_Windows):
 
 
 class MaxPlace(Op):
-    """place[n,c,o] = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
+    """place[n,c,o]: i32 = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
 
     In a window with NaN it is that of the first NaN. Where x is y nowhere the number is that of no tap: at least the
-    size of the window. Numbers are floats where x are floats, f64 or else f32, so that one vector holds as many of
-    both; otherwise i64.
+    size of the window.
     """
 
     x: Op
@@ -112,16 +111,15 @@ class MaxPlace(Op):
         if y.type != pool.type:
             raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
         index, k, element, guard = pool.taps(x)
-        to = x.dtype.compute if x.dtype.is_float else i64
-        number = apply(to.name, row_major(k, self.window))
+        number = apply("i32", row_major(k, self.window))
         hit = is_extreme(element, y[index], x.dtype)
-        return comp(index, select(hit, number, literal(math.prod(self.window), to)), min=k, where=guard)
+        return comp(index, select(hit, number, literal(math.prod(self.window), i32)), min=k, where=guard)
 
 
 class Unpool(Op):
     """x[n,c,i…] = Σ y[n,c,o…] over the windows o whose tap number place[n,c,o…] lies at i; the adjoint of MaxPool.
 
-    y and place, of any type, are [N, C, O…], x has the shape `to`.
+    y and place, of any integers, are [N, C, O…], x has the shape `to`.
     """
 
     y: Op

@@ -3,8 +3,7 @@
     f(x[i + 0]), …, f(x[i + n-1])   →   f(Lanes(x[i], n))       for loads that move by one element per step of the axis
 
 Rounding to a narrow type, f32(f16(x)), is a function like others; a load of what is stored in one has its value's type.
-Loads that do not move are scalars, repeated in every lane, as are numbers that the place of the lanes decides. Anything
-else has no vector form here.
+Loads that do not move are scalars, repeated in every lane. Anything else has no vector form here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops.program import Lanes, Local
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import axis_inside
-from dlc.kernel.simplify import is_index, linear, simplify
+from dlc.kernel.simplify import linear, simplify
 
 Known = dict[tuple[object, ...], "Expr | None"]
 """Forms of loads that were found before, by the load and what its axes were replaced by."""
@@ -65,9 +64,6 @@ def vectorise(
         case Apply("i32", (Load(name, (at,)),)) if dtype is i32 and dtypes[name] in (i8, u8):
             part = neighbours(name, at, mapping, lane)
             return None if part is None else Apply("i32", (part,))
-        case Apply(fn, (x,)) if SCALARS[fn].to is dtype and is_index(x):
-            place = simplify(substitute(e, mapping))
-            return None if axis_inside(place, lane) else place
         case Apply(fn, args) if has_vectors(fn, dtype):
             parts = [vectorise(a, mapping, lane, dtypes, dtype, known) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))

@@ -81,7 +81,8 @@ class C(Options, Backend):
         if target.strict:
             return memory
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
-        return {**memory, "winograd": {key: str(value) for key, value in sizes.items()}}
+        whole = {"vector-bytes": str(target.vector_bytes)}
+        return {**memory, "whole-vectors": whole, "winograd": {key: str(value) for key, value in sizes.items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
