@@ -14,10 +14,11 @@ import math
 from dataclasses import replace
 
 from dlc.base.types import f32, f64
-from dlc.kernel.expr import Axis, Load
+from dlc.kernel.expr import Axis, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.blocked import LONG, columns_of
+from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, is_product, plain_write, single
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.product_axes import product_axes
@@ -68,7 +69,7 @@ def _run(nest: Nest, kernel: Kernel, machine: Machine) -> tuple[tuple[Axis, ...]
     long = terms > LONG
     found = columns_of(group, kernel, machine) if long else ()
     if not found:
-        long, found = False, _columns(group, kernel, machine)
+        long, found = False, _columns(group, nest, kernel, machine)
     return tuple(names[x.name] for x in found), long
 
 
@@ -78,11 +79,31 @@ def _moved(name: str, kernel: Kernel) -> bool:
     return any(load.index[-1] != n.index[-1] for n in readers if n.index for load in n.loads.get(name, ()))
 
 
-def _columns(group: Group, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
-    """The axis of the columns of a product that copies nothing, if it has whole vectors of them."""
+def _columns(group: Group, nest: Nest, kernel: Kernel, machine: Machine) -> tuple[Axis, ...]:
+    """The axis of the columns of a product that copies nothing, if it has whole vectors of them and they matter.
+
+    They do not where what follows has vectors of a factor along another axis.
+    """
     try:
         axes = product_axes(group, kernel)
     except Unfit:
         return ()
-    lanes = machine.lanes(kernel.tensors[group.nests[0].out].dtype.itemsize)
+    lanes = machine.lanes(kernel.tensors[nest.out].dtype.itemsize)
+    final = _final(nest, kernel)
+    places = (offset(x.index, kernel.tensors[x.param].shape) for xs in nest.loads.values() for x in xs)
+    if final is None or (final.extent >= lanes and any(coefficient(p, final) == 1 for p in places)):
+        return ()
     return axes.run[-1:] if axes.run[-1].extent % lanes == 0 else ()
+
+
+def _final(nest: Nest, kernel: Kernel) -> Axis | None:
+    """The axis of a sum along which the elements of what follows it are neighbours; None where that is unknown."""
+    readers = [kernel.nests[k] for k in kernel.readers.get(nest.out, ())]
+    last: Expr = nest.index[-1]
+    if len(readers) == 1 and readers[0].index:
+        (reader,) = readers
+        places = {x.index for x in reader.loads[nest.out]}
+        if len(places) != 1 or reader.index[-1] not in (place := next(iter(places))):
+            return None
+        last = nest.index[place.index(reader.index[-1])]
+    return last if isinstance(last, Axis) else None
