@@ -1,32 +1,40 @@
-"""Training programs against PyTorch eager: time of a step and peak memory, one thread, steps taking turns.
+"""Training programs against PyTorch, eager and compiled: time of a step and peak memory, steps taking turns.
 
-    python benchmarks/training.py [NETWORK…] [--updates final|immediate|both] [--rounds 12] [--json]
+    python benchmarks/training.py [CASE…] [--updates final|immediate|both] [--against eager,compile] [--threads 1]
+        [--rounds 12] [--folder DIR] [--json]
 
-Four networks are exported to ONNX and built with `dlc build --train` (SGD with momentum); every program must agree with
-PyTorch on its first step before it is timed. Rounds take turns, and the ratio is that of the medians.
+A case is a network and the samples of a step, `resnet18:4`. Networks are exported to ONNX and built with `dlc build
+--train` (SGD with momentum); every program must agree with PyTorch on its first step before it is timed. PyTorch runs
+the step as it stands, and compiled by `torch.compile`: forward and backward as one graph each, and the optimizer; that
+happens before anything is timed. Rounds take turns. The ratio is that of the better of PyTorch's medians to dlc's,
+above 1 where dlc is faster, and the last line has the geometric mean of all cases. `--folder` keeps what was built for
+both sides; with `--rounds 0` that is all that happens.
 
 Peak memory of a dlc program is what its manifest promises, and all that it touches: parameters, state of the optimizer,
 gradients, and the arena with what kernels work in; there is no heap. PyTorch's is counted the same way, by what its
-allocator holds at the worst moment of a step: parameters, buffers and momentum, plus the highest running total of
-`[memory]` events of torch.profiler (activations that autograd keeps, gradients, temporaries). The batch itself and code
-are counted on neither side. What oneDNN allocates behind PyTorch's allocator is not seen, so the figure favours
+allocator holds at the worst moment of an eager step: parameters, buffers and momentum, plus the highest running total
+of `[memory]` events of torch.profiler (activations that autograd keeps, gradients, temporaries). The batch itself and
+code are counted on neither side. What oneDNN allocates behind PyTorch's allocator is not seen, so the figure favours
 PyTorch: as a check, the resident set that steps add to a fresh process (after `import torch` and one tiny step) is
 printed too, which includes it, and pages that the allocator does not give back.
 
-Fails if a step takes more than LIMIT times as long as PyTorch's, or, where no gradient outlives its weight's update
-(`immediate`; `final` holds them all for a caller to look at), more memory than PyTorch's allocator holds.
+Fails if a step takes more than LIMIT times as long as the better of PyTorch's, or, where no gradient outlives its
+weight's update (`immediate`; `final` holds them all for a caller to look at), more memory than PyTorch's allocator
+holds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -37,14 +45,48 @@ from torch.profiler import ProfilerActivity, profile
 
 import dlc
 from dlc.api.training_program import TrainingProgram
-from dlc.base.types import Array
 from tests.training.agreement import WEIGHTS, relative
-from tests.training.torch_networks import NETWORKS, Network, torch_step
+from tests.training.torch_networks import NETWORKS, Batch, Network, loss_of, torch_step
 
-LIMIT = 1.5
-"""Times as long as PyTorch that a step may take."""
+LIMIT = 1 / 0.95
+"""Times as long as the better of PyTorch's that a step may take."""
 RATE, MOMENTUM = 0.01, 0.9
-CASES = ("mlp", "lenet", "transformer", "resnet18")
+CASES = ("mlp:64", "lenet:32", "transformer:8", "resnet18:4", "resnet18:16")
+PEERS = ("eager", "compile")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and the samples of a step."""
+
+    name: str
+    network: Network
+    batch: int
+
+    @property
+    def data(self) -> Batch:
+        """What every step gets."""
+        return self.network.data(1, self.batch)[0]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.batch}"
+
+
+def case_of(text: str) -> Case:
+    """NETWORK or NETWORK:BATCH."""
+    name, _, batch = text.partition(":")
+    if name not in NETWORKS or not ((batch.isdecimal() and int(batch)) or not batch):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NETWORK or NETWORK:BATCH; networks: {', '.join(NETWORKS)}")
+    network = NETWORKS[name]
+    return Case(name, network, int(batch or network.batch))
+
+
+def peers_of(text: str) -> tuple[str, ...]:
+    """Some of `PEERS`."""
+    names = tuple(text.split(","))
+    if strange := [n for n in names if n not in PEERS]:
+        raise argparse.ArgumentTypeError(f"{strange[0]!r} is not one of {', '.join(PEERS)}")
+    return names
 
 
 @dataclass(frozen=True)
@@ -52,18 +94,20 @@ class Result:
     """Milliseconds and bytes.
 
     Attributes:
-        network, updates: What was trained, and how.
-        milliseconds, torch_milliseconds: Medians of a step.
-        ratio: Of these.
+        case, updates, threads: What was trained, how, and by how many.
+        milliseconds: Median of a step.
+        peers: The same of PyTorch, by the name in `PEERS`.
+        ratio: The least of these in units of `milliseconds`.
         memory, torch_memory: Peaks as both sides count them (see the module).
         torch_resident: What steps add to the resident set of a process.
         error: Largest relative error of a parameter after one step.
     """
 
-    network: str
+    case: str
     updates: str
+    threads: int
     milliseconds: float
-    torch_milliseconds: float
+    peers: Mapping[str, float]
     ratio: float
     memory: int
     torch_memory: int
@@ -74,26 +118,56 @@ class Result:
     def good(self) -> bool:
         """Whether nothing is over its limit."""
         frugal = self.updates == "final" or self.memory <= self.torch_memory
-        return self.ratio <= LIMIT and frugal and self.error <= WEIGHTS
+        return self.ratio * LIMIT >= 1 and frugal and self.error <= WEIGHTS
 
 
 def optimizer_of(module: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
 
 
-def build(name: str, network: Network, updates: str, folder: Path) -> TrainingProgram:
-    """The network's training program, compiled for this machine."""
-    model = folder / f"{name}.onnx"
+def build(case: Case, updates: str, threads: int, settings: list[str], folder: Path) -> TrainingProgram:
+    """The case's training program, compiled for this machine; one that lies there already is taken."""
+    model = folder / f"{case.name}-{case.batch}.onnx"
     if not model.exists():
-        model.write_bytes(network.onnx(network.module()))
-    train = f"loss={network.loss},optimizer=sgd{{lr={RATE} momentum={MOMENTUM}}},updates={updates}"
-    out = folder / f"{name}-{updates}"
-    command = [sys.executable, "-m", "dlc", "build", str(model), "-q", "-t", "c", "--train", train, "-o", str(out)]
-    subprocess.run([*command, "--cache-dir", str(folder / "cache")], check=True)
+        model.write_bytes(case.network.onnx(case.network.module(), case.batch))
+    train = f"loss={case.network.loss},optimizer=sgd{{lr={RATE} momentum={MOMENTUM}}},updates={updates}"
+    out = folder / "-".join([case.name, str(case.batch), updates, str(threads), *settings])
+    target = f"c{{threads={threads}}}"
+    command = [sys.executable, "-m", "dlc", "build", str(model), "-q", "-t", target, "--train", train, "-o", str(out)]
+    for setting in settings:
+        command += ["--set", setting]
+    if not (out / "manifest.json").exists():
+        subprocess.run([*command, "--cache-dir", str(folder / "cache")], check=True)
     return cast(TrainingProgram, dlc.load(out))
 
 
-def first_step_error(program: TrainingProgram, network: Network, batch: tuple[Array, Array]) -> float:
+def peer(how: str, case: Case) -> Callable[[], object]:
+    """A step of PyTorch, compiled if that is how; it has run twice."""
+    module = case.network.module().train()
+    optimizer = optimizer_of(module)
+    x, y = (torch.as_tensor(a) for a in case.data)
+
+    def forward() -> torch.Tensor:
+        return loss_of(module(x), y)
+
+    update: Callable[[], object] = optimizer.step
+    if how == "compile":
+        compiled = cast(Any, torch).compile
+        forward, update = compiled(forward), compiled(update)
+
+    def step() -> float:
+        loss = forward()
+        optimizer.zero_grad()
+        loss.backward()  # pyright: ignore[reportUnknownMemberType]
+        update()
+        return float(loss.detach())
+
+    step()
+    step()
+    return step
+
+
+def first_step_error(program: TrainingProgram, network: Network, batch: Batch) -> float:
     """The largest relative error of a parameter after one step, ‖dlc - PyTorch‖ / ‖PyTorch‖."""
     module = network.module()
     torch_step(module, optimizer_of(module), *batch)
@@ -122,11 +196,11 @@ def medians(calls: list[Callable[[], object]], rounds: int) -> list[float]:
     return [statistics.median(t) for t in times]
 
 
-def torch_peak(network: Network) -> int:
+def torch_peak(case: Case) -> int:
     """Bytes that PyTorch's allocator holds at the worst moment of a step that is not the first."""
-    module = network.module()
+    module = case.network.module()
     optimizer = optimizer_of(module)
-    batch = network.data(1)[0]
+    batch = case.data
     torch_step(module, optimizer, *batch)
     torch_step(module, optimizer, *batch)
     optimizer.zero_grad()
@@ -142,14 +216,14 @@ def torch_peak(network: Network) -> int:
     return peak + sum(t.numel() * t.element_size() for t in held) - batch[0].nbytes - batch[1].nbytes
 
 
-def torch_resident(name: str) -> int:
+def torch_resident(case: Case) -> int:
     """Bytes that steps add to the resident set of a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.training", "--resident", name]
+    command = [sys.executable, "-m", "benchmarks.training", "--resident", str(case)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     return int(done.stdout.split()[-1])
 
 
-def tell_resident(name: str) -> None:
+def tell_resident(case: Case) -> None:
     """The body of that process."""
 
     def status(key: str) -> int:
@@ -158,60 +232,85 @@ def tell_resident(name: str) -> None:
 
     tiny = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3), torch.nn.Flatten(), torch.nn.Linear(36, 2))
     torch_step(tiny, optimizer_of(tiny), np.zeros((1, 1, 8, 8), np.float32), np.zeros(1, np.int64))
-    network = NETWORKS[name]
-    batch = network.data(1)[0]
+    batch = case.data
     start = status("VmRSS")
-    module = network.module()
+    module = case.network.module()
     optimizer = optimizer_of(module)
     for _ in range(3):
         torch_step(module, optimizer, *batch)
     print(status("VmHWM") - start)
 
 
-def measure(name: str, updates: str, folder: Path, rounds: int) -> Result:
-    """One network with one way of updating."""
-    network = NETWORKS[name]
-    program = build(name, network, updates, folder)
-    batch = network.data(1)[0]
-    error = first_step_error(program, network, batch)
-    module = network.module()
-    optimizer = optimizer_of(module)
-    ours, theirs = medians([lambda: program.train_step(*batch), lambda: torch_step(module, optimizer, *batch)], rounds)
+def measure(case: Case, updates: str, options: argparse.Namespace, folder: Path) -> Result | None:
+    """One case with one way of updating; None: it is only built."""
+    program = build(case, updates, options.threads, options.set, folder)
+    batch = case.data
+    error = first_step_error(program, case.network, batch)
+    others = {how: peer(how, case) for how in options.against}
+    if not options.rounds:
+        return None
+    ours, *theirs = medians([lambda: program.train_step(*batch), *others.values()], options.rounds)
     regions = ("parameters_bytes", "state_bytes", "gradients_bytes", "arena_bytes")
     memory = sum(int(program.facts.get(k, 0)) for k in regions)
-    return Result(name, updates, ours, theirs, ours / theirs, memory, torch_peak(network), torch_resident(name), error)
+    peers = dict(zip(others, theirs, strict=True))
+    return Result(
+        case=str(case),
+        updates=updates,
+        threads=options.threads,
+        milliseconds=ours,
+        peers=peers,
+        ratio=min(theirs) / ours,
+        memory=memory,
+        torch_memory=torch_peak(case),
+        torch_resident=torch_resident(case),
+        error=error,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("networks", nargs="*", help=f"some of {', '.join(NETWORKS)}")
+    parser.add_argument("cases", nargs="*", type=case_of, help=f"NETWORK or NETWORK:BATCH; else {' '.join(CASES)}")
     parser.add_argument("--updates", choices=("final", "immediate", "both"), default="both")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--against", type=peers_of, default=PEERS, help=f"some of {','.join(PEERS)}")
+    parser.add_argument("--threads", type=int, default=1, help="of both sides")
+    parser.add_argument("--set", action="append", default=[], help="an option of a pass, as dlc build takes it")
+    parser.add_argument("--rounds", type=int, default=12, help="0: build only, into --folder")
+    parser.add_argument("--folder", type=Path, help="keep what was built")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--resident", help=argparse.SUPPRESS)
+    parser.add_argument("--resident", type=case_of, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     if options.resident:
         tell_resident(options.resident)
         return
     found: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="dlc-training-") as folder:
-        for name in options.networks or CASES:
+    with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory(prefix="dlc-training-") as name:
+        folder = Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.absolute() / "inductor")
+        for case in options.cases or map(case_of, CASES):
             for updates in ("final", "immediate") if options.updates == "both" else (options.updates,):
-                found.append(measure(name, updates, Path(folder), options.rounds))
-                if not options.json:
-                    print(line_of(found[-1]), flush=True)
+                result = measure(case, updates, options, folder)
+                found += [result] if result else []
+                if result and not options.json:
+                    print(line_of(result), flush=True)
+    ways = dict.fromkeys(r.updates for r in found)
+    means = {w: statistics.geometric_mean(r.ratio for r in found if r.updates == w) for w in ways}
     if options.json:
-        print(json.dumps({"limit": LIMIT, "rows": [{**asdict(r), "good": r.good} for r in found]}, indent=1))
+        rows = [{**asdict(r), "good": r.good} for r in found]
+        print(json.dumps({"limit": LIMIT, "rows": rows, "geometric_means": means}, indent=1))
+    else:
+        print("".join(f"geometric mean, {way}: {mean:.2f}\n" for way, mean in means.items()), end="")
     sys.exit(any(not r.good for r in found))
 
 
 def line_of(r: Result) -> str:
     """A line for people."""
+    peers = ", ".join(f"{how} {time:8.2f} ms" for how, time in r.peers.items())
     return (
-        f"{'ok  ' if r.good else 'FAIL'} {r.network:12} {r.updates:9} step {r.milliseconds:8.2f} ms, PyTorch "
-        f"{r.torch_milliseconds:8.2f} ms, ratio {r.ratio:4.2f}; memory {r.memory / 1e6:7.2f} MB, PyTorch "
-        f"{r.torch_memory / 1e6:7.2f} MB (resident {r.torch_resident / 1e6:.1f}); error {r.error:.1e}"
+        f"{'ok  ' if r.good else 'FAIL'} {r.case:14} {r.updates:9} step {r.milliseconds:8.2f} ms, PyTorch {peers}, "
+        f"ratio {r.ratio:4.2f}; memory {r.memory / 1e6:7.2f} MB, PyTorch {r.torch_memory / 1e6:7.2f} MB "
+        f"(resident {r.torch_resident / 1e6:.1f}); error {r.error:.1e}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.base.types import DType
+from dlc.base.types import DType, i32
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array
 from dlc.kernel.define import Comp, ShapeError, comp, grid, inside
@@ -91,7 +91,7 @@ class MaxPool(_Windows):
 
 
 class MaxPlace(Op):
-    """place[n,c,o]: i64 = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
+    """place[n,c,o]: i32 = number of the first tap of a max pool's window, in row-major order, at which x is y[n,c,o].
 
     In a window with NaN it is that of the first NaN. Where x is y nowhere the number is that of no tap: at least the
     size of the window.
@@ -111,15 +111,15 @@ class MaxPlace(Op):
         if y.type != pool.type:
             raise ShapeError(f"the maxima of {x.type} are {pool.type}, not {y.type}")
         index, k, element, guard = pool.taps(x)
-        number = apply("i64", row_major(k, self.window))
+        number = apply("i32", row_major(k, self.window))
         hit = is_extreme(element, y[index], x.dtype)
-        return comp(index, select(hit, number, math.prod(self.window)), min=k, where=guard)
+        return comp(index, select(hit, number, literal(math.prod(self.window), i32)), min=k, where=guard)
 
 
 class Unpool(Op):
     """x[n,c,i…] = Σ y[n,c,o…] over the windows o whose tap number place[n,c,o…] lies at i; the adjoint of MaxPool.
 
-    y and place: i64 are [N, C, O…], x has the shape `to`.
+    y and place, of any integers, are [N, C, O…], x has the shape `to`.
     """
 
     y: Op
@@ -157,7 +157,7 @@ class Unpool(Op):
             if stride[d] > 1:
                 guard = both(guard, apply("eq", reach % stride[d], 0))
             guard = both(guard, inside((at[-1], y.shape[d + 2])))
-        mine = apply("eq", place[tuple(at)], apply("i64", row_major(taps, self.window)))
+        mine = apply("eq", place[tuple(at)], apply(place.dtype.name, row_major(taps, self.window)))
         value = select(mine, y[tuple(at)], literal(0, y.dtype))
         summed = tuple(k for k in free if k in taps)
         return comp((n, c, *i), value, sum=summed, where=guard) if summed else comp((n, c, *i), value)

@@ -20,8 +20,8 @@ from dlc.kernel.roles import roles, spatial_axes
 from dlc.kernel.schedules.machine import WORD
 from dlc.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
-USES = 128
-"""How often each element of a changing factor must be read, so that storing it once more is little in comparison."""
+USES = 16
+"""How often each element of a changing factor must be read, so that storing it once more costs less than its place."""
 
 
 def changing_plan(nest: Nest, a: Load, b: Load, type: Type) -> tuple[int, ...] | None:

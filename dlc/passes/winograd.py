@@ -4,12 +4,11 @@
 
 A tile of F(4x4,3x3) takes 36 products for each pair of channels instead of 144, one of F(2x2,3x3) 16 instead of 36. The
 weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory; those that
-change between calls by a call of their own, if they then take no more memory than data and outputs. The roles of axes
-decide, so the gradient of such a convolution for its data is one as well. An estimate of cycles for the numbers of the
-machine chooses between the sizes of tiles and the convolution as it is; `--explain winograd` lists it for each
-convolution, with a bound of the error of an output: so many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest
-sum that there can be. Errors that occur are thousands of times smaller. Infinities and NaNs spread to the other outputs
-of their tile.
+change between calls by a call of their own. The roles of axes decide, so the gradient of such a convolution for its
+data is one as well. An estimate of cycles for the numbers of the machine chooses between the sizes of tiles and the
+convolution as it is; `--explain winograd` lists it for each convolution, with a bound of the error of an output: so
+many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest sum that there can be. Errors that occur are thousands
+of times smaller. Infinities and NaNs spread to the other outputs of their tile.
 
 Nothing is changed for machines without vectors, with c{strict-float=yes}, or with `--set winograd.tile=off`.
 """
@@ -189,13 +188,9 @@ class _Rewriting:
         allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs)) and f.outputs < min(rows, columns)]
         if not allowed:
             raise Unfit(f"its output of {rows}x{columns} is not larger than a tile")
-        if not constant:
-            allowed = [f for f in allowed if sizes.weights_bytes(f) <= sizes.values_bytes]
-            if not allowed:
-                raise Unfit(f"its weights change and would take more than the {sizes.values_bytes} bytes of its values")
         room = int(ROOM * self.largest)
         if self.options.tile == "auto":
-            allowed = [f for f in allowed if sizes.values_bytes + sizes.block_bytes(f, machine) <= room]
+            allowed = [f for f in allowed if sizes.step_bytes(f, machine, constant) <= room]
         if not allowed:
             raise Unfit(f"with its tiles it would take more than the {room} bytes that the program has for a step")
         best = min(allowed, key=found.__getitem__)

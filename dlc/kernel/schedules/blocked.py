@@ -34,7 +34,8 @@ from dlc.kernel.simplify import conjuncts, simplify_guard
 VECTORS = 2
 # Below, copies cost more than they save.
 ROWS, REDUCTION = 16, 32
-# Of a sum with so many terms, copies are made in parts that stay in the first cache, so fewer rows pay.
+# Of a sum with so many terms, copies are made in parts that stay in the first cache, so fewer rows pay, and a single
+# vector of columns.
 LONG, FEW_ROWS = 2048, 4
 # Rows that so many columns read are copied even if they lie in order: in a block they lie close together.
 REUSED = 128
@@ -128,13 +129,13 @@ def _whole_vectors(axes: ProductAxes, b: Source) -> bool:
 def _check_pays(axes: ProductAxes, group: Group, kernel: Kernel, machine: Machine) -> None:
     """Raises Unfit unless every element is used often, and operands are more than the second-level cache holds."""
     item = kernel.tensors[group.nests[0].out].dtype.itemsize
-    width = VECTORS * machine.lanes(item)
+    lanes = machine.lanes(item)
     reduction = math.prod(x.extent for x in axes.reduced)
     size = (axes.row.extent + axes.columns) * reduction * item
-    rows = ROWS if reduction <= LONG else FEW_ROWS
+    rows, columns = (ROWS, VECTORS * lanes) if reduction <= LONG else (FEW_ROWS, lanes)
     conditions = (
         (axes.row.extent >= rows, f"copies pay from {rows} rows on, and there are {axes.row.extent}"),
-        (axes.columns >= width, f"copies pay from {width} columns on, and there are {axes.columns}"),
+        (axes.columns >= columns, f"copies pay from {columns} columns on, and there are {axes.columns}"),
         (reduction >= REDUCTION, f"copies pay from {REDUCTION} steps of a sum on, and there are {reduction}"),
         (size > machine.l2, f"its {size} bytes of operands fit the second-level cache of {machine.l2}"),
         (machine.registers // 2 > VECTORS, f"{machine.registers} registers are too few"),

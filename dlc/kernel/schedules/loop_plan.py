@@ -19,6 +19,8 @@ from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tile import Tile
 
+LEAST_LANES = 4
+"""Elements of a vector at least."""
 STREAMS = 4
 """Vectors of a tile whose only row reads each panel of columns once: processors foresee few streams from memory."""
 
@@ -78,7 +80,7 @@ def plan_loops(
     others = [a for a in scope.shared if a != o.column]
     rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
     row = rows[-1] if rows else None
-    tiling = replace(tiling, row=row)
+    tiling = replace(tiling, row=row, lanes=tiling.lanes if o.panel_width else _lanes(o.column, tiling.lanes))
     if o.block is not None:
         block: Axis | None = o.block.axis
         size = o.block.size
@@ -89,6 +91,13 @@ def plan_loops(
     outer = tuple(a for a in others if a != row and a not in within)
     once = overwrites(tiling, kernel)
     return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
+
+
+def _lanes(column: Axis, lanes: int) -> int:
+    """Elements of a vector: half as many, and again, while all columns fit; many processors then do twice as many."""
+    while column.limit is None and column.extent <= lanes // 2 and lanes > LEAST_LANES:
+        lanes //= 2
+    return lanes
 
 
 def overwrites(t: Tile, kernel: Kernel) -> bool:

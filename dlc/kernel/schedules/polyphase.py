@@ -8,6 +8,8 @@ decomposition of filter banks). Conditions that are certain for a remainder disa
 alone become its extent. What follows element by element, such as a bias, is done remainder by remainder as well:
 
     r[j] = f(t[j])    →    r[2i] = f(u₀[i]);  r[2i+1] = f(u₁[i])
+
+Where conditions never hold for a remainder, as between the steps of a window of one element, there is nothing to add.
 """
 
 from __future__ import annotations
@@ -52,13 +54,17 @@ def split_phases(kernel: Kernel, machine: Machine) -> Kernel:
             name = f"{nest.out}{nest.axes[0].name}_{number}_{k}"
             of = kernel.tensors[nest.out].type
             index = tuple(mapping.get(i, i) for i in nest.index)
-            shape = tuple(_dimension(d, i) for i, d in zip(index, of.shape, strict=True))
-            locals_.append(Param(name, of.with_shape(shape)))
-            nests.append(replace(single, out=name))
-            if done is None:
-                copies.append(simplify_nest(Nest(nest.out, index, axes_in(*index), Load(name, single.index))))
+            if Const(False) in conjuncts(single.where):
+                part: Expr = Const(kernel.start_of(nest.out))
             else:
-                nests.append(_finished(done, nest.out, index, Load(name, single.index)))
+                shape = tuple(_dimension(d, i) for i, d in zip(index, of.shape, strict=True))
+                locals_.append(Param(name, of.with_shape(shape)))
+                nests.append(replace(single, out=name))
+                part = Load(name, single.index)
+            if done is None:
+                copies.append(simplify_nest(Nest(nest.out, index, axes_in(*index), part)))
+            else:
+                nests.append(_finished(done, nest.out, index, part, axes_in(*single.index)))
         nests += copies
     if len(nests) == len(kernel.nests):
         return kernel
@@ -81,11 +87,11 @@ def _finish(kernel: Kernel, number: int, found: Sequence[tuple[Nest, Mapping[Exp
     return None if any(named[a] in strided for a in axes_in(reader.index[-1])) else reader
 
 
-def _finished(reader: Nest, out: str, index: Sequence[Expr], part: Load) -> Nest:
-    """What reads a product element by element, for the places of one remainder."""
+def _finished(reader: Nest, out: str, index: Sequence[Expr], part: Expr, axes: tuple[Axis, ...]) -> Nest:
+    """What reads a product element by element, for the places of one remainder, which `axes` number."""
     (place,) = {x.index for x in reader.loads[out]}
     places = {i: e for i, e in zip(place, index, strict=True) if isinstance(i, Axis)}
-    changed = reader.substitute(places, axes_in(*part.index))
+    changed = reader.substitute(places, axes)
     return simplify_nest(changed.map_loads(lambda x: part if x.param == out else x))
 
 

@@ -62,6 +62,10 @@ class Sizes:
         size = block_size(self.tiles(f.outputs), self.channels, self.columns, f, machine)
         return f.size**2 * size * (self.channels + self.columns) * f32.itemsize
 
+    def step_bytes(self, f: CookToom, machine: Machine, constant: bool) -> int:
+        """What the convolution takes, with its weights where they are not constant."""
+        return self.values_bytes + self.block_bytes(f, machine) + (0 if constant else self.weights_bytes(f))
+
     def tiles(self, outputs: int) -> int:
         """Tiles of so many outputs in each dimension."""
         return self.images * -(-self.height // outputs) * -(-self.width // outputs)

@@ -32,7 +32,7 @@ from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index, simplify
-from dlc_backend_c import in_order, masks, spelling
+from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
@@ -96,7 +96,7 @@ class Writer:
                 name = axis.name
                 advance = f"++{name}" if step == 1 else f"{name} += {step}"
                 head = f"for (ptrdiff_t {name} = {index(start)}; {name} < {index(stop)}; {advance})"
-                self.block(head, body, first=[f"{masks.MACRO};"] * masks.keeps_branches(s))
+                self.block(rolled.mark(s) + head, body, first=[f"{masks.MACRO};"] * masks.keeps_branches(s))
             case If(condition, then, otherwise):
                 self.block(f"if ({self.value(condition, bool_)})", then)
                 if otherwise:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
-from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, to_bytes
+from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, rolled, to_bytes
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -194,7 +194,7 @@ def whole_prelude(target: CTarget) -> str:
 def _sections(target: CTarget) -> Iterator[str]:
     if target.vector_bytes:
         yield _TILES
-    yield _HEAD + in_order.DEFINITION + masks.DEFINITION
+    yield _HEAD + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION
     if target.threads > 1:
         yield _THREADS
     for t in DTYPES.values():
