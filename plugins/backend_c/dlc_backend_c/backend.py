@@ -103,7 +103,11 @@ class C(Options, Backend):
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
         whole = {"vector-bytes": str(target.vector_bytes)}
         rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
-        return {**memory, "whole-vectors": whole, "winograd": {key: str(value) for key, value in (sizes | rates).items()}}
+        return {
+            **memory,
+            "whole-vectors": whole,
+            "winograd": {key: str(value) for key, value in (sizes | rates).items()},
+        }
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
