@@ -36,6 +36,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
     assert others.split("; ") == [
         "not copies, because copies pay from 32 steps of a sum on, and there are 24",
         "not windows, because no windows overlap along its rows",
+        "not tiles{columns=1 packed=yes vectors=2 rows=6 block=20}, because it takes 4,150 cycles",
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,670 cycles",
         "not rows, because its sums are not along contiguous elements",
         "not loops{innermost=2}, because it takes 24,400 cycles",

@@ -67,7 +67,7 @@ def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
         (pooling(9, 8, 3, 2), WIDE, "windows", "its windows overlap by less than half"),
         (DOTS, WIDE, "rows", "its rows read 5280 bytes, which a cache may hold"),
         (matmul(1, 64, 48, False), WIDE, "rows", "its sums are not along contiguous elements"),
-        (THREE, WIDE, "tiles", "the last 3 of 3 columns are no whole vectors of 8"),
+        (THREE, WIDE, "tiles", "the last 3 of 3 columns are no whole vectors of 4"),
     ],
 )  # fmt: skip
 def test_reasons(text: str, machine: Machine, choice: str, reason: str) -> None:
