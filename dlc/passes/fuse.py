@@ -99,6 +99,7 @@ class _Fuser:
         self._origins = dict(source.origins)
         self._missed: dict[str, list[tuple[str, str]]] = {}
         self._settled: set[str] = set()
+        self._wide: set[str] = set()
         # By identity, which is found faster than a digest: equal ops were lowered to the same kernel, so the layers of
         # a model that repeats itself are joined once. The kernels are held, or another could take their place.
         self._joined: dict[tuple[object, ...], tuple[Kernel, Kernel, Joined, Kernel]] = {}
@@ -139,6 +140,8 @@ class _Fuser:
             moved = row_in_panels(kernel, args, self._packed.opened) if self._options.words else None
             kernel, args = moved or columns_last(kernel, args, self._packed.opened)
         result = call if kernel is call.body else Call(kernel, args)
+        if group.widens:
+            self._wide.add(result.digest)
         self._tell(result, group.origins)
         self._missed[result.digest] = missed
         # Aligning moves nests, and what could not be inlined before might be afterwards.
@@ -267,7 +270,7 @@ class _Fuser:
             tuple(ops[n] for n in joined.arguments),
             _together(self._origins.get(producer.digest, ()), consumer.origins),
             settled=True,
-            widens=consumer.widens,
+            widens=consumer.widens or (producer.digest in self._wide and not consumer.kernel.reduces),
         )
 
 

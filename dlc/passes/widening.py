@@ -16,25 +16,29 @@ from dlc.kernel.nest import Param
 
 
 def widens(op: Call, source: Graph, constant: Callable[[Op], bool]) -> bool:
-    """Whether this call and the elementwise ones after it end in a reduction that may read smaller elements itself."""
+    """Whether a call makes elements larger, and elementwise ones after it end in a reduction that may do so itself."""
     last, start = op, _operand(op, constant)
     if start is None:
         return False
-    while True:
+    while last.dtype.itemsize > start.dtype.itemsize:
         users = source.users.get(last, ())
         if len(users) != 1 or last in source.outputs or not isinstance(users[0], Call):
             return False
         reader = users[0]
         if reader.body.reduces:
-            break
+            return _inlined(last, reader)
         last = reader
         if _operand(last, constant) is None:
             return False
-    value = last.body.nests[0]
-    names = {p.name for p, a in zip(reader.body.params, reader.args, strict=True) if a.digest == last.digest}
+    return False
+
+
+def _inlined(value: Call, reader: Call) -> bool:
+    """Whether all nests that read an elementwise call's result are reductions that will compute it themselves."""
+    names = {p.name for p, a in zip(reader.body.params, reader.args, strict=True) if a.digest == value.digest}
     found = [(n, name) for n in reader.body.nests for name in names & n.reads()]
-    inlined = all(n.reduce is not None and not refusal(value, Param(name, last.type), n) for n, name in found)
-    return last.dtype.itemsize > start.dtype.itemsize and inlined
+    of = value.body.nests[0]
+    return all(n.reduce is not None and not refusal(of, Param(name, value.type), n) for n, name in found)
 
 
 def _operand(op: Call, constant: Callable[[Op], bool]) -> Op | None:
