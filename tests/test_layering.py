@@ -39,6 +39,7 @@ FLOORS = (
     "driver",
     "verify",
     "bench",
+    "tune",
     "html",
     "cli",
     "cli.commands",

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dlc.api.artifact import Artifact, Description, Workshop
 from dlc.api.families import Family
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.profile import MeasuredMachine, Profiler
     from dlc.api.training import Bundle
+    from dlc.api.tuning import Tuner
     from dlc.api.variants import Variants
     from dlc.base.report import Report
     from dlc.graph import Op
@@ -36,6 +37,17 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """What measurements say of a kernel."""
+
+    state: Literal["used", "unknown", "other-machine", "unfit"]
+    """Whether its schedule is the measured one; that there are none, or of other machines only, or none that applies.
+    """
+    reason: str = ""
+    """Why it does not apply."""
+
+
+@dataclass(frozen=True)
 class KernelSchedule:
     """What a backend says of a kernel before steps are ordered."""
 
@@ -51,6 +63,8 @@ class KernelSchedule:
     """(candidate, why it was not chosen) of every other way in which it may become loops."""
     given: bool = False
     """Whether the user gave it."""
+    tuned: Tuned | None = None
+    """What became of measurements that were asked for; None where none were."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +244,14 @@ class Backend(Configurable, ABC):
 
         Raises:
             DlcError: (TOOL) what it needs is not installed; (USAGE) its options are for another machine.
+        """
+        return None
+
+    def tuner(self) -> "Tuner | None":
+        """For `dlc tune`: what schedules of kernels there are to measure, and where that is done.
+
+        They are measured in programs of `profiler` with the option `schedule`; the option `tune` takes the file with
+        the results. None, the default: schedules are not measured.
         """
         return None
 

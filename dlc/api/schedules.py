@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dlc.api.backend import Backend
+from dlc.api.backend import Backend, KernelSchedule
 from dlc.graph.structure import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dlc.base.report import Report
     from dlc.graph.graph import Graph
 
@@ -37,10 +39,32 @@ def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
         if schedule.text:
             of = f" ({' '.join(nodes[digest])})" if nodes[digest] else ""
             others = (f"not {candidate}, because {reason}" for candidate, reason in schedule.others)
-            why = "; ".join(others) or ("given" if schedule.given else "the only candidate")
+            measured = schedule.tuned is not None and schedule.tuned.state == "used"
+            why = "; ".join(others) or ("measured" if measured else "given" if schedule.given else "the only candidate")
             takes = f", {in_words(schedule.cycles)} cycles" if schedule.cycles else ""
             report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}{takes}", why)
+    _note_tuned(found, report)
     return stated(graph)
+
+
+def _note_tuned(found: Mapping[str, KernelSchedule], report: Report) -> None:
+    """Say how many kernels have schedules that were measured, and why others have not."""
+    states = [s.tuned.state for s in found.values() if s.tuned is not None]
+    if not states:
+        return
+    parts = [f"{states.count('used')} of {len(states)} kernels have measured schedules"]
+    parts += [f"{count} {text}" for state, text in _NOT_TUNED.items() if (count := states.count(state))]
+    report.note("; ".join(parts))
+    for digest, schedule in found.items():
+        if schedule.tuned is not None and schedule.tuned.state == "unfit":
+            report.note(f"the estimate decides for {digest[:SHOWN]}: {schedule.tuned.reason}")
+
+
+_NOT_TUNED: Final = {
+    "unknown": "were not measured",
+    "other-machine": "were measured for other machines only",
+    "unfit": "have a measured schedule that does not apply any more",
+}
 
 
 def in_words(cycles: float) -> str:

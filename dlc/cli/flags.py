@@ -76,6 +76,8 @@ BenchOptions = Annotated[BuildOptions, Fields(but=("train", "special"))]
 """What a program is built by that is measured, at the sizes of one call."""
 TargetOptions = Annotated[BuildOptions, Fields(only=("target",))]
 """What a command is about that builds nothing."""
+TuneOptions = Annotated[BuildOptions, Fields(but=("special", "tune"))]
+"""What a program is built by whose kernels are tuned."""
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""

@@ -34,6 +34,12 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc bench model.onnx --against onnxruntime,openvino", "the same model in other runtimes, in turn"),
         ("dlc bench model.onnx --dim batch=8 --seconds 10 --html bench.html", "longer, with a report of all steps"),
     ),
+    "tune": (
+        ("dlc tune model.onnx -o tuned.toml", "a minute of measurements, kept in a file and in the cache"),
+        ("dlc tune model.onnx --budget 600 --kernels 10 -o tuned.toml", "longer, the ten kernels that take most time"),
+        ("dlc tune --merge here.toml there.toml -o both.toml", "the faster record of each kernel and machine"),
+        ("dlc build model.onnx --tune tuned.toml", "a program with the schedules of the file"),
+    ),
     "verify": (
         ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),

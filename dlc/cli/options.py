@@ -15,6 +15,9 @@ from dlc.base.cache_settings import CacheMode
 WHAT: Final = "What to build"
 CACHE: Final = "Cache and machine"
 
+FROM_CACHE: Final = "cache"
+"""What --tune says for the records of the cache."""
+
 Completes = Literal["", "targets", "pipelines", "passes", "steps"]
 """What a shell completes the value of a flag with."""
 
@@ -165,6 +168,15 @@ class BuildOptions:
         metavar="KERNEL=SCHEDULE",
         help="Set how a kernel becomes loops, as 392454940dcc27dc='tiles{columns=2 vectors=2 rows=8}'; --explain "
         "schedule-kernels lists kernels with their schedules. May repeat.",
+        panel=WHAT,
+    )
+
+    tune: str = flag(
+        "",
+        "--tune",
+        metavar="FILE|cache",
+        help="Use the schedules of kernels that dlc tune measured for the target's machine: those of a file, or those "
+        "that the cache has for this computer. Other kernels have the estimate's, and a note says how many.",
         panel=WHAT,
     )
 

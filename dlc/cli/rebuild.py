@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, escape
 from dlc.cli.functions import training_lines
+from dlc.cli.options import FROM_CACHE
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.plugins.discovery import load_registry
@@ -41,6 +42,8 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
     from dlc.runtime.manifest import NAME
     from dlc.spec import Spec
 
+    if chosen.tune == FROM_CACHE:
+        return None  # what it has by now is looked up
     start = time.perf_counter()
     registry = load_registry(config.disabled, kinds=("backends",))
 
@@ -80,7 +83,7 @@ def remember_build(
     from dlc.runtime.install import remember_installed
 
     source = prepared.source
-    if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None:
+    if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None or prepared.tuned:
         return
     root, backend = source.path.parent, prepared.pipeline.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]

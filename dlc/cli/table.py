@@ -21,6 +21,7 @@ COMMANDS = (
     Command("build", "Compile a model: sources, header, weights and library.", "build:build", "Compile"),
     Command("run", "Run a program or model on files or random inputs; time it.", "run:run", "Compile"),
     Command("bench", "Measure a program: per call, per step, against other runtimes.", "bench:bench", "Compile"),
+    Command("tune", "Measure schedules of a program's kernels, for --tune.", "tune:tune", "Compile"),
     Command("verify", "Compare a program's outputs with a reference.", "verify:verify", "Compile"),
     Command("train", "Train a program that was built with --train.", "train:train", "Compile"),
     Command("plan", "Plan a program's memory: peak, lower bound, a drawing.", "plan:plan", "Understand"),

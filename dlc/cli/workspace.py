@@ -16,7 +16,7 @@ from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, error
-from dlc.cli.options import BuildOptions, CacheOptions
+from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
 from dlc.cli.terminal import Terminal
 from dlc.cli.trusting import said_trusted
@@ -30,10 +30,12 @@ from dlc.plugins.registry import Registry
 from dlc.spec import Spec, parse_setting
 
 if TYPE_CHECKING:
+    from dlc.api.tuning import Record
     from dlc.cache import Cache
     from dlc.cache.step_record import StepRecord
     from dlc.driver.build import Build
     from dlc.driver.session import Running, Session
+    from dlc.files.hashing import OwnedFile
     from dlc.graph.graph import Graph
 
 
@@ -48,6 +50,8 @@ class Prepared:
     pipeline: ResolvedPipeline
     special: tuple[Special, ...] = ()
     """Sizes with fast paths."""
+    tuned: OwnedFile | None = None
+    """The file of schedules that the cache has; it lives as long as this."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,13 @@ class Workspace:
         return state
 
     def prepare(self, choice: BuildOptions) -> Prepared:
-        """Everything a build needs, resolved; nothing of the model is read but what tells its format."""
+        """Everything a build needs, resolved; nothing of the model is read but what tells its format.
+
+        With `--tune cache` it is read up to where schedules are chosen, for the digests of its kernels.
+        """
+        tuned = self._from_cache(choice) if choice.tune == FROM_CACHE else None
+        if tuned is not None:
+            choice = replace(choice, tune=str(tuned))
         source = self.source(choice.model)
         frontend, package = self.reader(source, choice)
 
@@ -172,6 +182,7 @@ class Workspace:
                 min_offload=choice.min_offload,
                 schedules=choice.schedules,
                 machine=choice.machine,
+                tune=choice.tune,
             )
 
         try:
@@ -180,7 +191,27 @@ class Workspace:
             if not said_trusted(self.terminal, self.config, problem):
                 raise
             pipeline = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
-        return Prepared(source, frontend, package, pipeline, self._special(source, choice))
+        return Prepared(source, frontend, package, pipeline, self._special(source, choice), tuned)
+
+    def _from_cache(self, choice: BuildOptions) -> OwnedFile:
+        """A file with what the cache has of the kernels of a model, as measured on this computer."""
+        from dlc.api.tuning import Tuning
+        from dlc.driver.kernel_graphs import before_order, kernel_graphs
+        from dlc.files.hashing import OwnedFile
+        from dlc.tune.kernels import kernels_of
+        from dlc.tune.known import recalled
+
+        prepared = self.prepare(replace(choice, tune=""))
+        tuner = prepared.pipeline.backend.tuner()
+        file = OwnedFile.create("tuned.toml")
+        found: list[Record] = []
+        if tuner is not None:
+            last, _ = before_order(prepared.pipeline)
+            with self.cache() as cache:
+                kernels, _ = kernels_of(kernel_graphs(self.compile(prepared, cache, stop_after=last).steps))
+                found = recalled(cache, (k.digest for k in kernels), tuner.fingerprint())
+        file.write_text(Tuning(found).text, encoding="ascii")
+        return file
 
     def _special(self, source: Source, choice: BuildOptions) -> tuple[Special, ...]:
         """The model for every combination of sizes that has a fast path: read as for these sizes alone."""

@@ -1,4 +1,4 @@
-"""Flags that set options of the backend: --machine, what the code is for, and --schedule, how kernels become loops."""
+"""Flags that set options of the backend: --machine: what code is for; --schedule, --tune: how kernels become loops."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dlc.spec import Spec, Value
 OPTION = "schedule"
 """The option of a backend that takes `(kernel, schedule)`."""
 FLAG = "--schedule"
+TUNE = "tune"
+"""The option of a backend that takes the path of a file of `dlc tune`."""
 MACHINE = "machine"
 """The option of a backend that takes the path of a file."""
 
@@ -26,6 +28,18 @@ def with_machine(spec: Spec, path: str, backend: type[Backend]) -> Spec:
         return spec
     _check(MACHINE, backend, f"--machine: {spec.name} takes no description of a machine")
     return _with(spec, MACHINE, path)
+
+
+def with_tuning(spec: Spec, path: str, backend: type[Backend]) -> Spec:
+    """The spec of a backend whose kernels have measured schedules of a file; as it is where none is given.
+
+    Raises:
+        DlcError: (USAGE) the backend measures none.
+    """
+    if not path:
+        return spec
+    _check(TUNE, backend, f"--tune: {spec.name} has no schedules that could be measured")
+    return _with(spec, TUNE, path)
 
 
 def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:

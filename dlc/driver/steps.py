@@ -110,7 +110,7 @@ def schedule_kernels(backend: Backend, package: str) -> BuildStep:
             from dlc.api.schedules import with_schedules
 
             report.count("nodes", len(graph.ops))
-            return with_schedules(graph, _with_jobs(backend, package, session, report), report)
+            return with_schedules(graph, with_jobs(backend, package, session, report), report)
 
         return run
 
@@ -123,7 +123,7 @@ def emit(backend: Backend, package: str, title: str) -> BuildStep:
 
     def started(session: Session) -> Callable[[Any, Report], Artifact]:
         def run(state: Any, report: Report) -> Artifact:
-            equipped = _with_jobs(backend.for_model(title), package, session, report)
+            equipped = with_jobs(backend.for_model(title), package, session, report)
             written = next((write for kind, write in _EMITTERS.items() if isinstance(state, kind)), emit_one)
             return written(state, equipped, report)
 
@@ -187,11 +187,11 @@ def _of_backend(
     extra: Callable[[], list[tuple[str, str]]] = list,
 ) -> BuildStep:
     """A step that a backend does, with what else its result depends on."""
-    spec, title = f"{word} {backend}", f"{word} {backend.brief}"
+    spec, title = f"{word} {backend.placeless}", f"{word} {backend.placeless.brief}"
     return BuildStep(word, spec, lambda session: Stage(spec, package, run(session), tuple(extra()), title))
 
 
-def _with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
+def with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
     """The backend with sub-steps whose keys hold the code that makes text."""
     packages = (p for family in backend.families for p in family.packages)
     return backend.with_workshop(SessionWorkshop(session, report, code_lines(package, *packages)))

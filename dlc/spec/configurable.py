@@ -10,7 +10,7 @@ The example every stage follows, spelled `fuse{max-nests=8}`:
 
 import dataclasses
 import sys
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
 
@@ -42,13 +42,18 @@ class OptionDoc:
     """Whether it says what program runs, or is passed to one that can run others."""
 
 
-def option(default: T, doc: str, *, low: float | None = None, high: float | None = None, runs: bool = False) -> T:
+def option(
+    default: T, doc: str, *, low: float | None = None, high: float | None = None, runs: bool = False, path: bool = False
+) -> T:
     """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number.
 
     `runs` declares that the value says what program runs, or is passed to one that can run others (flags of a
     compiler): such an option counts in a directory's configuration only if the user trusts the file.
+
+    `path` declares that the value only says where a file lies, whose content the Configurable tells in another way,
+    as `Backend.processor` does: results do not depend on the path.
     """
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "runs": runs})
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "runs": runs, "path": path})
 
 
 class Configurable:
@@ -103,6 +108,12 @@ class Configurable:
         options = _options(type(self))
         own = {key for key, (f, _) in options.items() if getattr(self, f.name) != f.default}
         return str(Spec(self.name, tuple(o for o in self.to_spec().options if o[0] in own)))
+
+    @property
+    def placeless(self) -> Self:
+        """The same without the paths of files that only say where these lie: what results may depend on."""
+        paths = {f.name: f.default for f, _ in _options(type(self)).values() if f.metadata.get("path")}
+        return replace(cast("Any", self), **paths) if paths else self
 
     @classmethod
     def options_doc(cls) -> tuple[OptionDoc, ...]:

@@ -26,6 +26,7 @@ LINES = {
     "build_failed": ["build", "absent.onnx"],
     "run": ["run", "out", "--time", "--calls", "2"],
     "bench": ["bench", "small.onnx", "--rounds", "2", "--against", "torch", "--html", "bench.html"],
+    "tune": ["tune", "small.onnx", "--budget", "1", "--candidates", "1", "-o", "tuned.toml"],
     "verify": ["verify", "out", "--model", "small.onnx"],
     "train": ["train", "out", "--data", "train.npz", "--validation", "0.5", "--epochs", "1"],
     "plan": ["plan", "small.onnx", "--html", "plan.html"],

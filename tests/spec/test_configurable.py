@@ -144,3 +144,15 @@ def test_documentation_derives_from_the_fields() -> None:
 @given(st.integers(0, 1 << 60))
 def test_sizes_are_inverse(count: int) -> None:
     assert parse_bytes(format_bytes(count)) == count
+
+
+def test_results_do_not_depend_on_where_a_file_lies() -> None:
+    @dataclass(frozen=True)
+    class Reader(Configurable):
+        name = "reader"
+        table: str = option("", "a file", path=True)
+        rows: int = option(0, "x")
+
+    assert str(Reader("/a/b.txt", 3).placeless) == str(Reader("", 3))
+    assert str(Reader("/a/b.txt", 3)) == "reader{table=/a/b.txt rows=3}"
+    assert Sgd(0.5).placeless == Sgd(0.5)

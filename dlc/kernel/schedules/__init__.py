@@ -1,5 +1,6 @@
 """How classes of nests become fast loops: element-wise and movement, reductions, contractions."""
 
+from dlc.kernel.schedules.alternatives import Alternative, alternatives
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL, Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
@@ -10,10 +11,12 @@ from dlc.kernel.schedules.unfit import Unfit
 __all__ = [
     "SCALAR_PANEL",
     "WORDS_PANEL",
+    "Alternative",
     "Candidate",
     "Machine",
     "Scheduled",
     "Unfit",
+    "alternatives",
     "check_transformed",
     "in_program",
     "lengths",

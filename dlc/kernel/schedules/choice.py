@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from dlc.kernel.kernel import Kernel
@@ -82,6 +82,21 @@ class Choice(Configurable, ABC):
         del place
         yield cls()
 
+    def variants(self, place: Place) -> Iterator[Self]:
+        """Members with one number changed a little, as tuning measures them; not all of them apply.
+
+        Numbers are declared in the order in which they are decided: what comes after the one that is changed is left
+        open again. Loops that threads share are found again, except where there are to be none.
+        """
+        own = [f for f in fields(self) if f.name != "parallel"]
+        base = replace(self, parallel=()) if self.parallel != ("no",) else self
+        for k, changed in enumerate(own):
+            opened: dict[str, Any] = {f.name: f.default for f in own[k + 1 :]}
+            for value in _near(getattr(self, changed.name)):
+                yield replace(base, **{**opened, changed.name: value})
+        if place.machine.threads > 1 and self.parallel != ("no",):
+            yield replace(self, parallel=("no",))
+
     @abstractmethod
     def apply(self, place: Place) -> Applied:
         """The loops.
@@ -101,3 +116,15 @@ class Choice(Configurable, ABC):
             raise TypeError(f"schedule {self.name}: apply must return Applied with a {self.name}, not {found!r}")
         tensors = (*place.kernel.tensors.values(), *found.buffers)
         return found, estimate(found.body, tensors, place.machine)
+
+
+_SMALL = 16
+"""Up to here every number counts, as rows of a tile; beyond, as of rows of a block, only how many times it is more."""
+
+
+def _near(value: bool | int) -> tuple[bool | int, ...]:
+    """Other values for a number, or for yes or no; of a number that is 0 because it has no meaning here, none."""
+    if isinstance(value, bool):
+        return (not value,)
+    steps = (value - 2, value - 1, value + 1, value + 2) if value <= _SMALL else (value // 4, value * 4)
+    return tuple(sorted({n for n in (*steps, value // 2, value * 2) if n > 0})) if value else ()

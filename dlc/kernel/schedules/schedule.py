@@ -162,13 +162,41 @@ def _tried(place: Place, families: Sequence[type[Choice]], most: float) -> Itera
         elif enough:
             yield Candidate(choice, unfit="no way takes much less than one before it"), None
         else:
-            try:
-                applied, takes = choice.estimated(place)
-            except Unfit as problem:
-                yield Candidate(choice, unfit=str(problem)), None
-                continue
-            enough = takes.cycles <= most * least
-            yield Candidate(applied.choice, takes), applied
+            candidate, applied = _attempt(choice, place)
+            yield candidate, applied
+            enough = candidate.estimate is not None and candidate.estimate.cycles <= most * least
+
+
+def _attempt(choice: Choice, place: Place) -> tuple[Candidate, Applied | None]:
+    """A choice as a candidate, with its loops where it applies."""
+    try:
+        applied, takes = choice.estimated(place)
+    except Unfit as problem:
+        return Candidate(choice, unfit=str(problem)), None
+    return Candidate(applied.choice, takes), applied
+
+
+def groups_of(kernel: Kernel, machine: Machine) -> tuple[Place, ...]:
+    """The groups of nests of a kernel, each of which a schedule has a choice for."""
+    return _prepare(kernel, machine).places
+
+
+def candidates_of(place: Place, families: Sequence[type[Choice]] = ()) -> Iterator[Candidate]:
+    """All ways in which a group may become loops and that apply: also those that are not tried for a build."""
+    for choice in _choices(place, (*_offered(place, families), *_families(place))):
+        if not isinstance(choice, Candidate):
+            yield from attempted(choice, place)
+
+
+def attempted(choice: Choice, place: Place) -> Iterator[Candidate]:
+    """A choice for a group with every number that it leaves open, and the loops that threads share; none if it does
+    not apply."""
+    candidate, applied = _attempt(choice, place)
+    if applied is not None:
+        try:
+            yield replace(candidate, choice=shared(applied, choice, place).choice)
+        except Unfit:
+            return
 
 
 def _choices(place: Place, families: Sequence[type[Choice]]) -> Iterator[Choice | Candidate]:

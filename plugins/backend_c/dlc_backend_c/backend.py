@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlc_backend_c.profiler import CProfiler
     from dlc_backend_c.runtime import Model
     from dlc_backend_c.training_runtime import TrainingModel
+    from dlc_backend_c.tuning import CTuner
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,16 @@ class C(Options, Backend):
         return {NATIVE: f"this machine: {named(here).description}"} | {n: named(n).description for n in names()}
 
     def processor(self) -> str:
-        """What compilers are reported of it, and the sizes that loops are made for."""
+        """What compilers are reported of it, the sizes that loops are made for, and what was measured on it."""
         from dlc_backend_c.target import target_of
 
-        return target_of(self).identity
+        identity = target_of(self).identity
+        if not self.tune:
+            return identity
+        from dlc_backend_c.scheduling import tuning_of
+
+        tuning = tuning_of(self.tune)
+        return f"{identity} tuned={tuning.digest}" if tuning else identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """What the machine asks for: its alignment, numbers for estimates where it has vectors, and narrow
@@ -111,17 +118,18 @@ class C(Options, Backend):
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""
-        from dlc_backend_c.scheduling import schedules
+        from dlc_backend_c.scheduling import Preferred, schedules
         from dlc_backend_c.target import target_of
 
-        return schedules(kernels, target_of(self, self._loaded_families()), self.schedule, self.workshop)
+        return schedules(kernels, target_of(self, self._loaded_families()), Preferred.of(self), self.workshop)
 
     def loops(self, kernel: "Kernel") -> "LoopProgram":
         """What the kernel's function does, before it is divided into parts; raises DlcError (USAGE)."""
-        from dlc_backend_c.scheduling import given_for, loops_of, plain_kernel
+        from dlc_backend_c.scheduling import Preferred, loops_of, plain_kernel
         from dlc_backend_c.target import target_of
 
-        target, given = target_of(self, self._loaded_families()), given_for(kernel, self.schedule)
+        target = target_of(self, self._loaded_families())
+        given = Preferred.of(self).schedule(kernel, target)
         program, _ = loops_of(plain_kernel(kernel), target.machine, given, target.families)
         return program
 
@@ -160,6 +168,12 @@ class C(Options, Backend):
         from dlc_backend_c.measure import measured
 
         return measured(self)
+
+    def tuner(self) -> "CTuner":
+        """What measures schedules for these options here."""
+        from dlc_backend_c.tuning import CTuner
+
+        return CTuner(self, self._loaded_families())
 
     def threads_of_call(self) -> int:
         """As the option says; of `auto`, those that the process may use."""

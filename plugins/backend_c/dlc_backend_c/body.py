@@ -12,7 +12,7 @@ from dlc.graph import Call, Input, Loop, Op, Scan
 from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
-from dlc_backend_c.scheduling import PREFIX, Given, check_given, given_for, suffix_of
+from dlc_backend_c.scheduling import NONE, PREFIX, Preferred, check_given, suffix_of
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import unpacked_key
 
@@ -219,23 +219,23 @@ def _own_constants(plan: Plan) -> list[Op]:
 
 
 def functions_of(
-    plans: Sequence[Plan], target: CTarget, workshop: Workshop | None = None, given: Given = ()
+    plans: Sequence[Plan], target: CTarget, workshop: Workshop | None = None, preferred: Preferred = NONE
 ) -> Functions:
     """One function per distinct kernel, named after its content so that objects can be shared between models.
 
     Raises DlcError (USAGE) when a function works in memory that its plan has no place for, and where a schedule is
-    `given` for a kernel that no plan has.
+    given for a kernel that no plan has.
     """
     plans = [each for plan in plans for each in plan.plans]
     kernels = {form_of(plan, step): step.body for plan in plans for step in plan.calls}
-    check_given(kernels.values(), given)
+    check_given(kernels.values(), preferred.given)
     digests = {digest for digest, _, _ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
     wanted: list[Wanted] = []
     for (digest, shares, packed), kernel in kernels.items():
         # Others are chosen again, to the same effect: a plan may have been made for another machine.
-        schedule = given_for(kernel, given)
+        schedule = preferred.schedule(kernel, target)
         name = f"{PREFIX}{digest[:length]}{'_over' * shares}{_suffix(packed)}{suffix_of(schedule)}"
         wanted.append(Wanted(kernel, name, not shares, packed, schedule))
     functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))

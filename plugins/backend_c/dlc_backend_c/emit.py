@@ -15,6 +15,7 @@ from dlc_backend_c.package import Package, files_of, manifest_values, template_v
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import CProgram, main_text
 from dlc_backend_c.ranges import range_names
+from dlc_backend_c.scheduling import Preferred
 from dlc_backend_c.special import special_of
 from dlc_backend_c.stack import program_stack
 from dlc_backend_c.target import target_of
@@ -38,7 +39,7 @@ def emit(
     constants = {c.digest: c for each in plans for c in constants_of(each)}.values()
     prefix = options.prefix or "model"
     target = target_of(options, families)
-    functions = functions_of(plans, target, workshop, options.schedule)
+    functions = functions_of(plans, target, workshop, Preferred.of(options))
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans), target.align)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))

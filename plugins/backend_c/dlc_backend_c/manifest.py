@@ -17,7 +17,8 @@ SCHEMA = "dlc.c/1"
 
 def public_options(options: Options) -> str:
     """The options in spec text, without what does not change the result (jobs) or names this machine (directories)."""
-    return str(replace(options, jobs=0, cc=PurePath(options.cc).name, machine=PurePath(options.machine).name))
+    options = replace(options, jobs=0, cc=PurePath(options.cc).name, machine=PurePath(options.machine).name)
+    return str(options.placeless)
 
 
 def versions() -> dict[str, str]:

@@ -54,6 +54,7 @@ class Options(Configurable):
     schedule: tuple[tuple[str, str], ...] = option(
         (), "schedules of kernels, by the first digits of their digests; others are chosen"
     )
+    tune: str = option("", "file of dlc tune: kernels get the schedules that were measured for the machine", path=True)
     flags: tuple[str, ...] = option((), "additional flags for the compiler and linker, after those of dlc", runs=True)
     jobs: int = option(0, "number of compilers that run in parallel; 0: as --jobs of the build", low=0)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 
 from dlc import ExitCode, Job, Workshop
-from dlc.api.backend import KernelSchedule
+from dlc.api.backend import KernelSchedule, Tuned
 from dlc.api.schedules import in_words
-from dlc.base.diagnostics import error
+from dlc.api.tuning import Record, Tuning, read_tuning
+from dlc.base.diagnostics import DlcError, error
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules import Candidate, Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.choice import Choice
 from dlc_backend_c.divide import Part, divide
+from dlc_backend_c.options import Options
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.working import workspace_places
 
@@ -30,28 +34,100 @@ Families = tuple[type[Choice], ...]
 """Families of schedules of plugins."""
 
 
+@dataclass(frozen=True)
+class Preferred:
+    """Schedules that kernels are to have: those that the user gives, then those that were measured.
+
+    Attributes:
+        given: By name of a function or first digits.
+        tuning: What was measured; None: nothing is asked for.
+    """
+
+    given: Given = ()
+    tuning: Tuning | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Preferred:
+        """As the options say. Raises DlcError (USAGE) where the file of measurements cannot be read."""
+        return cls(options.schedule, tuning_of(options.tune))
+
+    def schedule(self, kernel: Kernel, target: CTarget) -> str:
+        """What is given for a kernel, or was measured and applies; "" for what the estimate chooses."""
+        given = given_for(kernel, self.given)
+        return given or self.tuned(kernel, target)[0]
+
+    def tuned(self, kernel: Kernel, target: CTarget) -> tuple[str, Tuned | None]:
+        """(the schedule that was measured, "" where none is to be had; what became of it)."""
+        if self.tuning is None or given_for(kernel, self.given):
+            return "", None
+        record = _of_machine(self.tuning, target.characteristics).get(kernel.digest)
+        if record is None:
+            return "", Tuned("other-machine" if kernel.digest in self.tuning.kernels else "unknown")
+        problem = _problem(plain_kernel(kernel), target.machine, record.schedule, target.families)
+        return ("", Tuned("unfit", problem)) if problem else (record.schedule, Tuned("used"))
+
+
+NONE = Preferred()
+"""The estimate decides."""
+
+
+def tuning_of(path: str) -> Tuning | None:
+    """The records of a file, read once as long as it stays as it is; None of "". Raises DlcError (USAGE)."""
+    if not path:
+        return None
+    try:
+        found = Path(path).stat()
+        stamp = found.st_size, found.st_mtime_ns
+    except OSError:
+        stamp = 0, 0  # reading it says what is wrong
+    return _read_once(path, stamp)
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: str, stamp: tuple[int, int]) -> Tuning:
+    del stamp
+    return read_tuning(Path(path))
+
+
+@lru_cache(maxsize=8)
+def _of_machine(tuning: Tuning, machine: str) -> Mapping[str, Record]:
+    return tuning.of_machine(machine)
+
+
+@lru_cache(maxsize=4096)
+def _problem(kernel: Kernel, machine: Machine, schedule: str, families: Families) -> str:
+    """Why a schedule that was measured does not apply to a kernel; "" where it does."""
+    try:
+        _scheduled(kernel, machine, schedule, families)
+    except DlcError as problem:
+        return problem.diagnostics[0].message
+    return ""
+
+
 def schedules(
-    kernels: Sequence[Kernel], target: CTarget, given: Given = (), workshop: Workshop | None = None
+    kernels: Sequence[Kernel], target: CTarget, preferred: Preferred = NONE, workshop: Workshop | None = None
 ) -> list[KernelSchedule]:
     """The schedule of each kernel, and bytes that its function works in, whatever its results overwrite; 64-aligned.
 
     Raises:
         DlcError: (USAGE) a schedule that is given does not apply, or is no schedule.
     """
-    texts = [given_for(k, given) for k in kernels]
+    texts = [preferred.schedule(k, target) for k in kernels]
     if workshop is None:
-        return [_schedule(k, target, text) for k, text in zip(kernels, texts, strict=True)]
-    machine = ("machine", str(target.machine))
-    jobs = [
-        Job(
-            "schedule",
-            k.digest,
-            (("kernel", k.digest), machine, ("given", text)),
-            lambda k=k, text=text: _to_bytes(_schedule(k, target, text)),
-        )
-        for k, text in zip(kernels, texts, strict=True)
-    ]
-    return [_from_bytes(made) for made in workshop.cached(jobs)]
+        found = [_schedule(k, target, text) for k, text in zip(kernels, texts, strict=True)]
+    else:
+        machine = ("machine", str(target.machine))
+        jobs = [
+            Job(
+                "schedule",
+                k.digest,
+                (("kernel", k.digest), machine, ("given", text)),
+                lambda k=k, text=text: _to_bytes(_schedule(k, target, text)),
+            )
+            for k, text in zip(kernels, texts, strict=True)
+        ]
+        found = [_from_bytes(made) for made in workshop.cached(jobs)]
+    return [replace(f, tuned=preferred.tuned(k, target)[1]) for k, f in zip(kernels, found, strict=True)]
 
 
 def given_for(kernel: Kernel, given: Given) -> str:

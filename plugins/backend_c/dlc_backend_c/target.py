@@ -88,10 +88,15 @@ class CTarget:
     @property
     def identity(self) -> str:
         """Everything that code for it depends on, in a line."""
+        return f"{self.cpu} {self.characteristics}"
+
+    @property
+    def characteristics(self) -> str:
+        """The same without its name: what kernels and their schedules depend on."""
         registers = f"{self.registers}+{self.general}" if self.general else self.registers
         sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} strict={self.strict}"
         threads = f" threads={self.threads}" * (self.threads > 1)
-        words = " ".join((self.cpu, *self.flags, *self.instructions))
+        words = " ".join((*self.flags, *self.instructions))
         speeds = "".join(f" {name}={value}" for name, value in self.speeds)
         return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds}"
 

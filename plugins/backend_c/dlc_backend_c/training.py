@@ -17,6 +17,7 @@ from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values
 from dlc_backend_c.parameters import c_parameters
+from dlc_backend_c.scheduling import Preferred
 from dlc_backend_c.target import target_of
 from dlc_backend_c.training_header import header_values
 from dlc_backend_c.training_manifest import template_name, training_json
@@ -55,7 +56,7 @@ def emit_training(
     constants = {c.digest: c for plan in plans for c in constants_of(plan)} | {c.digest: c for c in initial.values()}
     prefix = options.prefix or "model"
     target = target_of(options, families)
-    functions = functions_of(plans, target, workshop, options.schedule)
+    functions = functions_of(plans, target, workshop, Preferred.of(options))
     blob = write_weights(constants.values(), f"{prefix}_weights.bin", workshop, unpacked_of(plans))
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]

@@ -1,0 +1,1 @@
+"""Measured schedules: kernels of a program, candidates for each built and timed in turn, records of the fastest."""
