@@ -81,7 +81,7 @@ def written(sizes: Llama, path: Path) -> tuple[int, int]:
 
 
 def build(path: Path, directory: Path, target: str) -> tuple[float, int]:
-    """Seconds of a build by the command, and the most bytes of memory of one that ran so far."""
+    """Seconds of a build by the command, and the most bytes of memory of those that ran so far with mapped files."""
     command = [sys.executable, "-m", "dlc", "build", str(path), "--target", target, "-o", str(directory)]
     begin = time.perf_counter()
     subprocess.run([*command, "--cache", "off"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

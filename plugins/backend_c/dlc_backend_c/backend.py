@@ -103,7 +103,7 @@ class C(Options, Backend):
         memory = {"plan-memory": {"align": str(target.align)}}
         if not target.vector_bytes:
             bytes_ = WORDS_PANEL if target.machine.words else 0
-            layout = {"panel": str(SCALAR_PANEL), "byte-panel": str(bytes_), "pad": "no", "rows": "1"}
+            layout = {"panel": str(SCALAR_PANEL), "byte-panel": str(bytes_), "pad": "no"}
             return {**memory, "layout": layout, "fuse": {"words": "no"}, "integers": {"group": "1"}}
         if target.strict:
             return {**memory, "layout": {"rows": "2"}, "fuse": {"words": "no"}}  # a row's sum is a loop of its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -146,10 +147,22 @@ def _opened(directory: Path) -> Library:
         raise damaged(directory, f"the library cannot be loaded: {problem}") from None
     kept: list[Any] = []
     if content["weights"] == "map":
-        weights = np.memmap(directory / f"{prefix}_weights.bin", np.uint8, "r")
+        weights = _mapped(directory / f"{prefix}_weights.bin")
         kept.append(weights)
         succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", address(weights))))
     return Library(directory, found.signature, content, ffi, lib, tuple(kept))
+
+
+def _mapped(path: Path) -> Array:
+    """The bytes of a file, in large pages where the system keeps files in such: a step reads all of them."""
+    import mmap
+
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def address(array: Array) -> int:
