@@ -155,7 +155,7 @@ def build(row: Row, folder: Path, cpu: str) -> Model:
     recipe = resolve(registry, default_config(), f"c{{cpu={cpu}}}", grad=row.grad)
     source = Source(path)
     entry = registry.frontend_for(source)
-    session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), folder))
+    session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path))
     done = compile_source(source, registry.frontend(Spec(entry.name)), entry.package, recipe, session)
     install(with_manifest(done.last.value), folder / "out")
     return Model.load(folder / "out")

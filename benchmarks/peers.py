@@ -68,7 +68,7 @@ def build(path: Path, directory: Path, cpu: str, threads: int = 1) -> Plan:
     recipe = resolve(registry, default_config(), f"c{{cpu={cpu} threads={threads}}}")
     source = Source(path)
     entry = registry.frontend_for(source)
-    session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path.parent))
+    session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path))
     done = compile_source(source, registry.frontend(Spec(entry.name)), entry.package, recipe, session)
     install(with_manifest(done.last.value), directory)
     plan = next(s.handle.value for s in reversed(done.steps) if s.handle.kind == "plan")

@@ -81,7 +81,7 @@ def tuned(name: str, chosen: argparse.Namespace, folder: Path) -> list[Found]:
     pipeline = resolve(registry, default_config(), chosen.target)
     found: list[Found] = []
     with open_cache(chosen.cache or folder / "cache", "rw") as cache:
-        session = session_of(registry, cache, path.parent)
+        session = session_of(registry, cache, path)
         last, rest = before_order(pipeline)
         build = compile_source(source, frontend, entry.package, pipeline, session, stop_after=last)
         kernels, _ = kernels_of(kernel_graphs(build.steps))

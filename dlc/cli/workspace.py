@@ -76,11 +76,11 @@ class Workspace:
         with opened_cache(self.terminal, self.config) as cache:
             yield cache
 
-    def session(self, cache: Cache, root: Path, jobs: int, on_start: Callable[[Running], None]) -> Session:
-        """A session on a model in directory `root`."""
+    def session(self, cache: Cache, model: Path, jobs: int, on_start: Callable[[Running], None]) -> Session:
+        """A session on a model's file."""
         from dlc.driver.program import session_of
 
-        session = session_of(self.registry, cache, root, jobs)
+        session = session_of(self.registry, cache, model, jobs)
         return replace(session, observers=(self.registry.watcher(self.terminal.tell),), on_start=on_start)
 
     def source(self, model: str) -> Source:
@@ -255,7 +255,7 @@ class Workspace:
                 shown.done(step)
                 on_step(step)
 
-            session = self.session(cache, prepared.source.path.parent, jobs, shown.at)
+            session = self.session(cache, prepared.source.path, jobs, shown.at)
             return compile_source(
                 prepared.source,
                 prepared.frontend,

@@ -37,8 +37,8 @@ class Context:
 
     ops: Callable[[], Mapping[str, type[Op]]]
     """Op classes by text name; called only when a graph is decoded."""
-    root: Path
-    """Directory of the model: weights that lie in its files are found from here."""
+    model: Path = Path()
+    """The model's file: weights lie in it, or in files that are found from its directory."""
 
 
 def kind_of(state: State) -> str:
@@ -124,7 +124,8 @@ def _decode_graph(read: Callable[[str], memoryview | None], names: tuple[str, ..
         data: Data
         if digest in files:
             name, offset = files[digest]
-            data = FileData(context.root, str(name), int(offset))
+            root = context.model.parent if name else context.model
+            data = FileData(root, str(name), int(offset))
         elif _TENSOR + digest in stored:
             data = LazyData(lambda: _array(read, digest, type))
         else:

@@ -91,7 +91,7 @@ class Compiler:
         special = [Special(sizes, read({**dims, **sizes})) for sizes in combined(listed)]
         others = [text for text in settings if parse_setting(text)[0] != entry.name]
         pipeline = resolve(self.registry, self.config, target, settings=others)
-        session = session_of(self.registry, self.cache, model.path.parent if model.path else Path(), self.jobs)
+        session = session_of(self.registry, self.cache, model.path or Path(), self.jobs)
         build = compile_source(model, read(dims), entry.package, pipeline, session, special=special)
         return cast("Artifact", build.last.value)
 
@@ -136,13 +136,13 @@ class Compiler:
         return found
 
 
-def session_of(registry: Registry, cache: Cache, root: Path, jobs: int = 0) -> Session:
-    """A session on a model in directory `root`; `jobs` as in `Compiler`."""
+def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> Session:
+    """A session on a model's file; `jobs` as in `Compiler`."""
     from dlc.driver.codec import Context
     from dlc.driver.session import Session
     from dlc.driver.state_text import op_classes
 
-    context = Context(lambda: op_classes(registry), root)
+    context = Context(lambda: op_classes(registry), model)
     return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting)
 
 

@@ -41,8 +41,9 @@ class FileData:
     """Elements inside a file, memory-mapped on use.
 
     Attributes:
-        root: Directory of the model.
-        name: File name relative to `root`; the only part that is ever written into a cache.
+        root: Directory of the model, or its file.
+        name: File name relative to `root`, "" for the model's own file, which may have another name in another build;
+            the only part that is ever written into a cache.
         offset: Byte offset of the first element.
     """
 

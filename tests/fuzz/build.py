@@ -99,7 +99,7 @@ def program_of(case: Case, prefix: str) -> Program:
     """The case, compiled to C text; raises DlcError as the command would, and anything else where dlc is broken."""
     pipeline = pipeline_of(case, prefix)
     registry, _ = installed()
-    session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry), Path()), jobs=1)
+    session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry)), jobs=1)
     source = Source(data=case.model.bytes, label="fuzz.onnx")
     frontend = Onnx(unroll=case.unroll, dims=tuple(f"{name}:{sizes}" for name, sizes in case.model.ranges.items()))
     done = compile_source(source, frontend, "dlc_frontend_onnx", pipeline, session, stop_after="emit")

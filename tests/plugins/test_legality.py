@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -88,7 +87,7 @@ def build(backend: Chip, pipeline: str = "lower,order,plan-memory") -> Build:
     registry = load_registry(kinds=("passes", "pipelines", "ops"))
     specs = Spec.parse_pipeline(pipeline, "test") if pipeline else ()
     resolved = ResolvedPipeline(backend, "dlc", pipeline, "test", resolve_steps(registry, specs), specs)
-    context = Context(lambda: op_classes(registry), Path())
+    context = Context(lambda: op_classes(registry))
     source = Source(data=b"given", label="given")
     return compile_source(source, Given(), "dlc", resolved, Session(Cache(MemoryStore(), "rw"), context))
 

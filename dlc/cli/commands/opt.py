@@ -96,7 +96,7 @@ def _run(
     shown: list[str] = []
     with space.terminal.progress() as progress:
         # Constants may be stand-ins under the digests of the real ones, so no result may be kept.
-        session: Session = space.session(Cache(MemoryStore(), "off"), file.parent, 0, BuildProgress(progress).at)
+        session: Session = space.session(Cache(MemoryStore(), "off"), file, 0, BuildProgress(progress).at)
         handle: Handle[Any] = Handle(state.kind, state.digest, lambda: state)
         for step in steps:
             done.append(build_steps.apply(step).run(handle, session))

@@ -136,7 +136,7 @@ def _state(space: Workspace, cache: Cache, record: Record) -> object:
         return cache.view(objects[name]) if name in objects else None
 
     try:
-        return decode(kind, read, tuple(objects), Context(lambda: op_classes(space.registry), Path()))
+        return decode(kind, read, tuple(objects), Context(lambda: op_classes(space.registry)))
     except Damaged:
         return None
 

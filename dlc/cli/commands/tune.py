@@ -155,7 +155,7 @@ def _tuned(space: Workspace, prepared: Prepared, cache: Cache, asked: _Asked, ou
     built = space.compile(prepared, cache, jobs=asked.jobs, stop_after=last)
     found, left = kernels_of(kernel_graphs(built.steps))
     assert prepared.source.path is not None
-    session = space.session(cache, prepared.source.path.parent, asked.jobs, lambda running: None)  # noqa: ARG005
+    session = space.session(cache, prepared.source.path, asked.jobs, lambda running: None)  # noqa: ARG005
     session = replace(session, observers=())
     cycles = cycles_of([k.kernel for k in found], prepared.pipeline, session)
     weights = {k.digest: float(cycles[k.digest] * k.calls) for k in found}

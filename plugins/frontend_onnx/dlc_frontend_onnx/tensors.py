@@ -143,7 +143,7 @@ class Storage:
             if self.source.path is None or type.dtype.bits < 8:
                 return _from_bytes(type, self.view[place.offset : place.offset + place.length])
             path = self.source.path
-            return _in_file(type, FileData(path.parent, path.name, place.offset), self.source)
+            return _in_file(type, FileData(path, "", place.offset), self.source)
         except DlcError as e:
             if e.diagnostics[0].location is not None:
                 raise
