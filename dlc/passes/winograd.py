@@ -53,7 +53,7 @@ GAIN = 1.1
 ROOM = 1.3
 """What a convolution with its tiles may take, beside the largest step of the program."""
 CHANGING = 0.5
-"""The same of transformed weights that are not constant: they lie in memory beside all values that wait for a gradient."""
+"""The same of transformed weights that are not constant: they lie beside all the values that wait for a gradient."""
 
 
 @dataclass(frozen=True)
