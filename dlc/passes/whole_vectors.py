@@ -31,8 +31,6 @@ from dlc.spec import option
 
 LEAST_LANES = 4
 """Elements of a vector at least."""
-ROWS = 256
-"""How often the channels must be there."""
 SHORT = 4
 """Of a vector that is copied to be longer, elements for each channel at most."""
 
@@ -46,6 +44,7 @@ class WholeVectors(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True
     vector_bytes: int = option(0, "bytes of the machine's vectors; 0: nothing is changed", low=0)
+    rows: int = option(256, "how often a value must have its channels", low=1)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs."""
@@ -89,7 +88,7 @@ class _Walk:
         if not kept and self._may_grow(op):
             longer = {p.name for p, a in zip(params, args, strict=True) if a.digest in self.longer}
             try:
-                call = _grown(kernel, args, longer, self.options.vector_bytes)
+                call = _grown(kernel, args, longer, self.options)
             except _Impossible:
                 pass
             else:
@@ -105,15 +104,15 @@ class _Walk:
         return alone and all(isinstance(u, Call) and not is_view(u) for u in users) and not is_view(op)
 
 
-def _grown(kernel: Kernel, args: tuple[Op, ...], longer: set[str], vector_bytes: int) -> Call:
+def _grown(kernel: Kernel, args: tuple[Op, ...], longer: set[str], options: WholeVectors) -> Call:
     """The call with more channels of its result. Raises _Impossible."""
     result = kernel.results[0]
     channels = result.type.shape[-1] if result.type.rank > 1 else 0
     more = LEAST_LANES
     while more < channels:
         more *= 2
-    fits = more * result.dtype.itemsize <= vector_bytes and channels < more and 3 * more <= 4 * channels
-    if not fits or result.type.capacity < ROWS * channels:
+    fits = more * result.dtype.itemsize <= options.vector_bytes and channels < more and 3 * more <= 4 * channels
+    if not fits or result.type.capacity < options.rows * channels:
         raise _Impossible
     names, grown = _names(kernel, channels), dict[str, Axis]()
     if not _begins(kernel, names, longer):

@@ -52,6 +52,8 @@ GAIN = 1.1
 """How many times faster the estimate must be."""
 ROOM = 1.3
 """What a convolution with its tiles may take, beside the largest step of the program."""
+CHANGING = 0.5
+"""The same of transformed weights that are not constant: they lie beside all the values that wait for a gradient."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,11 @@ class _Rewriting:
         allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs)) and f.outputs < min(rows, columns)]
         if not allowed:
             raise Unfit(f"its output of {rows}x{columns} is not larger than a tile")
+        room = int(CHANGING * self.largest)
+        if not constant and self.options.tile == "auto":
+            allowed = [f for f in allowed if sizes.weights_bytes(f) <= room]
+        if not allowed:
+            raise Unfit(f"its weights change, and it would take more than the {room} bytes that there are for them")
         room = int(ROOM * self.largest)
         if self.options.tile == "auto":
             allowed = [f for f in allowed if sizes.step_bytes(f, machine, constant) <= room]

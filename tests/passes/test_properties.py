@@ -26,7 +26,7 @@ PASSES: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passe
 GRAPHS = st.builds(random_graph, st.integers(0, 2**32), st.integers(1, 14))
 ON_OPS = (
     "expand",
-    "expand{only=batch_norm,ctc,ctc_rows,dft}",
+    "expand{only=batch_norm,batch_norm_training,ctc,ctc_rows,dft}",
     "expand{keep=softmax,gelu}",
     "fold-constants",
     "fold-constants{max-bytes=0}",
@@ -42,6 +42,7 @@ ON_KERNELS = (
     "layout{values=no}",
     "fuse",
     "fuse{max-nests=2}",
+    "whole-vectors{vector-bytes=64 rows=1}",
 )
 
 
