@@ -171,7 +171,7 @@ class Workspace:
                 train=choice.train,
                 min_offload=choice.min_offload,
                 schedules=choice.schedules,
-                machine=choice.machine,
+                options={"machine": choice.machine, "math": choice.math},
             )
 
         try:
