@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -62,10 +62,12 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def build(path: Path, directory: Path, cpu: str, threads: int = 1) -> Plan:
+def build(
+    path: Path, directory: Path, cpu: str, threads: int = 1, math: str = "fast", settings: Sequence[str] = ()
+) -> Plan:
     """Compile a model into a directory; nothing is cached. Returns its plan."""
     registry = load_registry()
-    recipe = resolve(registry, default_config(), f"c{{cpu={cpu} threads={threads}}}")
+    recipe = resolve(registry, default_config(), f"c{{cpu={cpu} math={math} threads={threads}}}", settings=settings)
     source = Source(path)
     entry = registry.frontend_for(source)
     session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path))

@@ -29,9 +29,8 @@ def target_of(machine: Machine) -> CTarget:
     flags = (*target_for("native").flags, "-Wno-psabi")  # vectors that the processor lacks never leave a function
     sizes = (machine.vector_bytes, machine.registers, machine.l1, machine.l2)
     words = ("arm-dsp",) if machine.words else ()
-    return CTarget(
-        "native", *sizes, flags, machine.strict, stack=machine.stack, instructions=words, general=machine.general
-    )
+    math = "ordered" if machine.ordered else "fast"
+    return CTarget("native", *sizes, flags, math, stack=machine.stack, instructions=words, general=machine.general)
 
 
 SMALLEST, LARGEST = 1 << 10, 4 << 20

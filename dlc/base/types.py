@@ -118,6 +118,7 @@ class DType:
         return self.name
 
 
+bf16: Final = DType("bf16", "float", 16, FloatFormat(8, 7, 127), "bfloat16")
 f16: Final = DType("f16", "float", 16, FloatFormat(5, 10, 15))
 f32: Final = DType("f32", "float", 32)
 f64: Final = DType("f64", "float", 64)
@@ -132,7 +133,7 @@ u64: Final = DType("u64", "uint", 64)
 bool_: Final = DType("bool", "bool", 8)
 
 NARROW: Final = (
-    DType("bf16", "float", 16, FloatFormat(8, 7, 127), "bfloat16"),
+    bf16,
     DType("f8e4m3fn", "float", 8, FloatFormat(4, 3, 7, "fn"), "float8_e4m3fn"),
     DType("f8e4m3fnuz", "float", 8, FloatFormat(4, 3, 8, "fnuz"), "float8_e4m3fnuz"),
     DType("f8e5m2", "float", 8, FloatFormat(5, 2, 15), "float8_e5m2"),

@@ -162,6 +162,14 @@ class BuildOptions:
         help="Build for the machine that a TOML file describes: vectors, registers, caches, flags of the compiler.",
         panel=WHAT,
     )
+    math: str = flag(
+        "",
+        "--math",
+        metavar="MODE",
+        help="What floating point may do, from exact to fast: ordered, strict, fast (by default), or less precision, "
+        "which docs/math.md describes.",
+        panel=WHAT,
+    )
     schedules: tuple[str, ...] = flag(
         (),
         "--schedule",

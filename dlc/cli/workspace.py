@@ -181,8 +181,7 @@ class Workspace:
                 train=choice.train,
                 min_offload=choice.min_offload,
                 schedules=choice.schedules,
-                machine=choice.machine,
-                tune=choice.tune,
+                options={"machine": choice.machine, "math": choice.math, "tune": choice.tune},
             )
 
         try:

@@ -1,8 +1,8 @@
-"""Flags that set options of the backend: --machine: what code is for; --schedule, --tune: how kernels become loops."""
+"""Flags that set options of the backend: what code is for, how it computes, how kernels become loops."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dlc.api.backend import Backend
@@ -12,34 +12,25 @@ from dlc.spec import Spec, Value
 OPTION = "schedule"
 """The option of a backend that takes `(kernel, schedule)`."""
 FLAG = "--schedule"
-TUNE = "tune"
-"""The option of a backend that takes the path of a file of `dlc tune`."""
-MACHINE = "machine"
-"""The option of a backend that takes the path of a file."""
+SINGLE: Mapping[str, str] = {
+    "machine": "takes no description of a machine",
+    "math": "computes in one way only",
+    "tune": "has no schedules that could be measured",
+}
+"""Options of a backend that a flag of the same name sets → what is the case for backends that have none."""
 
 
-def with_machine(spec: Spec, path: str, backend: type[Backend]) -> Spec:
-    """The spec of a backend for the machine that a file describes; as it is where none is given.
-
-    Raises:
-        DlcError: (USAGE) the backend writes programs for one machine.
-    """
-    if not path:
-        return spec
-    _check(MACHINE, backend, f"--machine: {spec.name} takes no description of a machine")
-    return _with(spec, MACHINE, path)
-
-
-def with_tuning(spec: Spec, path: str, backend: type[Backend]) -> Spec:
-    """The spec of a backend whose kernels have measured schedules of a file; as it is where none is given.
+def with_options(spec: Spec, given: Mapping[str, str], backend: type[Backend]) -> Spec:
+    """The spec of a backend with those of the options `SINGLE` that are given, not empty.
 
     Raises:
-        DlcError: (USAGE) the backend measures none.
+        DlcError: (USAGE) the backend has no such option.
     """
-    if not path:
-        return spec
-    _check(TUNE, backend, f"--tune: {spec.name} has no schedules that could be measured")
-    return _with(spec, TUNE, path)
+    for option, value in given.items():
+        if value:
+            _check(option, backend, f"--{option}: {spec.name} {SINGLE[option]}")
+            spec = _with(spec, option, value)
+    return spec
 
 
 def with_schedules(spec: Spec, given: Sequence[str], backend: type[Backend]) -> Spec:

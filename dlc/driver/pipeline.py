@@ -12,7 +12,7 @@ from dlc.api.backend import Backend
 from dlc.api.passes import AnyPass, ProgramPass, check_chain
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.config.config import Config, Pipeline
-from dlc.driver.backend_flags import with_machine, with_schedules, with_tuning
+from dlc.driver.backend_flags import with_options, with_schedules
 from dlc.driver.offload import FLAG as MIN_OFFLOAD
 from dlc.driver.offload import offload_options
 from dlc.plugins.registry import Registry
@@ -157,24 +157,22 @@ def resolve(
     train: str | None = None,
     min_offload: str | None = None,
     schedules: Sequence[str] = (),
-    machine: str = "",
-    tune: str = "",
+    options: Mapping[str, str] | None = None,
 ) -> ResolvedPipeline:
     """Everything that building for `target` runs. `settings` are `step.key=value`, `without` names of steps.
 
     `grad` names inputs: the pipeline then starts with the gradients with respect to them. `train` holds options of the
     pass that makes the functions of a training program, which then stands in front. `min_offload` is the text of
-    --min-offload, see `dlc.driver.offload`, `schedules`, `machine` and `tune` those of --schedule,
-    --machine and --tune.
+    --min-offload, see `dlc.driver.offload`, `schedules` those of --schedule, `options` those of
+    --machine, --math and --tune, by these names.
 
     Raises DlcError (USAGE) with a caret where a name or option is unknown; a setting or name that has no effect is an
     error too.
     """
     backend_spec, target_name = resolve_target(registry, config, target)
     backend = registry.backend(backend_spec)
-    if schedules or machine or tune:
-        given = with_machine(backend_spec, machine, type(backend))
-        given = with_tuning(given, tune, type(backend))
+    if schedules or (options and any(options.values())):
+        given = with_options(backend_spec, options or {}, type(backend))
         backend = registry.backend(with_schedules(given, schedules, type(backend)))
     package = registry.find("backends", backend_spec).package
     text, origin, specs = _chosen(config, pipeline, target_name, backend)

@@ -2,6 +2,7 @@
 
     t[n,f,h,w] += x[n,c,…] * w[f,c,kh,kw]   →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c,f%16]
     the same of bytes                       →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c//4,f%16,c%4]
+    of bf16, with pairs=yes                 →   t'[n,h,w,f] += x'[n,…,c] * w'[f//16,kh,kw,c//2,f%16,c%2]
 
 Only subscripts change: a value's dimensions are permuted in the kernel that writes it and in all kernels that read it.
 The panels of a constant factor are a constant expression, which is evaluated when the weights are written. For a target
@@ -16,16 +17,18 @@ from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
+from dlc.base.types import DType, bf16
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Constant, Input, Splat
 from dlc.kernel.expr import Axis, Expr, Load, axes_in, loads
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import WORD
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.permute import Permutation, permute
 from dlc.kernel.roles import BYTES, product, roles, spatial_axes
-from dlc.kernel.schedules.machine import PANEL, WORD
+from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.simplify import simplify_nest
 from dlc.passes.packed_constants import PackedConstants
 from dlc.passes.panels import changing_plan, in_words, packed, packed_index, packing, words_index
@@ -45,6 +48,9 @@ class Layout(Pass[Graph, Graph]):
     pad: bool = option(True, "fill the last panel; otherwise only columns that panels divide are stored in panels")
     rows: int = option(1, "rows of a product from which on its constant factor is packed", low=1)
     values: bool = option(True, "permute intermediate values")
+    pairs: bool = option(
+        False, "two terms of factors of bf16 next to each other, for machines that multiply both at once"
+    )
     weights: bool = option(True, "pack constant factors of contractions into panels")
 
     def run(self, state: Graph, report: Report) -> Graph:
@@ -123,7 +129,7 @@ class _Rewriter:
         for nest in op.body.nests:
             found = product(nest, op.body.dtypes)
             for a, b in (found, found[::-1]) if found is not None else ():
-                if a.param not in arguments or b.param not in arguments or op.body.dtypes[a.param] not in BYTES:
+                if a.param not in arguments or b.param not in arguments or not self._word(op.body.dtypes[a.param]):
                     continue
                 r = roles(nest, a, b)
                 summed = [d for d, i in enumerate(a.index) if i in r.reduction and i not in r.window]
@@ -170,6 +176,10 @@ class _Rewriter:
             return None
         still = [d for d, i in enumerate(nest.index) if axes_in(i) and not set(axes_in(i)) & spatial]
         return still[-1] if still else None
+
+    def _word(self, dtype: DType) -> int:
+        """Terms of a sum of products of a type that an instruction multiplies at once; 0: one by one."""
+        return WORD // dtype.itemsize if dtype in BYTES or (self.options.pairs and dtype is bf16) else 0
 
     def _is_weight(self, value: Op) -> bool:
         """Whether a factor is what a model learned or learns, not what a call is about."""
@@ -221,19 +231,20 @@ class _Rewriter:
         if plan is None:
             return None
         perm, panel = plan
-        if panel and weights.dtype in BYTES:  # the last dimension is the one whose terms are multiplied together
+        size = self._word(weights.dtype)
+        if panel and size:  # the last dimension is the one whose terms are multiplied together
             perm = (perm[0], *sorted(perm[1:], key=lambda d: weights.shape[d] > 1))
         if not r.columns and spatial_axes(nest) == frozenset():
             return None
-        streams = weights.dtype not in BYTES and not set(axes_in(b.index[-1])) & set(r.columns)
+        streams = not size and not set(axes_in(b.index[-1])) & set(r.columns)
         if self.options.rows > 1 and not r.rows and not r.batch and streams:
             # One row only: the matrix is read once from memory, and the rows of w[n,k] stream as they lie.
             return None
         value = packed(weights, perm, panel)
         index = packed_index(b, perm, panel)
-        if panel and weights.dtype in BYTES and index[-2] in r.reduction and value.shape[-2] % WORD == 0:
+        if panel and size and index[-2] in r.reduction and value.shape[-2] % size == 0:
             # Terms that an instruction multiplies at once lie in one word.
-            value, index = in_words(value), words_index(index)
+            value, index = in_words(value, size), words_index(index, size)
 
         if panel and isinstance(weights, Constant):
             self.panels.setdefault(weights.digest, Panels(value, perm, panel))

@@ -17,7 +17,6 @@ from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import roles, spatial_axes
-from dlc.kernel.schedules.machine import WORD
 from dlc.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
 USES = 16
@@ -100,18 +99,18 @@ def packed_index(b: Load, perm: tuple[int, ...], panel: int) -> tuple[Expr, ...]
     return (column // panel, *rest, column % panel)
 
 
-def in_words(value: Op, word: int = WORD) -> Op:
-    """Panels with the `word` terms of a column next to each other: [..., k, lane] as [..., k//4, lane, k%4]."""
+def in_words(value: Op, size: int) -> Op:
+    """Panels with `size` terms of a column next to each other: [..., k, lane] as [..., k//size, lane, k%size]."""
     *outer, terms, lanes = value.shape
     rank = len(outer)
-    split = Reshape(value, to=(*outer, terms // word, word, lanes))
+    split = Reshape(value, to=(*outer, terms // size, size, lanes))
     return Transpose(split, (*range(rank + 1), rank + 2, rank + 1))
 
 
-def words_index(index: tuple[Expr, ...], word: int = WORD) -> tuple[Expr, ...]:
+def words_index(index: tuple[Expr, ...], size: int) -> tuple[Expr, ...]:
     """Where panels in words hold what is at `index` of panels."""
     *outer, term, lane = index
-    return (*outer, term // word, lane, term % word)
+    return (*outer, term // size, lane, term % size)
 
 
 def reads_panels(nest: Nest, load: Load) -> bool:

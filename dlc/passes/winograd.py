@@ -10,7 +10,7 @@ convolution as it is; `--explain winograd` lists it for each convolution, with a
 many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest sum that there can be. Errors that occur are thousands
 of times smaller. Infinities and NaNs spread to the other outputs of their tile.
 
-Nothing is changed for machines without vectors, with c{strict-float=yes}, or with `--set winograd.tile=off`.
+Nothing is changed for machines without vectors, with `c{math=strict}` or `ordered`, or with `--set winograd.tile=off`.
 """
 
 from __future__ import annotations

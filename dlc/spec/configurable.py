@@ -10,6 +10,7 @@ The example every stage follows, spelled `fuse{max-nests=8}`:
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
@@ -65,6 +66,8 @@ class Configurable:
 
     name: ClassVar[str]
     """The word that selects this class in a spec."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Options that there were once: key → what to write instead, in a sentence."""
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Self:
@@ -73,7 +76,7 @@ class Configurable:
         values: dict[str, object] = {}
         for (key, value), span in zip(spec.options, spec.spans, strict=True):
             if key not in known:
-                help = did_you_mean(key, known, "options")
+                help = cls.renamed.get(key) or did_you_mean(key, known, "options")
                 raise fault("unknown-option", f"{spec.name} has no option {key}", span.key if span else spec.span, help)
             declared, annotation = known[key]
             if span and span.value.foreign and declared.metadata.get("runs"):

@@ -18,9 +18,10 @@ from dlc_backend_c.spelling import STORAGE, VALUE, spell
 from dlc_backend_c.target import GENERIC, X86_64_V3, X86_64_V4, CTarget
 
 from dlc import Report, Spec
-from dlc.base.types import DTYPES, DType, f32, f64, i32, u8
+from dlc.base.types import DTYPES, DType, bf16, f32, f64, i32, u8
 from dlc.graph import evaluate
 from dlc.kernel.expr import Apply, Axis, Const, Expr
+from dlc.kernel.loops.program import Dots, Local
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.lanes import has_vectors
 from dlc.runtime.install import install
@@ -75,14 +76,15 @@ def _of_lanes(t: DType, n: int) -> list[str]:
 
 
 def _of_bytes(n: int) -> str:
-    """Vectors of sums of bytes: loaded, computed with and stored."""
+    """Vectors of sums of words: loaded, computed with and stored."""
     v = f"i32x{n}"
+    of_bytes, of_bf16 = (Dots(Local("*b", t, n * k), Local("*b", t, n * k)) for t, k in ((i32, 1), (bf16, 2)))
     values = [vector(fn, i32, n, ("*a", "*b"), (Axis("a", 1), Axis("b", 1))) for fn in ("add", "sub", "mul")]
-    values += [dots(n, "*a", "*b", "*b"), splat(i32, n, "1"), f"*(const {v}_bytes *)p", f"*(const {v}_any *)a"]
+    values += [dots(of_bytes, n, "*a"), splat(i32, n, "1"), f"*(const {v}_bytes *)p", f"*(const {v}_any *)a"]
     values += [f"dlc_load_u8_{v}(p)", f"dlc_load_i8_{v}(q)", converted(f32, u8, n, "*x")]
     lines = "".join(f"    *r = {value};\n" for value in values)
-    stores = f"    dlc_store_u8_{v}(p, *r);\n    dlc_store_i8_{v}(q, *r);\n"
-    given = f"const {v} *a, const {v} *b, const f32x{n} *x, uint8_t *p, int8_t *q, {v} *r"
+    stores = f"    dlc_store_u8_{v}(p, *r);\n    dlc_store_i8_{v}(q, *r);\n    *x = {dots(of_bf16, n, '*x')};\n"
+    given = f"const {v} *a, const {v} *b, f32x{n} *x, uint8_t *p, int8_t *q, {v} *r"
     return f"void use_{v}({given})\n{{\n{lines}{stores}}}"
 
 

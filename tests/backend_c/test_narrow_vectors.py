@@ -14,7 +14,7 @@ from tests.backend_c.harness import STRICT
 from tests.tools import COMPILERS
 
 FLOATS = [t for t in (f16, *NARROW) if t.is_float]
-TARGETS = [t for t in (X86_64_V3, X86_64_V4) if not missing(t.cpu)]
+TARGETS = [t for t in (X86_64_V3, X86_64_V4) if not missing(t.features)]
 VARIANTS = [(t, flags) for t in TARGETS for flags in ((), ("-mno-f16c",)) if not (flags and t is X86_64_V4)]
 # Loads of all bits, then stores of floats: every pattern whose lower bits are few, and many others. NaN must be NaN.
 MAIN = """

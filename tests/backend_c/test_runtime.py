@@ -287,7 +287,14 @@ def test_a_library_for_a_larger_cpu_is_refused(
 
 def test_levels_follow_from_flags() -> None:
     known = [target.target_for(name) for name in target.levels()]
-    assert [t.cpu for t in known] == ["generic", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni"]
+    assert [t.cpu for t in known] == [
+        "generic",
+        "x86-64-v3",
+        "x86-64-v3-vnni",
+        "x86-64-v4",
+        "x86-64-v4-vnni",
+        "x86-64-v4-bf16",
+    ]
     assert [target.level_of(t.flags) for t in known] == [t.cpu for t in known]
     for level, features in target.levels().items():
         assert target.level_of(target.native(features).flags) == level

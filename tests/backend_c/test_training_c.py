@@ -87,7 +87,7 @@ def learnt(name: str) -> Array:
     [
         ("gcc", "final", "cpu=generic"),
         *[(cc, "immediate", "weights=text arena=static cpu=generic") for cc in COMPILERS[1:]],
-        ("gcc", "immediate", "weights=map cpu=generic strict-float=yes"),
+        ("gcc", "immediate", "weights=map cpu=generic math=ordered"),
         *[(cc, "final", "cpu=native") for cc in COMPILERS[1:]],
     ],
 )

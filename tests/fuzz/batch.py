@@ -63,7 +63,7 @@ def _compiled(programs: Sequence[Program], tools: Tools, folder: Path) -> dict[i
     for program in programs:
         for name, content in text_of(program).items():
             (folder / name).write_bytes(content)
-    own = target_for(tools.cpu, tools.strict).flags
+    own = target_for(tools.cpu, "ordered" if tools.strict else "fast").flags
     pedantic = ("-pedantic",) if tools.cpu == "generic" else ()
     flags = (*find_toolchain(tools.cc).command, *own, *WARNINGS, *pedantic, *tools.flags)
     names = [f"{p.prefix}.c" for p in programs]

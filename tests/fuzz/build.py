@@ -88,7 +88,7 @@ def machine_of(tools: Tools) -> Generator[None]:
 def pipeline_of(case: Case, prefix: str) -> ResolvedPipeline:
     """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
     tools = case.tools
-    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} strict-float={'yes' if tools.strict else 'no'}}}"
+    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} math={'ordered' if tools.strict else 'fast'}}}"
     pipeline = f"autodiff{{{case.train}}},infer" if case.kind == "train" else None
     grad = tuple(n for n, v in case.model.inputs.items() if v.dtype.kind == "f") if case.kind == "gradient" else ()
     registry, config = installed()

@@ -56,7 +56,7 @@ def reasons(kernel: Kernel, machine: Machine) -> dict[str, str]:
     ("text", "machine", "choice", "reason"),
     [
         (matmul(40, 64, 48, False), Machine(), "tiles", "vectors have 0 bytes, tiles need 16"),
-        (matmul(40, 64, 48, False), replace(WIDE, strict=True), "tiles", "sums keep the order of their axes"),
+        (matmul(40, 64, 48, False), replace(WIDE, ordered=True), "tiles", "sums keep the order of their axes"),
         (matmul(40, 64, 8, False), SMALL, "copies", "copies pay from 32 steps of a sum on, and there are 8"),
         (matmul(8, 64, 48, False), WIDE, "copies", "copies pay from 16 rows on, and there are 8"),
         (matmul(40, 64, 48, False), WIDE, "copies", "its 19968 bytes of operands fit the second-level cache of 524288"),

@@ -127,14 +127,14 @@ def test_rows_of_a_block_are_shared_where_blocks_are_few() -> None:
     assert [s.axis.extent for s in loops] == [54]
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_sum_of_two_products_stays(strict: bool) -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_sum_of_two_products_stays(ordered: bool) -> None:
     """A compiler fuses one of them with the sum, and perhaps not the same one in another function."""
     kernel = parse_kernel(
         "kernel(p0: f32[90000], p1: f32[90000]) -> (r0: f32[90000]) {\n r0[i] = 0.9*p0[i]+0.1*p1[i]\n}"
     )
-    found = print_choices(scheduled(kernel, replace(FOUR, strict=strict)).choices)
-    assert found == ("loops{parallel=s0}" if strict else "loops")
+    found = print_choices(scheduled(kernel, replace(FOUR, ordered=ordered)).choices)
+    assert found == ("loops{parallel=s0}" if ordered else "loops")
 
 
 def test_what_iterations_have_to_themselves_is_there_once_for_each_thread() -> None:

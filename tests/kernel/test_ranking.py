@@ -22,7 +22,7 @@ from dlc.kernel.text import parse_kernel
 from dlc.ops.order import FirstOf, Rank
 from dlc.passes.lower import lower_op
 
-MACHINES = (Machine(), Machine(64, 32), Machine(strict=True))
+MACHINES = (Machine(), Machine(64, 32), Machine(ordered=True))
 
 
 def _drawn(dtype: DType, shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -57,12 +57,12 @@ def test_windows_inside_have_tiles_and_those_at_the_border_do_not() -> None:
     assert any(s.axis.extent == 5 and s.axis.name.endswith("t") for s in loops)
 
 
-@pytest.mark.parametrize(("strict", "order"), [(True, [30, 50]), (False, [50, 30])])
-def test_sums_of_a_strict_machine_keep_the_order_of_their_axes(strict: bool, order: list[int]) -> None:
+@pytest.mark.parametrize(("ordered", "order"), [(True, [30, 50]), (False, [50, 30])])
+def test_sums_of_an_ordered_machine_keep_the_order_of_their_axes(ordered: bool, order: list[int]) -> None:
     text = """kernel(p0: f32[4,30,50], p1: f32[50,8,30]) -> (r0: f32[4,8]) {
       n<4 f<8 i<30 j<50: r0[n,f] += p0[n,i,j]*p1[j,f,i]
     }"""
-    found = checked(text, replace(MANY, strict=strict))
+    found = checked(text, replace(MANY, ordered=ordered))
     assert print_choices(found.choices).startswith("scalar-tiles")
     loops = [s.axis.extent for s in walk_stmts(found.program.body) if isinstance(s, For)]
     assert [n for n in loops if n in order] == order

@@ -205,8 +205,8 @@ def test_bounds_of_a_row_are_bounds_of_its_elements() -> None:
     assert [(s.start, s.stop) for s in program.body if isinstance(s, For)][1:] == [(Const(16), Const(56))]
 
 
-def test_strict_sums_are_added_one_by_one() -> None:
-    machine = Machine(32, 16, strict=True)
+def test_ordered_sums_are_added_one_by_one() -> None:
+    machine = Machine(32, 16, ordered=True)
     for text in SMALL:
         program = agree(parse_kernel(text), machine)
         assert not [s for s in walk_stmts(program.body) if isinstance(s, Let) and s.local.lanes > 1]

@@ -181,7 +181,7 @@ def test_why_not(text: str, why: str) -> None:
     ("text", "machine", "why"),
     [
         (conv(1, 9, 9, 6, 8), VECTORS[0], "6 channels are no whole vectors of 4 elements"),
-        (conv(1, 9, 9, 8, 8), Machine(32, 16, strict=True), "sums keep the order of their axes"),
+        (conv(1, 9, 9, 8, 8), Machine(32, 16, ordered=True), "sums keep the order of their axes"),
         (conv(1, 9, 9, 8, 8), Machine(8, 16), "vectors have 8 bytes, tiles need 16"),
         (
             conv(1, 9, 9, 8, 8)

@@ -225,7 +225,7 @@ def _parsed(text: str) -> Kernel | None:
 
 def _plainer(machine: Machine) -> Iterator[Machine]:
     plain = Machine()
-    for name in ("threads", "strict", "vector_bytes", "registers", "l1", "l2"):
+    for name in ("threads", "ordered", "vector_bytes", "registers", "l1", "l2"):
         if getattr(machine, name) != getattr(plain, name):
             yield replace(machine, **{name: getattr(plain, name)})
     for name in ("l1", "l2"):

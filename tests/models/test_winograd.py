@@ -21,12 +21,12 @@ SIZES = "winograd.vector-bytes=32", "winograd.registers=16"
 """The numbers that estimates go by, the same on every computer."""
 
 
-def network(batch: int | str = 1) -> onnx.ModelProto:
+def network(batch: int | str = 1, layers: int = LAYERS) -> onnx.ModelProto:
     """As many layers as the convolutional networks of 2014 and 2015 have; every third adds what came two before."""
     w = Writer(5)
     y = w.op("Relu", w.op("Conv", "x", w.weight(CHANNELS, 3, 3, 3, fan_in=27, gain=2), w.normal(CHANNELS), **SAME))
     before = y
-    for k in range(LAYERS):
+    for k in range(layers):
         scale = w.weight(CHANNELS, CHANNELS, 3, 3, fan_in=9 * CHANNELS, gain=2)
         sum_ = w.op("Conv", y, scale, w.normal(CHANNELS, scale=0.1), **SAME)
         before, y = y, w.op("Relu", w.op("Add", sum_, before) if k % 3 == 2 else sum_)
@@ -79,7 +79,8 @@ def test_who_has_none(bench: Bench, place: Path) -> None:
     flags = [flag for size in SIZES for flag in ("--set", size)]
     batches = network("batch")
     for name, model, target, options in (
-        ("strict", network(), "c{strict-float=yes lib=none}", []),
+        ("strict", network(), "c{math=strict lib=none}", []),
+        ("ordered", network(), "c{math=ordered lib=none}", []),
         ("portable", network(), "c{cpu=generic lib=none}", []),
         ("off", network(), "c{lib=none}", [*flags, "--set", "winograd.tile=off"]),
         ("open", batches, "c{lib=none}", [*flags, "--dim", "batch=1..4"]),

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dlc.base.types import Array, DType
+from dlc.base.types import Array, DType, f32
 from dlc.kernel.evaluate import PLAIN, Arithmetic, Interpreter
 from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.loops.memory import Batch, Conflict, LoopFault, Memory, Touched
 from dlc.kernel.loops.program import (
+    WORD,
     Block,
     Dots,
     Fold,
@@ -327,7 +328,13 @@ class Values(Interpreter):
             case Lanes(Load(name, (place,)), _, step):
                 return self._read(name, place, e.span)[:, ::step]
             case Words(Load(name, (place,)), lanes):
-                return np.ascontiguousarray(self._read(name, place, 4 * lanes)).view(np.int32)
+                if name in self._machine.stored:
+                    return self._read(name, place, lanes * WORD // self._machine.stored[name].itemsize)
+                return np.ascontiguousarray(self._read(name, place, WORD * lanes)).view(np.int32)
+            case Dots(a, b) if e.dtype is f32:
+                x, y = (self.numbers.loaded(self.leaf(v), f32) for v in (a, b))
+                terms = self.numbers.applied("mul", f32, x, y)
+                return self.numbers.applied("add", f32, terms[:, ::2], terms[:, 1::2])
             case Dots(a, b):
                 x, y = (np.ascontiguousarray(self.leaf(v)) for v in (a, b))
                 terms = x.view(np.uint8).astype(np.int32) * y.view(np.int8)
@@ -402,7 +409,9 @@ class Values(Interpreter):
     def converted(self, e: Expr, dtype: DType, lanes: int) -> Array:
         """A value to be kept in a variable or tensor of this type and so many lanes."""
         found = self.numbers.kept(self.matrix(self.value(e, dtype)), dtype)
-        return found if found.shape[1] == lanes else np.broadcast_to(found, (len(found), lanes))
+        if found.shape[1] == 1 < lanes:
+            return np.broadcast_to(found, (len(found), lanes))
+        return found if found.shape[1] == lanes else np.tile(found, lanes // found.shape[1])  # one word for all
 
     def _read(self, name: str, place: Expr, lanes: int) -> Array:
         spots = self.spots(name, place, lanes)

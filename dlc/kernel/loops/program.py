@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from dlc.base.types import DType, Type, i32, i64
+from dlc.base.types import DType, Type, bf16, f32, i32, i64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import result_dtype
+
+WORD: Final = 4
+"""Bytes of a word: terms of a sum of products that an instruction multiplies and adds at once."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ class Fold(Expr):
 
 @dataclass(frozen=True)
 class Words(Expr):
-    """`lanes` words of four consecutive bytes each, from `first` on, as i32; all of them must exist.
+    """`lanes` words of four bytes each, from `first` on; all of them must exist.
 
-    Their bits are what `Dots` multiplies; which byte is the lowest is the machine's choice.
+    A word has four elements of bytes, and is an i32, or two that are stored as bf16, and these it is: a variable of two
+    bf16 for each lane. Their bits are what `Dots` multiplies; which element is the lowest is the machine's choice.
     """
 
     first: Load
@@ -71,10 +75,18 @@ class Words(Expr):
 
 @dataclass(frozen=True)
 class Dots(Expr):
-    """In each lane the sum of products of four bytes, as i32: those of `a` without a sign, those of `b` with one."""
+    """In each lane the sum of the products of a word's elements.
+
+    Of bytes it is an i32, with those of `a` without a sign and those of `b` with one; of bf16 an f32. Sums to which the
+    latter are added may take subnormal numbers for zero.
+    """
 
     a: Local
     b: Local
+
+    @property
+    def dtype(self) -> DType:
+        return f32 if self.b.dtype is bf16 else i32
 
 
 @dataclass(frozen=True)
@@ -239,8 +251,10 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
                 found = dtype
-            case Words() | Dots():
-                found = i32
+            case Words(Load(name, _)):
+                found = bf16 if tensors[name] is f32 else i32
+            case Dots():
+                found = e.dtype
             case Apply(fn, args):
                 found = result_dtype(fn, tuple([dtype_of(a, tensors, known) for a in args]))
             case _:

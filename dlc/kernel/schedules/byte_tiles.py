@@ -1,16 +1,16 @@
-"""What tiles of sums of bytes have of their own: dot products of words, and followers of other types than the sums."""
+"""What tiles of words have of their own: their dot products, and followers of other types than sums of bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dlc.base.types import bf16, i32
 from dlc.kernel.expr import Apply, Axis, Expr, Load, loads
 from dlc.kernel.loops.program import Dots, Lanes, Let, Local, Set, Stmt, Store, Words
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.byte_lanes import stored_form
 from dlc.kernel.schedules.flat import at, axis_inside
 from dlc.kernel.schedules.lanes import neighbours
-from dlc.kernel.schedules.machine import WORD
 from dlc.kernel.schedules.tile import Spot, Tile, mapping_of
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import linear
@@ -19,23 +19,24 @@ from dlc.kernel.simplify import linear
 def words_step(
     t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int
 ) -> tuple[Stmt, ...]:
-    """Four values of the reduction for the whole tile: a word of bytes of each row, and one of each column."""
+    """The terms of a word for the whole tile: a word of each row, and one of each column."""
     lane = Axis("lane", t.lanes)
     a, b = (x for f in _factors(t.product) for x in loads(f))
-    columns = [Local(f"b{u}_{v}", t.dtype, t.lanes) for v in range(s.vectors)]
+    kind, lanes = (t.dtype, t.lanes) if t.dtype is i32 else (bf16, t.lanes * t.words)
+    columns = [Local(f"b{u}_{v}", kind, lanes) for v in range(s.vectors)]
     out: list[Stmt] = []
     for v, column in enumerate(columns):
         first = at(b, {**mapping_of(t, s, 0, s.column + v * t.lanes + lane), **at_k})
         form = linear(first.index[0]) if isinstance(first, Load) else None
         if (
             form is None
-            or form.coefficient(lane) != WORD
+            or form.coefficient(lane) != t.words
             or any(axis_inside(e, lane) for e, _ in form.without(lane).terms)
         ):
             raise Unfit(f"words of {t.column.name} do not lie next to each other")
         out.append(Let(column, Words(Load(b.param, (form.without(lane).expr(),)), t.lanes)))
     for r, row in enumerate(sums):
-        word = Local(f"a{u}_{r}", t.dtype, t.lanes)
+        word = Local(f"a{u}_{r}", kind, lanes)
         place = at(a, {**mapping_of(t, s, r, s.column), **at_k})
         assert isinstance(place, Load)
         out.append(Let(word, Words(place)))
@@ -44,7 +45,7 @@ def words_step(
 
 
 def _factors(product: Nest) -> tuple[Expr, Expr]:
-    """What a sum of products of bytes multiplies: the rows' factor, then that of the columns."""
+    """What a sum of products of words multiplies: the rows' factor, then that of the columns."""
     assert isinstance(product.body, Apply)
     first, second = product.body.args
     return first, second

@@ -30,7 +30,7 @@ TURNED = 64
 
 def columns_innermost(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
     """An equal kernel (see the module's equation), and the tensors whose sums stay by themselves."""
-    if machine.strict or machine.vector_bytes < 16:
+    if machine.ordered or machine.vector_bytes < 16:
         return kernel, frozenset()
     nests: list[Nest] = []
     locals_ = list(kernel.locals)

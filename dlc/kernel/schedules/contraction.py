@@ -124,7 +124,7 @@ def check_contraction(place: Place) -> None:
     nest = group.nests[0]
     dtype = kernel.tensors[nest.out].dtype
     conditions = (
-        (not machine.strict, "sums keep the order of their axes"),
+        (not machine.ordered, "sums keep the order of their axes"),
         (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
         (dtype in (f32, f64) or _of_bytes(nest, kernel), f"there are no vectors of {dtype}"),
         # Tiles may run past the end of a size.

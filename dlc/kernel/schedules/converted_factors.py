@@ -26,7 +26,7 @@ SHORTEST = 32
 
 def converted_factors(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozenset[str]]:
     """An equal kernel (see the module's equation), and the tensors that hold converted factors."""
-    if machine.strict or machine.vector_bytes >= 16 or not any(p.stored for p in kernel.params):
+    if machine.ordered or machine.vector_bytes >= 16 or not any(p.stored for p in kernel.params):
         return kernel, frozenset()
     nests: list[Nest] = []
     locals_ = list(kernel.locals)

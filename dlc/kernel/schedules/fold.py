@@ -104,7 +104,7 @@ def _contiguous(
         not reduced
         or nest.where is not None
         or machine.vector_bytes < 16
-        or machine.strict
+        or machine.ordered
         or sum.dtype not in (f32, f64)
     ):
         return

@@ -114,7 +114,7 @@ def tile_of(
     """What the tiles of a group in flat form have in common; `frozen` axes of the reduction stay as they are."""
     product, *followers = scope.nests
     reduced = tuple(a for a in product.axes if a not in scope.shared)
-    reduced = reduced if machine.strict else _by_stride(product, column, reduced)
+    reduced = reduced if machine.ordered else _by_stride(product, column, reduced)
     (product,), reduced = merge_run((product,), reduced, frozen)
     dtypes = {p.name: p.dtype for p in kernel.tensors.values()} | dict.fromkeys(
         ("tile", "part"), kernel.tensors[product.out].dtype

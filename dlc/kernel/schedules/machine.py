@@ -17,7 +17,7 @@ class Machine:
     """Bytes of first-level data cache."""
     l2: int = 512 << 10
     """Bytes of second-level cache per core."""
-    strict: bool = False
+    ordered: bool = False
     """Whether sums keep the order that their nests tell: axes as they stand, each term added to what is stored."""
     l2_rate: float = 32.0
     """Bytes that a core reads from its second-level cache in a cycle."""
@@ -38,6 +38,9 @@ class Machine:
     stack: int = 64 << 10
     """Bytes that the buffers of a function may take on its stack, together."""
 
+    pairs: int = 0
+    """Operations that add dot products of two bf16 to a vector of sums, rounding as it may; 0: that is not allowed."""
+
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""
         return max(1, self.vector_bytes // itemsize)
@@ -49,8 +52,6 @@ SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
 WORDS_PANEL = 2
 """The same where such a machine multiplies bytes by words: two rows and two columns are all that its registers hold."""
-WORD = 4
-"""Bytes of a word: terms of a sum of products of bytes that are multiplied and added at once."""
 WORD_BITS = 32
 """Bits of a word of packed elements, of which each is a lane."""
 STACK_BYTES = 8 << 10

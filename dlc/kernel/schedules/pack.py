@@ -84,10 +84,9 @@ def halo(
         out: Axes of the output.
         name: The copy's name.
     """
-    ends = [_end(e, d, guard) for e, d in zip(load.index, param.shape, strict=True)]
-    needed = {simplify(c) for e, end in zip(load.index, ends, strict=True) for c in (e >= 0, e < end)} - {TRUE}
-    if {_form(c) for c in conjuncts(simplify_guard(guard))} != {_form(c) for c in needed}:
+    if not only_exists(load, param, guard):
         return None
+    ends = _ends(load, param, guard)
     dims: list[_Dim] = []
     for d, e in enumerate(load.index):
         split = _split(e, fixed, block)
@@ -101,6 +100,18 @@ def halo(
         # The dimension that only the reduction walks comes last, so that it is contiguous.
         kept.sort(key=lambda x: len(linear_atoms(x.inside)) == 1 and not _walks_output(x.inside, out))
     return _copy(load, ends, dims, kept, name, param)
+
+
+def only_exists(load: Load, param: Param, guard: Expr | None) -> bool:
+    """Whether a guard says that an element of a tensor exists, and nothing else."""
+    ends = _ends(load, param, guard)
+    needed = {simplify(c) for e, end in zip(load.index, ends, strict=True) for c in (e >= 0, e < end)} - {TRUE}
+    return {_form(c) for c in conjuncts(simplify_guard(guard))} == {_form(c) for c in needed}
+
+
+def _ends(load: Load, param: Param, guard: Expr | None) -> list[Expr]:
+    """Where each dimension ends, as a guard says."""
+    return [_end(e, d, guard) for e, d in zip(load.index, param.shape, strict=True)]
 
 
 def inside(e: Expr, tensors: Mapping[str, Param], guard: Expr | None = None) -> bool:

@@ -85,7 +85,7 @@ class _Marks:
     def own(self, loop: For) -> tuple[str, ...] | None:
         """As `own_buffers`; None also for a loop of one iteration, and one that compilers may round in two ways."""
         if id(loop) not in self._own:
-            fits = (_iterations(loop) or 0) > 1 and (self._machine.strict or not _rounds_in_two_ways(loop))
+            fits = (_iterations(loop) or 0) > 1 and (self._machine.ordered or not _rounds_in_two_ways(loop))
             self._own[id(loop)] = own_buffers(loop, self._local) if fits else None
         return self._own[id(loop)]
 

@@ -33,7 +33,7 @@ LARGEST, MOST = 4, 16
 
 def split_phases(kernel: Kernel, machine: Machine) -> Kernel:
     """An equal kernel with one nest per remainder (see the module's equation) where vectors can then be used."""
-    if machine.strict or machine.vector_bytes < 16:
+    if machine.ordered or machine.vector_bytes < 16:
         return kernel
     nests: list[Nest] = []
     locals_ = list(kernel.locals)

@@ -24,7 +24,7 @@ MOST = 24
 
 def roots_for_powers(kernel: Kernel, machine: Machine) -> Kernel:
     """An equal kernel (see the module's equation)."""
-    if machine.strict:
+    if machine.ordered:
         return kernel
     nests = tuple(_of_nest(n, kernel) for n in kernel.nests)
     return kernel if nests == kernel.nests else replace(kernel, nests=nests)

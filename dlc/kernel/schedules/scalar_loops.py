@@ -121,7 +121,7 @@ def _nest(
     if scalar is None and not scope.plain[k]:
         old = Load(nest.out, nest.index)
         update = Store(nest.out, nest.index[0], apply(nest.reduce, old, nest.body))
-        return guarded(inner if machine.strict else (*outer, *reduced), nest.where, (update,))
+        return guarded(inner if machine.ordered else (*outer, *reduced), nest.where, (update,))
     sum = scalar or Local(f"a{k}", scope.tensors[nest.out].dtype)
     start: Expr = Load(nest.out, nest.index) if nest.out in started else Const(kernel.start_of(nest.out))
     before: tuple[Stmt, ...] = () if scalar else (Let(sum, start),)
@@ -137,7 +137,7 @@ def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machin
     """sum = sum r body over the reduced axes, one after another; long sums of floats in two levels."""
     assert nest.reduce is not None
     (nest,), reduced = merge_run((nest,), reduced)
-    long = nest.reduce == "add" and nest.where is None and sum.dtype.is_float and not machine.strict
+    long = nest.reduce == "add" and nest.where is None and sum.dtype.is_float and not machine.ordered
     cut = levels(reduced) if long else None
     if cut is None:
         return guarded(reduced, nest.where, (Set(sum, apply(nest.reduce or "add", sum, nest.body)),))

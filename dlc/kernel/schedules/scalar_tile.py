@@ -34,16 +34,16 @@ class Cells:
     guard: Expr | None = None
 
 
-def scalar_tile(t: Tile, cells: Cells, *, strict: bool = False) -> tuple[Stmt, ...]:
+def scalar_tile(t: Tile, cells: Cells, *, ordered: bool = False) -> tuple[Stmt, ...]:
     """One tile. The guard may depend on the row or the column only where there is one.
 
-    `strict`: the terms of every sum are added one after another.
+    `ordered`: the terms of every sum are added one after another.
     """
     sums = [[Local(f"c{r}_{v}", t.dtype) for v in range(len(cells.columns))] for r in range(len(cells.rows))]
     start = tuple(Let(x, Const(t.start)) for row in sums for x in row)
     # As tiles of vectors do it: those of one row wait for memory, so that a second level costs little.
     long = len(cells.rows) == 1 and t.product.reduce == "add" and t.dtype.is_float and cells.guard is None
-    cut = levels(t.reduced) if long and not strict else None
+    cut = levels(t.reduced) if long and not ordered else None
     inner = _terms(t, sums, cells) if cut is None else in_two_levels(t, sums, cut, lambda p, s: _terms(p, s, cells))
     return (Block((*start, *inner, *_followers(t, sums, cells))),)
 
@@ -95,7 +95,7 @@ def unrolled(reduced: Sequence[Axis], guard: Expr | None, elements: int) -> Unro
 def _terms(t: Tile, sums: Sums, cells: Cells) -> tuple[Stmt, ...]:
     places = _places(t, sums, cells)
     guard = None if cells.guard is None else at(cells.guard, places[0][1])
-    u = unrolled(t.reduced, guard, len(places) * (1 + t.words))
+    u = unrolled(t.reduced, guard, len(places) * (1 + bool(t.words)))
     ranges = [[(u.part, u.part + k) for k in range(u.some)]] if u.part is not None else []
     ranges += [[(a, Const(k)) for k in range(a.extent)] for a in u.whole]
     body: list[Stmt] = []

@@ -196,7 +196,7 @@ class Grid:
     def _cost(self, rows: int, columns: int, guard: Expr | None) -> float:
         """Of a tile."""
         read = sum((rows if r else 1) * (columns if c else 1) for r, c in self.loads)
-        steps = unrolled(self.tile.reduced, guard, rows * columns * (1 + self.tile.words)).steps
+        steps = unrolled(self.tile.reduced, guard, rows * columns * (1 + bool(self.tile.words))).steps
         terms = math.prod(a.extent for a in self.tile.reduced)
         each = 2 * rows * columns + 3 * read if self.tile.words else rows * columns + read
         return TILE + terms * (each + LOOP / steps)
@@ -211,10 +211,10 @@ class Grid:
     # ---- loops ----
     def loops(self, rows: int, columns: int) -> tuple[Stmt, ...]:
         """All tiles."""
-        t, strict = self.tile, self.place.machine.strict
+        t, ordered = self.tile, self.place.machine.ordered
 
         def some(r: Values, guard: Expr | None, c: Values) -> tuple[Stmt, ...]:
-            return scalar_tile(t, Cells(r, c, guard), strict=strict)
+            return scalar_tile(t, Cells(r, c, guard), ordered=ordered)
 
         if self._columns_outermost():
             return _spread(t.column, columns, lambda c: wrap(self.around, self._rows(rows, lambda r, g: some(r, g, c))))

@@ -19,8 +19,8 @@ from dlc.kernel.schedules.loop_plan import tile_of
 from dlc.kernel.schedules.scalar_tiles import Grid, smallest, usable_axes
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.unfit import Unfit, require
-from dlc.kernel.schedules.words import check_bytes, in_words, of_words, step_of_terms
-from dlc.kernel.schedules.words_copy import TERMS, factors_of
+from dlc.kernel.schedules.words import check_bytes, in_words, of_words, step_of_terms, word_factors
+from dlc.kernel.schedules.words_copy import TERMS
 from dlc.spec import option
 
 
@@ -34,22 +34,24 @@ class ScalarWords(Choice):
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:
-        if place.machine.words and factors_of(place.group.nests[0]) is not None:
+        if place.machine.words and word_factors(place) is not None:
             check_bytes(place, vectors=False)
             yield cls()
 
     def apply(self, place: Place) -> Applied:
         check_bytes(place, vectors=False)
         require(((place.machine.words, "there is no instruction for dot products of bytes"),))
+        kernel = place.kernel
         group, column = in_words(place)
-        if step_of_terms(group, place.kernel) != 1:
+        if step_of_terms(group, kernel) != 1:
             raise Unfit("four terms of a column do not lie next to each other")
-        scope = open_scope(group, place.kernel, (column,))
+        scope = open_scope(group, kernel, (column,))
         terms = tuple(a for a in scope.nests[0].axes if a.name == TERMS)
         inside = replace(place, group=group, scope=scope)
         rows: list[Axis | None] = [None, *(a for a in usable_axes(scope) if a != column)]
         grids = [
-            Grid(inside, of_words(tile_of(scope, place.kernel, place.machine, row, column, terms)), row) for row in rows
+            Grid(inside, of_words(tile_of(scope, kernel, place.machine, row, column, terms), kernel), row)
+            for row in rows
         ]
         grid, (tall, wide) = smallest([g for g in grids if g.shares], self.rows, self.columns)
         return Applied(replace(self, rows=tall, columns=wide), grid.loops(tall, wide), ())

@@ -276,7 +276,7 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Pr
     pieces = _pieces(kernel, alone, converted)
     if not whole_tiles:
         pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
-    if machine.strict:
+    if machine.ordered:
         pieces = [ordered(g, kernel) if isinstance(g, Group) else g for g in pieces]
     groups = [p.group if isinstance(p, Transformed) else p for p in pieces]
     scopes = [open_scope(g, kernel) if isinstance(g, Group) else None for g in groups]

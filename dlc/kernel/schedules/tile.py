@@ -44,7 +44,7 @@ class Tile:
         start: What sums start from.
         dtypes: Element types of all tensors.
         parts: Where sums wait when the reduction is cut into parts; None: it runs through.
-        words: Whether each step multiplies four bytes of both factors: see `dlc.kernel.schedules.words`.
+        words: Terms that each step multiplies and adds at once; 0: one. See `dlc.kernel.schedules.words`.
         packed: Packed tensors, with the elements of a word of 32 bits.
         beside: A variable to which each step adds an expression that all columns share.
     """
@@ -60,7 +60,7 @@ class Tile:
     start: bool | int | float
     dtypes: Mapping[str, DType]
     parts: Parts | None = None
-    words: bool = False
+    words: int = 0
     packed: Mapping[str, int] = field(default_factory=dict[str, int])
     beside: tuple[Local, Expr] | None = None
 

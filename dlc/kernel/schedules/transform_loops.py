@@ -94,7 +94,7 @@ class Transforms(Choice):
         a, b, *rest = nest.index
         axes = [x for x in rest if isinstance(x, Axis)]
         conditions = (
-            (not place.machine.strict, "sums keep the order of their axes"),
+            (not place.machine.ordered, "sums keep the order of their axes"),
             (place.machine.vector_bytes >= 16, f"vectors have {place.machine.vector_bytes} bytes, tiles need 16"),
             (nest.where is None and nest.out not in place.written, "it is guarded, or has a value before"),
             (all(kernel.dtypes[n] is f32 for n in (nest.out, t.load.param)), "it is not in f32"),

@@ -57,7 +57,7 @@ class Winograd(Choice):
         if found is None:
             raise Unfit("it does not transform tiles")
         conditions = (
-            (not machine.strict, "sums keep the order of their axes"),
+            (not machine.ordered, "sums keep the order of their axes"),
             (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
             (not {*found.inside, found.output.nest.out} & place.written, "its sums have a value before"),
             (all(place.kernel.dtypes[n] is f32 for x in found.nests for n in (x.out, *x.reads())), "it is not in f32"),

@@ -1,12 +1,13 @@
-"""Sums of products of bytes in 32 bits, four terms at a time: quantised convolutions and matrix products.
+"""Sums of products of bytes or of bf16 in 32 bits, a word of terms at a time: quantised networks, `--math bf16`.
 
     for rows, columns: for k, j<4: t[r,c] += i32(x[r, 4·k + j])·i32(w[k, c, j])
     →
     for tiles: for k: b = words of w[k, c…];  a = word of x[r, 4·k];  t_r += dots of a and b
 
-x is of u8, w of i8 and constant: the pass `layout` stores four terms of a column next to each other. Machines have
-instructions for such dot products; their C has another form for those that have none. Followers, which requantise,
-run over a tile as soon as it is done.
+A word has four bytes: four terms where x is of u8 and w of i8, which are added as i32, or two where both are of bf16,
+which are added as f32, on machines that allow it. Where w is constant, the pass `layout` stores the terms of a column
+next to each other. Machines have instructions for such dot products; their C has another form for those that have none.
+Followers run over a tile as soon as it is done.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from dlc.base.types import i8, i32, u8
-from dlc.kernel.expr import Axis, Const, axes_in, substitute
+from dlc.base.types import bf16, f32, i8, i32, u8
+from dlc.kernel.expr import Apply, Axis, Const, Load, axes_in, substitute
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import wrap
+from dlc.kernel.loops.program import WORD, wrap
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import applied, columns_of_group, panels_of
@@ -26,7 +27,7 @@ from dlc.kernel.schedules.flat import coefficient, flat_simplify, offset
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.loop_plan import LoopPlan, hoisted, plan_loops, tile_of, widths
-from dlc.kernel.schedules.machine import WORD, Machine
+from dlc.kernel.schedules.machine import PANEL, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
@@ -39,7 +40,7 @@ from dlc.spec import option
 
 @dataclass(frozen=True)
 class WordTiles(Choice):
-    """Register tiles of a sum of products of bytes, four terms of it at a time."""
+    """Register tiles of a sum of products of bytes or bf16, as many terms of it at a time as four bytes hold."""
 
     name = "words"
     panels: bool = option(False, "copy the factor of the columns, so that its words lie next to each other")
@@ -49,7 +50,7 @@ class WordTiles(Choice):
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:
-        if factors_of(place.group.nests[0]) is None:
+        if word_factors(place) is None:
             return  # other kernels need no word about it
         check_bytes(place, vectors=True)
         yield cls()
@@ -59,9 +60,11 @@ class WordTiles(Choice):
         check_bytes(place, vectors=True)
         machine, kernel = place.machine, place.kernel
         group, column = in_words(place)
+        if self.panels and kernel.tensors[group.nests[0].out].dtype is f32:
+            raise Unfit("words of bf16 are read where they lie")
         copy = copied_words(group, kernel, column) if self.panels else None
         if copy is None and step_of_terms(group, kernel) != 1:
-            raise Unfit("four terms of a column do not lie next to each other")
+            raise Unfit("the terms of a word of a column do not lie next to each other")
         batch: tuple[Axis, ...] = ()
         if copy is not None:
             group, batch = copy.group, copy.batch
@@ -69,7 +72,7 @@ class WordTiles(Choice):
         o = _operands(group, kernel, column)
         scope = open_scope(group, kernel, (column, *batch))
         plan = plan_loops(o, scope, kernel, machine, set(batch), self.block)
-        tile = of_words(tile_of(scope, kernel, machine, plan.tile.row, column))
+        tile = of_words(tile_of(scope, kernel, machine, plan.tile.row, column), kernel)
         plan = hoisted(replace(plan, tile=tile, outside=None), machine)
         problem = Unfit("no vector fits a row")
         for vectors in [self.vectors] if self.vectors else widths(plan, machine):
@@ -95,27 +98,42 @@ class WordTiles(Choice):
         return applied(choice, place, plan, body, (copy.buffer,), waiting)
 
 
-def of_words(tile: Tile) -> Tile:
+def of_words(tile: Tile, kernel: Kernel) -> Tile:
     """The tile without the axis of a word's terms."""
     nest = tile.product
+    found = factors_of(nest)
+    assert found is not None
+    size = WORD // kernel.tensors[found[1].param].storage.itemsize
     terms = next((a for a in tile.reduced if a.name == TERMS), None)
-    if terms is None:
+    if terms is None or terms.extent != size:
         raise Unfit("other terms lie next to those of a word in both factors")
     body = flat_simplify(substitute(nest.body, {terms: Const(0)}))
     nest = replace(nest, body=body, axes=tuple(a for a in nest.axes if a != terms))
     reduced = _in_order(nest, tuple(a for a in tile.reduced if a != terms))
-    return replace(tile, product=nest, reduced=reduced, words=True)
+    return replace(tile, product=nest, reduced=reduced, words=size)
+
+
+def word_factors(place: Place) -> tuple[Load, Load] | None:
+    """The factors of a sum of products whose terms may be multiplied several at a time."""
+    found = factors_of(place.group.nests[0])
+    if found is None or place.kernel.tensors[place.group.nests[0].out].dtype is i32:
+        return found
+    kinds = {place.kernel.tensors[f.param].stored for f in found}
+    return found if place.machine.pairs and kinds == {bf16} else None
 
 
 def check_bytes(place: Place, *, vectors: bool) -> None:
-    """Raise Unfit for anything but a sum of products of bytes on a machine with vectors, or on one without."""
+    """Raise Unfit for anything but a sum of products of bytes on a machine with vectors, or on one without.
+
+    With vectors it may be one of bf16.
+    """
     kernel, nest = place.kernel, place.group.nests[0]
-    factors = factors_of(nest)
-    types = tuple(kernel.tensors[f.param].dtype for f in factors or ())
+    types = [kernel.tensors[f.param].storage for f in word_factors(place) or ()]
+    sums = i32 if types == [u8, i8] else f32 if vectors and types == [bf16, bf16] else None
     conditions = (
         ((place.machine.vector_bytes >= 16) == vectors, _unlike(place.machine, vectors)),
-        (types == (u8, i8), "it is no sum of products of u8 and i8"),
-        (kernel.tensors[nest.out].dtype is i32, "its sums have not 32 bits"),
+        (sums is not None, "it is no sum of products of u8 and i8, nor of bf16 where the machine may add two at once"),
+        (kernel.tensors[nest.out].dtype is sums, "its sums have not 32 bits"),
         (nest.where is None, "it has a guard"),
         (not any(p.type.is_open for p in kernel.tensors.values()), "sizes are not known"),
     )
@@ -128,24 +146,41 @@ def _unlike(machine: Machine, vectors: bool) -> str:
 
 
 def in_words(place: Place) -> tuple[Group, Axis]:
-    """The group with the reduction axis that both factors have innermost in two, and the axis of the columns."""
+    """The group with the reduction axis that both factors have innermost in two, and the axis of the columns.
+
+    The factor that has the columns is the second.
+    """
     group, kernel = place.group, place.kernel
     nest = group.nests[0]
     found = factors_of(nest)
-    assert found is not None
+    assert found is not None and isinstance(nest.body, Apply)
     a, b = found
-    columns = [c for c in columns_of_group(place) if c in axes_in(b) and c not in axes_in(a)]
+    if kernel.tensors[nest.out].dtype is i32:
+        columns = [c for c in columns_of_group(place) if c in axes_in(b) and c not in axes_in(a)]
+    else:  # results may lie in another order than columns, and factors may stand in any
+        columns = [c for c in group.shared if _lies_in_words(b, c, kernel)]
+        if not columns:
+            nest, (a, b) = replace(nest, body=Apply("mul", nest.body.args[::-1])), found[::-1]
+            columns = [c for c in group.shared if _lies_in_words(b, c, kernel)]
     if len(columns) != 1:
         raise Unfit("no output axis that the second factor alone has is innermost in the result")
+    size = WORD // kernel.tensors[b.param].storage.itemsize
     place_of = offset(a.index, kernel.tensors[a.param].shape)
     near = [x for x in nest.axes if x in nest.reduction_axes and coefficient(place_of, x) == 1]
-    if len(near) != 1 or near[0].extent % WORD:
-        raise Unfit("four terms of the sum do not lie next to each other")
+    if len(near) != 1 or near[0].extent % size:
+        raise Unfit(f"{size} terms of the sum do not lie next to each other")
     (k,) = near
-    outer, terms = Axis(k.name, k.extent // WORD), Axis(TERMS, WORD)
+    outer, terms = Axis(k.name, k.extent // size), Axis(TERMS, size)
     axes = tuple(x for y in nest.axes for x in ((outer, terms) if y == k else (y,)))
-    cut = simplify_nest(nest.substitute({k: outer * WORD + terms}, axes))
+    cut = simplify_nest(nest.substitute({k: outer * size + terms}, axes))
     return Group((cut, *group.nests[1:]), group.shared), columns[0]
+
+
+def _lies_in_words(factor: Load, column: Axis, kernel: Kernel) -> bool:
+    """Whether words of neighbouring columns lie next to each other in a factor of bf16."""
+    lane = Axis("lane", PANEL)
+    place = substitute(offset(factor.index, kernel.tensors[factor.param].shape), {column: lane})
+    return coefficient(flat_simplify(place), lane) == WORD // bf16.itemsize
 
 
 def step_of_terms(group: Group, kernel: Kernel) -> int | None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from dlc.base.types import Type, i8
 from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, substitute
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Stmt, Store, wrap
+from dlc.kernel.loops.program import WORD, Stmt, Store, wrap
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.schedules.groups import Group
-from dlc.kernel.schedules.machine import PANEL, WORD
+from dlc.kernel.schedules.machine import PANEL
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import simplify_nest
 
@@ -45,8 +45,13 @@ class WordsCopy:
 
 
 def factors_of(nest: Nest) -> tuple[Load, Load] | None:
-    """The factor of the rows and that of the columns, which are converted to i32; None for any other nest."""
+    """The two factors of a sum of products, of bytes that are converted to i32 or as they are; else None.
+
+    Of bytes, the first is that of the rows and the second that of the columns.
+    """
     match nest.reduce, nest.body:
+        case "add", Apply("mul", (Load() as a, Load() as b)):
+            return a, b
         case "add", Apply("mul", (Apply("i32", (Load() as a,)), Apply("i32", (Load() as b,)))):
             return a, b
         case _:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlc import Artifact, Backend, Region, Report, Workshop
 from dlc_backend_c.names import default_prefix
-from dlc_backend_c.options import Options
+from dlc_backend_c.options import PARTS, STRICT, Options
 
 if TYPE_CHECKING:
     from dlc.api.backend import KernelSchedule
@@ -94,27 +94,29 @@ class C(Options, Backend):
         return f"{identity} tuned={tuning.digest}" if tuning else identity
 
     def settings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the machine asks for: its alignment, numbers for estimates where it has vectors, and narrow
-        panels without padding and bytes by themselves where it has none."""
+        """What the machine asks for: its alignment, numbers for estimates where it has vectors, narrow panels without
+        padding and bytes by themselves where it has none; and what the mode of floating point allows."""
         from dlc.kernel.schedules import SCALAR_PANEL, WORDS_PANEL
+        from dlc_backend_c.instructions import PORTABLE_BF16
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
-        memory = {"plan-memory": {"align": str(target.align)}}
+        found = {"plan-memory": {"align": str(target.align)}}
+        if target.pairs:
+            found["bf16"] = {"parts": str(PARTS[target.math]), "operations": str(target.pairs)}
         if not target.vector_bytes:
             bytes_ = WORDS_PANEL if target.machine.words else 0
             layout = {"panel": str(SCALAR_PANEL), "byte-panel": str(bytes_), "pad": "no"}
-            return {**memory, "layout": layout, "fuse": {"words": "no"}, "integers": {"group": "1"}}
-        if target.strict:
-            return {**memory, "layout": {"rows": "2"}, "fuse": {"words": "no"}}  # a row's sum is a loop of its own
+            return {**found, "layout": layout, "fuse": {"words": "no"}, "integers": {"group": "1"}}
+        if target.ordered:
+            return {**found, "layout": {"rows": "2"}, "fuse": {"words": "no"}}  # a row's sum is a loop of its own
+        if 0 < target.pairs < PORTABLE_BF16:
+            found["layout"] = {"pairs": "yes"}
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
         whole = {"vector-bytes": str(target.vector_bytes)}
         rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
-        return {
-            **memory,
-            "whole-vectors": whole,
-            "winograd": {key: str(value) for key, value in (sizes | rates).items()},
-        }
+        found["whole-vectors"] = whole
+        return found if target.math == STRICT else found | {"winograd": {k: str(v) for k, v in (sizes | rates).items()}}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""

@@ -1,9 +1,9 @@
 """Instructions of processors that generated C uses by name, beside the portable text of what they compute.
 
-A machine's file names those that it has (`instructions`). All of them add dot products of four bytes to sums, as
-`dlc.kernel.loops.program.Dots` defines it: c + a0·b0 + a1·b1 + a2·b2 + a3·b3 in each lane, the bytes of a without a
-sign and those of b with one. They are written as assembler, because the headers that declare them take compilers
-longer than a kernel does.
+A machine's file names those that it has (`instructions`). All of them add dot products of the terms of words to sums,
+as `dlc.kernel.loops.program.Dots` defines it: c + a0·b0 + a1·b1 + a2·b2 + a3·b3 in each lane, the bytes of a without a
+sign and those of b with one; or c + a0·b0 + a1·b1 of two bf16. They are written as assembler, because the headers that
+declare them take compilers longer than a kernel does.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlc.base.types import DType, f32, i32
+
 
 @dataclass(frozen=True)
 class Instruction:
-    """How a processor computes dot products of bytes.
+    """How a processor computes dot products of words.
 
     Attributes:
         name: As machine files call it.
         lanes: Sums in a vector; 1: they are in general registers.
-        body: Statements that return c plus the dot products of a and b, all of them vectors of i32.
+        body: Statements that return c, the sums, plus the dot products of a and b, vectors of i32 that hold the words.
+        sums: The type of the sums: i32 of bytes, f32 of bf16.
     """
 
     name: str
     lanes: int
     body: str
+    sums: DType = i32
 
 
 _VNNI: Final = """\
@@ -56,6 +60,11 @@ _SIGNED: Final = """\
     __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(c) : "w"(x), "w"(b));
     return c;
 """
+# Subnormal operands and results are zero, and rounding is to nearest, whatever the processor is set to.
+_BF16: Final = """\
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "vm"(b));
+    return c;
+"""
 
 # Bytes as pairs of 16 bits, even ones and odd ones; sums of pairs of products are added at once.
 _DSP: Final = """\
@@ -78,6 +87,7 @@ INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
         Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x")),
         Instruction("arm-dotprod", 4, _SIGNED),
         Instruction("arm-dsp", 1, _DSP),
+        Instruction("avx512-bf16", 16, _BF16, f32),
     )
 }
 
@@ -88,6 +98,13 @@ _PORTABLE: Final = """\
         c = (@V)((@U)c + (@U)((@V)(x >> 8 * k & 255u) * ((@V)(w << (24 - 8 * k)) >> 24)));
     return c;
 """
+_PORTABLE_BF16: Final = """\
+    const @U x = (@U)a, w = (@U)b;
+    c += (@F)(x << 16) * (@F)(w << 16);
+    return c + (@F)(x & 0xffff0000u) * (@F)(w & 0xffff0000u);
+"""
+PORTABLE_BF16: Final = 6
+"""Operations of it."""
 _VECTOR: Final = """\
 typedef int32_t @V __attribute__((vector_size(@B)));
 typedef int32_t @V_any __attribute__((vector_size(@B), aligned(4), may_alias));
@@ -155,7 +172,11 @@ DLC_INLINE f32x@N dlc_round_f32x@N(f32x@N x)
 }
 DLC_INLINE @V dlc_dots_@V(@V c, @V a, @V b)
 {
-@DOTS}
+@DOTS_OF_i32}
+/* The same of two bf16. */
+DLC_INLINE @F dlc_dots_@F(@F c, @V a, @V b)
+{
+@DOTS_OF_f32}
 """
 _WORDS: Final = """
 /* Also where code is to be small: a call takes as long as what it computes. */
@@ -192,11 +213,24 @@ def in_general_registers(names: Sequence[str]) -> bool:
     return any(INSTRUCTIONS[n].lanes == 1 for n in names)
 
 
+def dots_instruction(sums: DType, lanes: int, names: Sequence[str]) -> Instruction | None:
+    """The first of the instructions of a machine that adds dot products to so many sums of a type."""
+    found = (INSTRUCTIONS[n] for n in names)
+    return next((i for i in found if i.lanes == lanes and i.sums is sums), None)
+
+
 def vector_of_sums(lanes: int, names: Sequence[str]) -> str:
     """Vectors of i32 and their functions; dot products by an instruction of a machine that has these."""
-    found = next((INSTRUCTIONS[n] for n in names if INSTRUCTIONS[n].lanes == lanes), None)
-    text = _VECTOR.replace("@DOTS", _PORTABLE if found is None else found.body)
-    text = text.replace("@V", f"i32x{lanes}").replace("@U", f"u32x{lanes}").replace("@B", str(4 * lanes))
+    text = _VECTOR
+    for sums, portable in ((i32, _PORTABLE), (f32, _PORTABLE_BF16)):
+        found = dots_instruction(sums, lanes, names)
+        text = text.replace(f"@DOTS_OF_{sums}", portable if found is None else found.body)
+    text = (
+        text.replace("@V", f"i32x{lanes}")
+        .replace("@F", f"f32x{lanes}")
+        .replace("@U", f"u32x{lanes}")
+        .replace("@B", str(4 * lanes))
+    )
     wide = lanes == 16
     text = text.replace("@WIDENS", "defined(__AVX512F__)" if wide else "defined(__AVX2__)").replace(
         "@R", "v" if wide else "x"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dlc.base.types import DType, f32, i8, i32, u8
+from dlc.base.types import DType, bf16, f32, i8, i32, u8
 from dlc.kernel.expr import Const, Expr
-from dlc.kernel.loops.program import Local
+from dlc.kernel.loops.program import Dots, Local
 from dlc.kernel.scalar import SCALARS
 from dlc_backend_c import spelling
 
@@ -36,18 +36,22 @@ def converted(source: DType | None, to: DType, n: int, text: str) -> str:
     return text
 
 
-def dots(n: int, sum_: str, a: str, b: str) -> str:
-    """Sums to which products of bytes are added, four for each lane."""
-    return f"dlc_dots_i32{f'x{n}' * (n > 1)}({sum_}, {a}, {b})"
+def dots(e: Dots, n: int, sum_: str) -> str:
+    """Sums to which products of words are added, those of one word for each lane."""
+    return f"dlc_dots_{e.dtype}{f'x{n}' * (n > 1)}({sum_}, {e.a.name}, {e.b.name})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:
-    """A scalar in every lane."""
+    """A scalar in every lane, or a word of two bf16 in every second one."""
+    if dtype is bf16:
+        dtype, lanes = i32, lanes // 2
     return text if lanes == 1 else f"dlc_splat_{dtype}x{lanes}({text})"
 
 
 def variable(local: Local) -> str:
     """The C type of a variable."""
+    if local.dtype is bf16 and local.lanes > 1:
+        return f"i32x{local.lanes // 2}"
     if local.lanes == 1:
         return spelling.VALUE[local.dtype]
     return f"{i32 if local.dtype in BYTES else local.dtype.compute}x{local.lanes}"

@@ -73,8 +73,8 @@ class Writer:
             match e:
                 case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
                     found = n
-                case Dots(a, b):
-                    found = max(a.lanes, b.lanes)
+                case Dots(_, b):
+                    found = b.lanes * b.dtype.itemsize // e.dtype.itemsize
                 case Apply(_, args):
                     found = max(self.lanes(a) for a in args)
                 case _:
@@ -165,7 +165,9 @@ class Writer:
             if dtype is None:  # a choice between literals, which take their type from where it is used
                 continue
             self.count += 1
-            local = Local(f"v{self.count}", dtype, self.lanes(part))
+            lanes = self.lanes(part)
+            # Vectors of narrow floats are rounded values of the type that is computed with.
+            local = Local(f"v{self.count}", dtype.compute if lanes > 1 and dtype.narrow else dtype, lanes)
             self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
             names[part] = local
         text = self.value(replaced(e, names), like)
@@ -185,7 +187,7 @@ class Writer:
             case Lanes() | Words():
                 return self._elements(e)
             case Dots():
-                return dots(self.lanes(e), splat(i32, self.lanes(e), "0"), e.a.name, e.b.name)
+                return dots(e, n := self.lanes(e), splat(e.dtype, n, spelling.literal(0, e.dtype)))
             case Fold():
                 return self._fold(e)
             case Apply(fn, args):
@@ -255,7 +257,7 @@ class Writer:
             inner = like if scalar.rule != "bool" and like else self._literal_type(branches)
         n = max(self.lanes(a) for a in args)
         if fn == "add" and isinstance(args[1], Dots):
-            return dots(n, self.value(args[0], i32), args[1].a.name, args[1].b.name)
+            return dots(args[1], n, self.value(args[0], args[1].dtype))
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:
             wide = tuple(t if self.lanes(a) > 1 else splat(inner, n, t) for t, a in zip(texts, args, strict=True))

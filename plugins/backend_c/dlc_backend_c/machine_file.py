@@ -56,7 +56,9 @@ class MachineFile(Configurable):
     features: tuple[str, ...] = option(
         (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"
     )
-    instructions: tuple[str, ...] = option((), "what multiplies bytes: names of instructions, the fastest first")
+    instructions: tuple[str, ...] = option(
+        (), "what multiplies bytes and bf16: names of instructions, the fastest first"
+    )
     architectures: tuple[str, ...] = option(
         (), "what compilers for it call their target, up to the first '-'; none: any compiler"
     )

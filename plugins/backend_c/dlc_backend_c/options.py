@@ -1,7 +1,8 @@
 """Options of the C backend, as every part of it reads them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import did_you_mean, error
@@ -14,19 +15,33 @@ MOST_THREADS: Final = 256
 """Of a program: each has working memory of its own."""
 AUTO_THREADS: Final = 16
 """Threads that memory is planned for where their number is found when the program runs."""
+Math = Literal["ordered", "strict", "fast", "bf16x3", "bf16x2", "bf16"]
+ORDERED: Final = "ordered"
+STRICT: Final = "strict"
+PARTS: Final[Mapping[str, int]] = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
+"""Modes in which products may be computed of factors that so many bf16 stand for."""
+FAST: Final = "fast"
 
 
 @dataclass(frozen=True)
 class Options(Configurable):
     """What a user may choose."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "strict-float": "math=ordered adds and rounds in the order of plain loops, as strict-float=yes did; "
+        "math=strict only leaves out Winograd's algorithm"
+    }
+
     cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True)
     cpu: str = option(
         "native", f"what the code is for: this machine (native), or one by name: {', '.join(machine_file.names())}"
     )
     machine: str = option("", "TOML file that describes what the code is for, in place of cpu", runs=True)
-    strict_float: bool = option(
-        False, "sums in the order of the axes and no fused multiply-add, as in plain loops; slower"
+    math: Math = option(
+        FAST,
+        "what floating point may do: ordered: sums in the order of the axes, every operation rounded by itself, as in "
+        "plain loops, slower; strict: sums in any order; fast: Winograd's algorithm too; bf16x3, bf16x2, bf16: also "
+        "products of three, two or one bf16 for each factor, where that is faster",
     )
     lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
     weights: Literal["auto", "incbin", "text", "map"] = option(

@@ -8,8 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc_backend_c.instructions import in_general_registers
+from dlc.base.types import f32
+from dlc_backend_c.instructions import PORTABLE_BF16, dots_instruction, in_general_registers
 from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
+from dlc_backend_c.options import FAST, ORDERED, PARTS, Math
 from dlc_backend_c.processor import information
 
 if TYPE_CHECKING:
@@ -38,13 +40,13 @@ class CTarget:
         registers: Number of vector registers.
         l1, l2: Bytes of data cache per core.
         flags: Passed to the compiler.
-        strict: Every operation rounds by itself, and sums keep the order of their axes.
+        math: What floating point may do, as the option of the backend says it.
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
         threads: Threads that a call runs on, at most.
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
-        instructions: What multiplies bytes, the fastest first.
+        instructions: What multiplies bytes and bf16, the fastest first.
         general: Registers for integers where there are no vectors; 0: as many as `registers`.
         speeds: What estimates know of it beside sizes, by the fields of `Machine`, where it is not as by default.
         families: Families of schedules of plugins, which are tried beside the core's.
@@ -56,7 +58,7 @@ class CTarget:
     l1: int
     l2: int
     flags: tuple[str, ...]
-    strict: bool = False
+    math: Math = FAST
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     threads: int = 1
@@ -77,13 +79,22 @@ class CTarget:
             self.registers,
             self.l1,
             self.l2,
-            self.strict,
+            self.ordered,
             threads=self.threads,
             general=self.general,
             words=in_general_registers(self.instructions),
             stack=self.stack,
+            pairs=self.pairs,
         )
         return replace(found, **dict(self.speeds))
+
+    @property
+    def pairs(self) -> int:
+        """Operations of a vector of dot products of bf16, by an instruction or without; 0: the mode has none."""
+        if self.math not in PARTS:
+            return 0
+        lanes = self.vector_bytes // f32.itemsize
+        return 1 if dots_instruction(f32, lanes, self.instructions) else PORTABLE_BF16
 
     @property
     def identity(self) -> str:
@@ -94,16 +105,22 @@ class CTarget:
     def characteristics(self) -> str:
         """The same without its name: what kernels and their schedules depend on."""
         registers = f"{self.registers}+{self.general}" if self.general else self.registers
-        sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} strict={self.strict}"
+        sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} math={self.math}"
         threads = f" threads={self.threads}" * (self.threads > 1)
         words = " ".join((*self.flags, *self.instructions))
         speeds = "".join(f" {name}={value}" for name, value in self.speeds)
         return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds}"
 
-    def strictly(self) -> CTarget:
-        """The target with sums and roundings exactly as kernels are written."""
-        off = tuple("-ffp-contract=off" if f == "-ffp-contract=fast" else f for f in self.flags)
-        return replace(self, flags=off, strict=True)
+    @property
+    def ordered(self) -> bool:
+        """Every operation rounds by itself, and sums keep the order of their axes."""
+        return self.math == ORDERED
+
+    def in_mode(self, math: Math) -> CTarget:
+        """The target for code that computes in this way."""
+        contract = "off" if math == ORDERED else "fast"
+        flags = tuple(f"-ffp-contract={contract}" if f.startswith("-ffp-contract=") else f for f in self.flags)
+        return replace(self, flags=flags, math=math)
 
 
 def from_file(name: str, machine: MachineFile) -> CTarget:
@@ -131,6 +148,7 @@ def _is_speed(field: Field[Any], machine: MachineFile) -> bool:
 
 GENERIC, X86_64_V3, X86_64_V4 = (from_file(name, named(name)) for name in (PORTABLE, "x86-64-v3", "x86-64-v4"))
 _NATIVE = (
+    from_file("x86-64-v4-bf16", named("x86-64-v4-bf16")),
     from_file("x86-64-v4-vnni", named("x86-64-v4-vnni")),
     X86_64_V4,
     from_file("x86-64-v3-vnni", named("x86-64-v3-vnni")),
@@ -153,7 +171,7 @@ def level_of(flags: Iterable[str]) -> str:
     return next(meant, PORTABLE)
 
 
-def missing(features: Iterable[str]) -> tuple[str, ...]:
+def missing(features: tuple[str, ...]) -> tuple[str, ...]:
     """What this processor lacks of features, as /proc/cpuinfo spells them."""
     return tuple(sorted(frozenset(features) - _features()))
 
@@ -171,19 +189,18 @@ def target_of(options: Options, families: tuple[type[Choice], ...] = ()) -> CTar
 
     Raises DlcError (USAGE).
     """
-    found = target_for(options.cpu, options.strict_float, options.machine)
+    found = target_for(options.cpu, options.math, options.machine)
     found = replace(found, threads=options.most_threads, families=families)
     return found if options.stack is None else replace(found, stack=options.stack)
 
 
-def target_for(cpu: str, strict: bool = False, machine: str = "") -> CTarget:
+def target_for(cpu: str, math: Math = FAST, machine: str = "") -> CTarget:
     """The target of a name; "native" looks at the processor of this machine (portable C when it cannot tell).
 
-    `strict`: floating point rounds as the kernels are written (see `CTarget.strictly`). A `machine` is a file that
-    describes it, in place of a name.
+    A `machine` is a file that describes it, in place of a name.
     """
     found = from_file(Path(machine).stem, read(Path(machine))) if machine else _named(cpu)
-    return found.strictly() if strict else found
+    return found.in_mode(math)
 
 
 def _named(cpu: str) -> CTarget:

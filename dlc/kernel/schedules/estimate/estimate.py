@@ -14,15 +14,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlc.base.types import f32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Prefetch, Set, Stmt, Store, Words
+from dlc.kernel.loops.program import (
+    WORD,
+    Block,
+    Buffer,
+    Dots,
+    Fold,
+    For,
+    If,
+    Lanes,
+    Let,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    Words,
+)
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.estimate.traffic import Nested, accesses
 from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import axis_inside, coefficient
-from dlc.kernel.schedules.machine import WORD, Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index
 
 BESIDES = 0.1
@@ -188,8 +204,11 @@ class _Estimator:
                     places.append((name, at, x.span))
                     found.loads += self._moves(name, at, count, along)
                 case Words(Load(name, (at,)), count):
-                    places.append((name, at, WORD * count))
-                    found.loads += self._moves(name, at, WORD * count, along)
+                    elements = WORD * count // self._tensors[name][0]
+                    places.append((name, at, elements))
+                    found.loads += self._moves(name, at, elements, along)
+                case Dots() if x.dtype is f32:
+                    found.arithmetic += (max(1, self._machine.pairs) - 1) * self._operations(lanes, along)
                 case Load(name, (at,)):
                     places.append((name, at, 1))
                     found.loads += self._moves(name, at, 1, along)

@@ -1,4 +1,4 @@
-"""`strict-float`: results equal those of the plain loops, bit by bit, whatever the compiler may know about sums."""
+"""`math=ordered`: results equal those of the plain loops, bit by bit, whatever the compiler may know about sums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tools import COMPILERS
 DIVISIONS = {"f32": "div", "f64": "div", "i32": "truncdiv"}
 TYPES = {"f32": "float", "f64": "double", "i32": "int"}
 PLAIN = ("-std=c99", "-O2", "-ffp-contract=off")
-TARGETS = [t.strictly() for t in (GENERIC, target_for("native"))]
+TARGETS = [t.in_mode("ordered") for t in (GENERIC, target_for("native"))]
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,11 @@ def test_results_are_those_of_plain_loops(
 
 
 def test_the_option_reaches_schedule_and_compiler() -> None:
-    options = C.from_spec(Spec.parse("c{cpu=x86-64-v3 strict-float=yes}"))
-    target = target_for(options.cpu, options.strict_float)
-    assert target.machine.strict
+    options = C.from_spec(Spec.parse("c{cpu=x86-64-v3 math=ordered}"))
+    target = target_for(options.cpu, options.math)
+    assert target.machine.ordered
     assert [f for f in target.flags if "contract" in f] == ["-ffp-contract=off"]
-    assert not target_for(options.cpu).machine.strict
+    assert not target_for(options.cpu).machine.ordered
     assert "-ffp-contract=off" in options.toolchain()
 
 
@@ -201,7 +201,7 @@ def test_so_are_those_of_a_whole_build(
     file: str, name: str, order: tuple[str, ...], plain: ctypes.CDLL, tmp_path: Path
 ) -> None:
     source = Path(__file__).parents[1] / "data" / "kernel" / "project1" / f"{file}.json"
-    done = dlc("build", source, "-q", "-t", "c{strict-float=yes}", "-o", tmp_path / "out", cwd=tmp_path)
+    done = dlc("build", source, "-q", "-t", "c{math=ordered}", "-o", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     model = Model.load(tmp_path / "out")
     random = np.random.default_rng(1)
