@@ -78,8 +78,8 @@ class Tiles(Choice):
         column = group.shared[self.columns]
         if column not in columns_of_group(place):
             raise Unfit(f"output axis {self.columns} has no unit stride")
-        whole = -(-column.extent // machine.lanes(kernel.tensors[group.nests[0].out].dtype.itemsize))
-        wide = self.vectors or min(PANEL_VECTORS, whole)
+        most = -(-column.extent // machine.lanes(kernel.tensors[group.nests[0].out].dtype.itemsize))
+        wide = self.vectors or min(PANEL_VECTORS, most)
         o = prepare(group, kernel, column, machine, wide * self.panels, self.block)
         whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
         # Copies are written in terms of these axes, so they must stay.

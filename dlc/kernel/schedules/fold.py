@@ -216,8 +216,10 @@ def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     j = Axis("j", row.chunk)
     moved = _moved(row.nest, {row.axis: row.axis + j})
     value = Local("staged", row.sum.dtype)
-    kept = value if moved.where is None else select(moved.where, value, identity(row.fn, value.dtype))
-    evaluate = loop(j, Let(value, moved.body), Store(STAGE, j, kept))
+    evaluate = loop(j, Store(STAGE, j, moved.body))
+    if moved.where is not None:  # evaluated everywhere, as vectors are
+        kept = select(moved.where, value, identity(row.fn, value.dtype))
+        evaluate = loop(j, Let(value, moved.body), Store(STAGE, j, kept))
     gather = tuple(
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
         for k in range(row.chunk // row.lanes)

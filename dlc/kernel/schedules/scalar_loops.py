@@ -79,7 +79,8 @@ def scalar_group(
     if _is_assignment(scope):
         (nest,) = scope.nests
         axes, stores = interleaved(nest, outermost)
-        apart = assignment_apart(nest) if len(stores) == 1 and not numbers.innermost else nest
+        as_ever = len(stores) == 1 and outermost == outer_loops(scope)
+        apart = assignment_apart(nest) if as_ever else nest
         if apart is not nest:
             nest, axes = apart, order(apart.axes, apart)
             stores = (Store(nest.out, nest.index[0], nest.body),)
