@@ -19,12 +19,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.simplify import is_index
+from dlc.kernel.work import applied
 
 MOST_FACTORS = 6
 """Factors of which every order is looked at."""
@@ -120,7 +122,7 @@ class _Work:
         """A factor, read from a tensor of its own if computing it there saves work."""
         reduced = frozenset(nest.reduction_axes)
         points = math.prod(a.extent for a in f.axes)
-        dear = f.divides or any(isinstance(x, Apply) and SCALARS[x.fn].cycles >= DEAR for x in walk(f.value))
+        dear = f.divides or any(SCALARS[x.fn].cycles >= DEAR and not is_index(x) for x in applied(f.value))
         if nest.where is not None or not dear or not f.axes & reduced or points * OFTEN > nest.points:
             return f
         axes = tuple(a for a in nest.axes if a in f.axes)
