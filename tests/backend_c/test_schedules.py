@@ -172,7 +172,45 @@ def neighbours(pixels: int, channels: int, size: int, power: float) -> str:
     }}"""
 
 
+def small_products(batch: int, n: int, form: str) -> str:
+    """Products of matrices that are smaller than a vector, as they lie or the second one transposed."""
+    read = {"kn": "p1[i0,i3,i2]", "nk": "p1[i0,i2,i3]"}[form]
+    shape = f"f32[{batch},{n},{n}]"
+    return f"""kernel(p0: {shape}, p1: {shape}) -> (r0: {shape}) {{
+ i0<{batch} i1<{n} i2<{n} i3<{n}: r0[i0,i1,i2] += p0[i0,i1,i3]*{read}
+}}"""
+
+
+def places(rows: int, terms: int, width: int, dtype: str) -> str:
+    """Sums of rows, or of elements, of a tensor that data says, as far as they exist."""
+    at = "i64(p1[i0,i2])"
+    where = f"{at} >= 0 and {at} < 3"
+    of, out = (f"f32[3,{width}]", f"f32[{rows},{width}]") if width else ("f32[3]", f"f32[{rows}]")
+    axes, index, column = (f"i0<{rows} i1<{width}", "i0,i1", ",i1") if width else (f"i0<{rows}", "i0", "")
+    return f"""kernel(p0: {of}, p1: {dtype}[{rows},{terms}], p2: f32[{rows},{terms}]) -> (r0: {out}) {{
+ {axes} i2<{terms}: r0[{index}] += p0[{at}{column}]*p2[i0,i2] if {where}
+}}"""
+
+
+def several_factors(i: int, j: int, k: int) -> str:
+    """Products of three matrices and of what they are divided by, which sums do not depend on."""
+    return f"""kernel(p0: f32[{i},{j}], p1: f32[{j},{k}], p2: f32[{k},{i}], p3: f32[{i}]) -> (r0: f32[{i},{i}]) {{
+ i0<{i} i1<{i} i2<{j} i3<{k}: r0[i0,i1] += 0.5*p0[i0,i2]*p1[i2,i3]*p2[i3,i1]/(p3[i1]*p3[i1]+1.0)
+}}"""
+
+
+def apart(c: int, n: int) -> str:
+    """Windows of an image as rows of a matrix, by quotients and remainders."""
+    return f"""kernel(p0: f32[{c},{n + 2},{n + 2}]) -> (r0: f32[{n * n},{c * 9}]) {{
+ i0<{n * n} i1<{c * 9}: r0[i0,i1] = p0[i1//9,i0//{n}+i1 % 9//3,i0 % {n}+i1 % 3]
+}}"""
+
+
 KERNELS = (
+    *(small_products(b, n, form) for b, n in ((3, 4), (5, 2), (2, 8), (2, 6)) for form in ("kn", "nk")),
+    *(places(r, t, w, d) for r, t, w in ((3, 5, 16), (2, 40, 0), (3, 70, 0), (2, 3, 5)) for d in ("i32", "i64")),
+    several_factors(6, 9, 20),
+    apart(2, 4),
     *(neighbours(p, c, s, e) for p, c, s, e in ((3, 40, 5, 0.75), (2, 70, 2, -0.25), (4, 6, 5, 1.5), (1, 36, 3, 0.6))),
     *(equal_weights(h, c, f, to_result) for h, c, f in ((1, 1, 1), (9, 5, 16)) for to_result in (True, False)),
     *(conv(h, c, f, 1) for h, c, f in ((1, 1, 1), (5, 3, 7), (7, 16, 16), (4, 5, 33), (9, 8, 24), (14, 40, 48))),

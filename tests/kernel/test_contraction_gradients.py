@@ -15,7 +15,7 @@ import pytest
 from dlc_backend_c.target import X86_64_V3, target_for
 
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import For, If, LoopProgram, Set, reads, walk_stmts
+from dlc.kernel.loops.program import Block, For, If, LoopProgram, Set, reads, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.text import parse_kernel
@@ -259,9 +259,9 @@ def test_interpreted(what: str, machine: Machine) -> None:
     assert close(got, shape.want(what, *args).reshape(got.shape))
 
 
-def tiles(program: LoopProgram) -> list[For]:
-    """Innermost loops that add to several vectors."""
-    loops = [s for s in walk_stmts(program.body) if isinstance(s, For)]
+def tiles(program: LoopProgram) -> list[For | Block]:
+    """Innermost loops, or what is left of short ones, that add to several vectors."""
+    loops = [s for s in walk_stmts(program.body) if isinstance(s, For | Block)]
     return [s for s in loops if sum(isinstance(x, Set) and x.local.lanes > 1 for x in s.body) >= 8]
 
 

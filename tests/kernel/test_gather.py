@@ -130,6 +130,8 @@ HARD = {
     "h38 MTTKRP": "kernel(f64[4,5], f64[4,3,2], f64[2,5]) -> (f64[3,5])"
     " { i<4 j<5 k<3 m<2: r0[k,j] += p0[i,j]*p1[i,k,m]*p2[m,j] }",
     "h39 broadcast": "kernel(f64[3,2,4], f64[3,4]) -> (f64[3,4]) { i<3 j<2 k<4: r0[i,k] += p0[i,j,k]*p1[i,k] }",
+    "h41 im2col of channels": "kernel(f64[6,8]) -> (f64[2,3,4])"
+    " { i<6 j<8: r0[j//4,i//3+j % 4//2,i % 3+j % 2] += p0[i,j] }",
     "h40 affine modulo": "kernel(f64[6]) -> (f64[3]) { i<6: r0[(i*2+1) % 3] += p0[i] }",
 }
 
@@ -170,7 +172,7 @@ def text_of(text: str) -> str:
     ("kind", "expected"),
     [
         ("h01 stride", "u0<10: r0[u0] += p0[(u0+1)//2-1] if (u0+1) % 2 == 0 and u0 >= 1 and u0 <= 7"),
-        ("h05 upsample", "u0<4, w0<3: r0[u0] += p0[w0+u0*3]"),
+        ("h05 upsample", "u0<4, w0<3: r0[u0] += p0[u0*3+w0]"),
         ("h06 modulo", "u0<4, w0<3: r0[u0] += p0[w0*4+u0] if w0*4+u0 <= 9"),
         ("h09 unflatten", "u0<12: r0[u0] += p0[u0//4,u0 % 4]"),
         ("h10 unflatten with holes", "u0<12: r0[u0] += p0[u0//4,u0 % 4] if u0 % 4 <= 2"),
@@ -179,7 +181,12 @@ def text_of(text: str) -> str:
         ("h37 redundant slices", "u0<3, u1<4, u2<7: r0[u0,u1,u2] += p0[u0,u1] if u1*2-u2 == 0"),
         ("h32 roll", "u0<8: r0[u0] += p0[(u0+5) % 8]"),
         ("h33 circular conv", "u0<8, w0<3: r0[u0] += p0[(u0-w0) % 8]*p1[w0]"),
-        ("h34 three radices", "u0<2, u1<3, u2<4: r0[u0,u1,u2] += p0[u2+u1*4+u0*12]"),
+        ("h34 three radices", "u0<2, u1<3, u2<4: r0[u0,u1,u2] += p0[u0*12+u1*4+u2]"),
+        (
+            "h41 im2col of channels",
+            "u0<2, u1<3, u2<4, w0<2, w1<2: r0[u0,u1,u2] += p0[u1*3-w0*3+u2-w1,u0*4+w0*2+w1]"
+            " if u2-w1 >= 0 and w1-u2 >= (-2) and u1-w0 >= 0 and w0-u1 >= (-1)",
+        ),
         (
             "h30 pixel shuffle",
             "u0<8, u1<3, u2<3: r0[u0,u1,u2] += p0[u0//4,u1*2+u0//2 % 2,u2*2+u0 % 2]",

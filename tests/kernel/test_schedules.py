@@ -13,8 +13,9 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Const
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import For, If, Let, LoopProgram, Set, reads, walk_stmts, writes
+from dlc.kernel.loops.program import For, If, Let, LoopProgram, Set, Store, reads, walk_stmts, writes
 from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul, neighbours
@@ -210,3 +211,23 @@ def test_ordered_sums_are_added_one_by_one() -> None:
     for text in SMALL:
         program = agree(parse_kernel(text), machine)
         assert not [s for s in walk_stmts(program.body) if isinstance(s, Let) and s.local.lanes > 1]
+
+
+def test_loops_that_share_keep_neighbours_innermost() -> None:
+    kernel = parse_kernel("""kernel(p0: f32[20,24]) -> (r0: f32[20,24], r1: f32[24]) local (t0: f32[20,24]) {
+      i<20 j<24: t0[i,j] = exp(p0[i,j])
+      i<20 j<24: r0[i,j] = t0[i,j]+1.0
+      j<24 i<20: r1[j] += t0[i,j]
+    }""")
+    program = agree(kernel, Machine(32, 16))
+    loops = [f for f in walk_stmts(program.body) if isinstance(f, For)]
+    stores = [(s, f.axis) for f in loops for s in f.body if isinstance(s, Store)]
+    assert {s.out for s, _ in stores} == {"t0", "r0"}
+    assert all(coefficient(s.at, axis) == 1 for s, axis in stores)
+
+
+def test_borders_of_copies_are_not_tested_for_each_element() -> None:
+    program = agree(parse_kernel(conv(6, 4, 16, 3, pad=1)), Machine(32, 16))
+    copies = [s for s in walk_stmts(program.body) if isinstance(s, For) and "pa0" in writes(s.body)]
+    assert copies
+    assert not any(isinstance(s, If) for c in copies for s in walk_stmts(c.body))

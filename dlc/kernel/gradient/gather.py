@@ -17,6 +17,7 @@ from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.solve.flatten import Unsolvable
 from dlc.kernel.solve.system import solve
+from dlc.kernel.take_apart import scatter_apart
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def gather(nest: Nest, shape: tuple[int, ...]) -> tuple[Nest, ...] | NoInverse:
     if any(a.extent <= 0 for a in nest.axes) or 0 in shape:
         return ()
     own = {a: Axis(f"x{k}", a.extent) for k, a in enumerate(nest.axes)}
-    nest = simplify_nest(nest.substitute(own, tuple(own.values())))
+    nest = scatter_apart(simplify_nest(nest.substitute(own, tuple(own.values()))))
     outs = tuple(Axis(f"u{d}", extent) for d, extent in enumerate(shape))
     plain = tuple(u if u.extent > 1 else Const(0) for u in outs)
     found = solve(nest.axes, tuple(zip(nest.index, plain, strict=True)), nest.where)

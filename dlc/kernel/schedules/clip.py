@@ -57,6 +57,30 @@ def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) ->
     return body
 
 
+def divided(axis: Axis, guard: Expr, body: tuple[Stmt, ...], otherwise: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """A loop that does one thing where a guard holds and another where it does not: loops one behind the other.
+
+    A guard that does not mean a range of the axis is tested in a single one.
+    """
+    lows: list[Expr] = []
+    highs: list[Expr] = []
+    if axis.limit is not None or not all(bound(g, axis, lows, highs) for g in conjuncts(guard)):
+        return (For(axis, Const(0), axis.stop, (If(guard, body, otherwise),)),)
+    start: Expr = Const(0)
+    stop: Expr = axis.stop
+    for e in lows:
+        start = apply("max", start, e)
+    for e in highs:
+        stop = apply("min", stop, e)
+    if lows:
+        start = apply("min", start, axis.extent)
+    if highs:
+        stop = apply("max", stop, start)
+    start, stop = simplify(start), simplify(stop)
+    parts = ((Const(0), start, otherwise), (start, stop, body), (stop, axis.stop, otherwise))
+    return tuple(For(axis, a, b, inner) for a, b, inner in parts if a != b)
+
+
 def bound(g: Expr, axis: Axis, lows: list[Expr], highs: list[Expr]) -> bool:
     """Note a condition as the bounds `low <= axis < high` that it means; False when it is no such condition.
 

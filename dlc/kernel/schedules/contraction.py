@@ -35,8 +35,10 @@ from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import simplify
 from dlc.spec import option
 
+LEAST = 16
+"""Bytes of a vector at least."""
 PANEL_VECTORS = 2
-"""Vectors of a row of a panel that is copied, where nothing else is said."""
+"""Vectors of a row of a panel that is copied, where nothing else is said and there are as many columns."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Tiles(Choice):
     vectors: int = option(0, "vectors of a tile's row", low=0)
     rows: int = option(0, "most rows of a tile", low=0)
     block: int = option(0, "rows that run through all columns before the next ones do", low=0)
+    lanes: int = option(0, "columns of a vector that is shorter than those of the machine", low=0)
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:
@@ -58,18 +61,26 @@ class Tiles(Choice):
         if not axes:
             raise Unfit("no output axis has unit stride")
         for column in axes:
+            number = place.group.shared.index(column)
+            if lanes := _few_lanes(column, place):
+                for panels in (False, True):
+                    yield cls(number, panels, lanes=lanes)
             for panels, packed in ((False, False), (False, True), (True, False)):
-                yield cls(place.group.shared.index(column), panels, packed)
+                yield cls(number, panels, packed)
 
     def apply(self, place: Place) -> Applied:
         check_contraction(place)
+        if self.lanes:
+            place = _with_lanes(self.lanes, place)
         group, kernel, machine = place.group, place.kernel, place.machine
         if self.columns >= len(group.shared):
             raise Unfit(f"there is no output axis {self.columns}")
         column = group.shared[self.columns]
         if column not in columns_of_group(place):
             raise Unfit(f"output axis {self.columns} has no unit stride")
-        o = prepare(group, kernel, column, machine, (self.vectors or PANEL_VECTORS) * self.panels, self.block)
+        most = -(-column.extent // machine.lanes(kernel.tensors[group.nests[0].out].dtype.itemsize))
+        wide = self.vectors or min(PANEL_VECTORS, most)
+        o = prepare(group, kernel, column, machine, wide * self.panels, self.block)
         whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
         # Copies are written in terms of these axes, so they must stay.
         named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
@@ -125,7 +136,7 @@ def check_contraction(place: Place) -> None:
     dtype = kernel.tensors[nest.out].dtype
     conditions = (
         (not machine.ordered, "sums keep the order of their axes"),
-        (machine.vector_bytes >= 16, f"vectors have {machine.vector_bytes} bytes, tiles need 16"),
+        (machine.vector_bytes >= LEAST, f"vectors have {machine.vector_bytes} bytes, tiles need {LEAST}"),
         (dtype in (f32, f64) or _of_bytes(nest, kernel), f"there are no vectors of {dtype}"),
         # Tiles may run past the end of a size.
         (not any(kernel.tensors[n.out].type.dense for n in group.nests), "no element lies behind the last of a call"),
@@ -141,6 +152,23 @@ def _of_bytes(nest: Nest, kernel: Kernel) -> bool:
             return all(kernel.tensors[x.param].dtype in (i8, u8) for x in (a, b))
         case _:
             return False
+
+
+def _few_lanes(column: Axis, place: Place) -> int:
+    """As many lanes as there are columns, where that is a vector, but not a whole one of the machine; else 0."""
+    itemsize = place.kernel.tensors[place.group.nests[0].out].dtype.itemsize
+    most = place.machine.lanes(itemsize)
+    sizes = [n for n in (most // 2, most // 4, most // 8) if n * itemsize >= LEAST and column.extent % n == 0]
+    return sizes[0] if sizes and column.extent < most and column.limit is None else 0
+
+
+def _with_lanes(lanes: int, place: Place) -> Place:
+    """The place on a machine of so short vectors."""
+    itemsize = place.kernel.tensors[place.group.nests[0].out].dtype.itemsize
+    size = lanes * itemsize
+    if not LEAST <= size <= place.machine.vector_bytes or size & (size - 1):
+        raise Unfit(f"there are no vectors of {lanes} elements")
+    return replace(place, machine=replace(place.machine, vector_bytes=size))
 
 
 def columns_of_group(place: Place) -> list[Axis]:

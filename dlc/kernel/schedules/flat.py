@@ -3,7 +3,8 @@
     t[i, j]  →  t[i·d₁ + j]         for t of shape (d₀, d₁)
 
 Subscripts that depend on data are clamped into their dimension, so that no content of a tensor can make a program
-leave it. (Guards decide elsewhere whether an element is used; this is about memory only.)
+leave it. (Guards decide elsewhere whether an element is used; this is about memory only.) That is done in the type in
+which the data is stored, of which a vector holds more than of subscripts.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from dlc.base.types import i8, i16, i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, both, map_loads, substitute
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.simplify import conjuncts, is_index, linear, simplify
+from dlc.kernel.simplify import MIRRORED, conjuncts, is_index, linear, simplify
 
 
 def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
@@ -25,7 +27,7 @@ def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
         if is_index(e):
             plain = e * stride + plain
         else:
-            inside = apply("min", apply("max", apply("i64", e), 0), max(d - 1, 0))
+            inside = e if _is_clamped(e, d) else clamped(apply("i64", e), d)
             term = apply("mul", inside, stride) if stride != 1 else inside
             data = term if data is None else apply("add", term, data)
         stride *= d
@@ -33,6 +35,45 @@ def offset(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Expr:
     if data is None:
         return plain
     return data if plain == Const(0) else apply("add", data, plain)
+
+
+def clamped(e: Expr, extent: int) -> Expr:
+    """A subscript, or what is in the dimension and next to it."""
+    return apply("min", apply("max", e, 0), max(extent - 1, 0))
+
+
+def _is_clamped(e: Expr, extent: int) -> bool:
+    match e:
+        case Apply("i64", (Apply("min", (Apply("max", (_, Const(0))), Const(int() as last))),)):
+            return last < extent
+        case _:
+            return False
+
+
+def _stored_alike(e: Expr, literal: int, tensors: Mapping[str, Param]) -> Expr | None:
+    """What is converted to i64, if its own type holds a literal as well; else None."""
+    match e:
+        case Apply("i64", (Load(name, _) as x,)) if tensors[name].dtype in (i8, i16, i32):
+            low, high = tensors[name].dtype.limits
+            return x if low <= literal <= high else None
+        case _:
+            return None
+
+
+def _subscript(e: Expr, extent: int, tensors: Mapping[str, Param]) -> Expr:
+    """A subscript, if data says it, clamped in the type of the data."""
+    x = _stored_alike(e, max(extent - 1, 0), tensors)
+    return e if x is None else apply("i64", clamped(x, extent))
+
+
+def _condition(e: Expr, tensors: Mapping[str, Param]) -> Expr:
+    """A comparison of data with a literal in the type of the data."""
+    match e:
+        case Apply(fn, (a, Const(int() as value))) if fn in MIRRORED and type(value) is int:
+            x = _stored_alike(a, value, tensors)
+            return e if x is None else apply(fn, x, value)
+        case _:
+            return e
 
 
 def rejoined(e: Expr) -> Expr:
@@ -57,14 +98,19 @@ def flat_expr(e: Expr, tensors: Mapping[str, Param]) -> Expr:
     """The expression with flat loads."""
 
     def change(load: Load) -> Expr:
-        return Load(load.param, (offset(load.index, tensors[load.param].shape),))
+        shape = tensors[load.param].shape
+        index = tuple(_subscript(i, d, tensors) for i, d in zip(load.index, shape, strict=True))
+        return Load(load.param, (offset(index, shape),))
 
     return map_loads(e, change)
 
 
 def flat_nest(nest: Nest, tensors: Mapping[str, Param]) -> Nest:
     """The nest with flat loads and a flat output subscript."""
-    flat = nest.map(lambda e: flat_expr(e, tensors))
+    where: Expr | None = None
+    for part in conjuncts(nest.where):
+        where = both(where, _condition(part, tensors))
+    flat = replace(nest, where=where).map(lambda e: flat_expr(e, tensors))
     return replace(flat, index=(offset(flat.index, tensors[nest.out].shape),))
 
 
@@ -72,7 +118,11 @@ def coefficient(e: Expr, axis: Axis) -> int | None:
     """How far an expression moves per step of an axis; None when that is not one number."""
     form = linear(e)
     if form is None:
-        return None if axis_inside(e, axis) else 0
+        match e:
+            case Apply("add", (data, plain)) if not axis_inside(data, axis):
+                return coefficient(plain, axis)
+            case _:
+                return None if axis_inside(e, axis) else 0
     if any(atom != axis and axis_inside(atom, axis) for atom, _ in form.terms):
         return None
     return form.coefficient(axis)

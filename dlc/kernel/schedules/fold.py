@@ -3,7 +3,10 @@
     s = Σₖ f(x[k])   →   v₀ … v₃ = Σ over every fourth vector;   s = fold(v₀ + v₁ + v₂ + v₃) + the last few
 
 The order of additions differs from the order of the axis, which the language of nests leaves open. A body without a
-vector form of its own (exp and the like) is first evaluated into a short buffer, in a loop that compilers vectorise.
+vector form of its own (exp and the like) is first evaluated into a short buffer, in a loop that compilers vectorise. So
+is one that reads where data says, with what changes nothing in the place of points that its guard leaves out:
+
+    s = Σₖ v[k]·x[c[k]] where c[k] < n    →    b[k] = c[k] < n ? v[k]·x[c[k]] : 0;    s = Σₖ b[k]
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.base.types import DType, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, loads, select, substitute
 from dlc.kernel.loops.program import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, walk_stmts, wrap
 from dlc.kernel.nest import Nest, identity
+from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, coefficient, flat_simplify, positions
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
-from dlc.kernel.simplify import simplify
+from dlc.kernel.simplify import conjuncts, is_index, simplify
 
 PARTIAL = 4
 """Variables of partial results: as many sums run at the same time."""
@@ -73,12 +77,22 @@ def folded(
     `partial` results run at the same time, at most; see `Row` for `chunk`, a multiple of a vector's lanes.
     """
     for row in _contiguous(nest, reduced, sum, machine, dtypes):
-        row = replace(row, partial=partial, chunk=chunk)
-        if _has_vectors(row):
+        size = row.axis.extent // row.lanes * row.lanes
+        row = replace(row, partial=partial, chunk=chunk if row.nest.where is None else min(chunk, size))
+        if row.nest.where is None and _has_vectors(row):
             return _in_levels((row,), _by_vectors)
         if _stageable(row):
             return _in_levels((row,), _by_chunks)
     return None
+
+
+def _asks_data(nest: Nest) -> bool:
+    """Whether a guard asks data alone which points count.
+
+    Subscripts that data says are clamped, and no data keeps other subscripts inside: every load is legal everywhere.
+    """
+    parts = conjuncts(nest.where)
+    return bool(parts) and all(any(True for _ in loads(p)) for p in parts)
 
 
 def folded_together(
@@ -91,7 +105,7 @@ def folded_together(
     """The same for nests that differ in where their loads begin, vector by vector of all of them."""
     found = [list(_contiguous(n, reduced, s, machine, dtypes)) for n, s in zip(nests, sums, strict=True)]
     for rows in zip(*found, strict=True):
-        if all(map(_has_vectors, rows)):
+        if all(r.nest.where is None and _has_vectors(r) for r in rows):
             return _in_levels(rows, _by_vectors)
     return None
 
@@ -102,7 +116,7 @@ def _contiguous(
     """The reduction along each axis that is long enough for vectors, the innermost first."""
     if (
         not reduced
-        or nest.where is not None
+        or not (nest.where is None or _asks_data(nest))
         or machine.vector_bytes < 16
         or machine.ordered
         or sum.dtype not in (f32, f64)
@@ -134,8 +148,9 @@ def partial_sums(body: tuple[Stmt, ...]) -> int:
 
 
 def _stageable(row: Row) -> bool:
-    """A body that is worth a loop of its own: contiguous or fixed loads of the result's type, at least one of them."""
-    steps = [coefficient(p, row.axis) for p in positions(row.nest.body)]
+    """A body that is worth a loop of its own: loads of the result's type that are contiguous, fixed, or where data
+    says; at least one of them contiguous."""
+    steps = [coefficient(p, row.axis) for p in positions(row.nest.body) if is_index(p)]
     return (
         row.axis.extent >= row.chunk and row.chunk % row.lanes == 0 and 1 in steps and all(s in (0, 1) for s in steps)
     )
@@ -158,11 +173,7 @@ def _in_levels(rows: Sequence[Row], loops: Callable[[Sequence[Row]], tuple[Stmt,
     out: list[Stmt] = []
     for piece in cut.pieces:
         *outer, axis = piece.inner
-        bodies = (flat_simplify(substitute(r.nest.body, {cut.axis: piece.value})) for r in rows)
-        parts = [
-            replace(r, nest=replace(r.nest, body=body), axis=axis, outer=tuple(outer))
-            for r, body in zip(rows, bodies, strict=True)
-        ]
+        parts = [replace(r, nest=_moved(r.nest, {cut.axis: piece.value}), axis=axis, outer=tuple(outer)) for r in rows]
         out += wrap(piece.blocks, _with_partials(parts, loops(parts)))
     return wrap(cut.outer, tuple(out))
 
@@ -203,12 +214,23 @@ def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     parts = _partials(row)
     main = _multiple(row.axis, row.chunk)
     j = Axis("j", row.chunk)
-    evaluate = loop(j, Store(STAGE, j, at(row.nest.body, {row.axis: row.axis + j})))
+    moved = _moved(row.nest, {row.axis: row.axis + j})
+    value = Local("staged", row.sum.dtype)
+    evaluate = loop(j, Store(STAGE, j, moved.body))
+    if moved.where is not None:  # evaluated everywhere, as vectors are
+        kept = select(moved.where, value, identity(row.fn, value.dtype))
+        evaluate = loop(j, Let(value, moved.body), Store(STAGE, j, kept))
     gather = tuple(
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
         for k in range(row.chunk // row.lanes)
     )
     return (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main))
+
+
+def _moved(nest: Nest, mapping: Mapping[Expr, Expr]) -> Nest:
+    """The terms of a sum at other points."""
+    where = None if nest.where is None else flat_simplify(substitute(nest.where, mapping))
+    return replace(nest, body=at(nest.body, mapping), where=where)
 
 
 def _multiple(axis: Axis, unit: int) -> Expr:
@@ -220,8 +242,10 @@ def _tail(rows: Sequence[Row], first: Expr) -> tuple[Stmt, ...]:
     axis = rows[0].axis
     if first == axis.stop:
         return ()
-    steps = tuple(Set(r.sum, Apply(r.fn, (r.sum, r.nest.body))) for r in rows)
-    return (For(axis, first, axis.stop, steps),)
+    steps: list[Stmt] = []
+    for r in rows:
+        steps += guarded((), r.nest.where, (Set(r.sum, Apply(r.fn, (r.sum, r.nest.body))),))
+    return (For(axis, first, axis.stop, tuple(steps)),)
 
 
 def _add(row: Row, part: Local, value: Expr | None) -> Stmt:

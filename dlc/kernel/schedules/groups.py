@@ -21,6 +21,8 @@ from dlc.kernel.nest import Nest, Param
 
 Node = tuple[int, Axis]
 
+SHORTEST = 16
+"""Neighbouring elements from which on loops over them stay innermost."""
 MOST_BESIDE = 8
 """Independent results of one loop: each is one more stream of stores."""
 
@@ -138,8 +140,12 @@ def is_product(nest: Nest) -> bool:
     return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
 
 
-def partition(kernel: Kernel, alone: Collection[str] = (), converted: Collection[str] = ()) -> tuple[Group, ...]:
+def partition(
+    kernel: Kernel, alone: Collection[str] = (), converted: Collection[str] = (), vectors: bool = True
+) -> tuple[Group, ...]:
     """The nests in order, in groups; every nest is in one. What writes a tensor of `alone` has no followers.
+
+    With `vectors`, no loop is shared along which elements lie next to each other if others remain inside of it.
 
     A product joins the nest that writes one of its `converted` factors, so that only a row of it exists at a time.
     """
@@ -152,6 +158,8 @@ def partition(kernel: Kernel, alone: Collection[str] = (), converted: Collection
         factor = len(run) == 1 and run[0].out in converted
         if wider is not None and not factor and not _worthwhile(run, nest, wider):
             wider = None
+        if wider is not None and vectors and _tears(wider):
+            wider = None
         if wider is None and run and run[0].out not in alone and len(kernel.results) > 1:
             wider = beside(run, nest, kernel.tensors)
         if wider is not None:
@@ -163,6 +171,15 @@ def partition(kernel: Kernel, alone: Collection[str] = (), converted: Collection
         run = [nest]
         group = single(nest)
     return (*out, group) if group is not None else tuple(out)
+
+
+def _tears(group: Group) -> bool:
+    """Whether a nest stores elements in an inner loop that are not neighbours, but would be in a shared one."""
+    for nest in group.nests:
+        kept = [i for i in nest.index if isinstance(i, Axis)]
+        if kept and kept[-1] in group.shared and kept[-1].extent >= SHORTEST and set(kept) > set(group.shared):
+            return True
+    return False
 
 
 def beside(run: Sequence[Nest], nest: Nest, tensors: Mapping[str, Param]) -> Group | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dlc.base.types import DType, i8, i32, u8
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute
 from dlc.kernel.loops.program import Lanes, Local
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import axis_inside
@@ -97,19 +97,29 @@ def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis, wo
     Lanes may also be elements of neighbouring words, which hold `word` of them each, at the same place in each.
     """
     spot = substitute(at, mapping)
+    match spot:
+        case Apply("add", (Apply() as data, plain)) if data.has_load and not axis_inside(data, lane):
+            start, spot = data, plain  # what data says where, and how far from there
+        case _:
+            start = None
     form = linear(spot)
     if form is None or any(atom != lane and axis_inside(atom, lane) for atom, _ in form.terms):
-        return None if axis_inside(spot, lane) else Load(name, (simplify(spot),))
-    first = Load(name, (form.without(lane).expr(),))
-    match form.coefficient(lane):
+        return None if axis_inside(spot, lane) else Load(name, (_behind(start, simplify(spot)),))
+    first, coefficient = form.without(lane).expr(), form.coefficient(lane)
+    place = Load(name, (_behind(start, first),))
+    match coefficient:
         case 0:
-            return first
+            return place
         case 1:
-            return Lanes(first, lane.extent)
-        case step if step == word and isinstance(simplify(first.index[0] % word), Const):
-            return Lanes(first, lane.extent, step)
+            return Lanes(place, lane.extent)
+        case step if step == word and start is None and isinstance(simplify(first % word), Const):
+            return Lanes(place, lane.extent, step)
         case _:
             return None
+
+
+def _behind(start: Expr | None, e: Expr) -> Expr:
+    return e if start is None else apply("add", start, e)
 
 
 def has_lanes(e: Expr) -> bool:

@@ -17,6 +17,7 @@ from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, Store, loop, wrap
 from dlc.kernel.nest import Param
+from dlc.kernel.schedules.clip import divided
 from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import flat_expr, offset
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
@@ -219,9 +220,8 @@ def _copy(load: Load, ends: Sequence[Expr], dims: list[_Dim], kept: list[_Dim], 
     body: tuple[Stmt, ...] = (Store(name, place, value),)
     zero: tuple[Stmt, ...] = (Store(name, place, Const(0.0)),)
     for axis in reversed(order):
-        if axis in inside:
-            body = (If(inside[axis] or TRUE, body, zero),)
-        body = (loop(axis, *body),)
+        guard = inside.get(axis)
+        body = (loop(axis, *body),) if guard is None else divided(axis, guard, body, zero)
         zero = (loop(axis, *zero),)
     if inside.get(None) is not None:
         body = (If(inside[None] or TRUE, body, zero),)

@@ -25,6 +25,7 @@ from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.written_out import written_out
+from dlc.kernel.take_apart import assignment_apart
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ def scalar_group(
     if _is_assignment(scope):
         (nest,) = scope.nests
         axes, stores = interleaved(nest, outermost)
+        as_ever = len(stores) == 1 and outermost == outer_loops(scope)
+        apart = assignment_apart(nest) if as_ever else nest
+        if apart is not nest:
+            nest, axes = apart, order(apart.axes, apart)
+            stores = (Store(nest.out, nest.index[0], nest.body),)
         return guarded(axes, nest.where, stores)
     together = _common_guard(scope)
     if together is not None:

@@ -29,6 +29,7 @@ from dlc.kernel.schedules.parallel import shared
 from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
+from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.ranking import Ranking, rankings
 from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
@@ -269,11 +270,12 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Pr
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     kernel = without_repeated(kernel)
     whole = kernel
-    kernel, converted = converted_factors(roots_for_powers(kernel, machine), machine)
+    kernel = ordered_products(roots_for_powers(kernel, machine), machine)
+    kernel, converted = converted_factors(kernel, machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
-    pieces = _pieces(kernel, alone, converted)
+    pieces = _pieces(kernel, alone, converted, machine.vector_bytes > 0)
     if not whole_tiles:
         pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
     if machine.ordered:
@@ -326,19 +328,21 @@ def _in_parts(name: str, kernel: Kernel, whole: Kernel) -> bool:
     return known and all(kernel.nests[k].reduce is None for k in kernel.writers.get(name, ()))
 
 
-def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Piece]:
+def _pieces(kernel: Kernel, alone: frozenset[str], converted: frozenset[str], vectors: bool) -> list[Piece]:
     """The nests in order: rankings, and groups of those between them."""
     found = rankings(kernel)
     out: list[Piece] = []
     run: list[Nest] = []
     for k, nest in enumerate(kernel.nests):
         if k in found:
-            out += (*_groups(replace(kernel, nests=tuple(run)), alone, converted), found[k])
+            out += (*_groups(replace(kernel, nests=tuple(run)), alone, converted, vectors), found[k])
             run = []
         elif all(nest is not r.nest for r in found.values()):  # one that its reader stands for
             run.append(nest)
-    return [*out, *_groups(replace(kernel, nests=tuple(run)), alone, converted)]
+    return [*out, *_groups(replace(kernel, nests=tuple(run)), alone, converted, vectors)]
 
 
-def _groups(kernel: Kernel, alone: frozenset[str], converted: frozenset[str]) -> list[Group | Transformed]:
-    return transformed_groups(partition(kernel, alone, converted), kernel)
+def _groups(
+    kernel: Kernel, alone: frozenset[str], converted: frozenset[str], vectors: bool
+) -> list[Group | Transformed]:
+    return transformed_groups(partition(kernel, alone, converted, vectors), kernel)

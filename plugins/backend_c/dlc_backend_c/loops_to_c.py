@@ -188,8 +188,8 @@ class Writer:
                 return self._elements(e)
             case Dots():
                 return dots(e, n := self.lanes(e), splat(e.dtype, n, spelling.literal(0, e.dtype)))
-            case Fold():
-                return self._fold(e)
+            case Fold(fn, v):
+                return f"dlc_fold_{fn}_{v.dtype}x{v.lanes}({v.name})"
             case Apply(fn, args):
                 return self._apply(fn, args, like)
             case _:
@@ -270,15 +270,6 @@ class Writer:
 
     def _literal_type(self, args: Sequence[Expr]) -> DType:
         return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
-
-    def _fold(self, e: Fold) -> str:
-        """Halves combined until one lane is left."""
-        v = e.vector
-        terms = [f"{v.name}[{k}]" for k in range(v.lanes)]
-        while len(terms) > 1:
-            half = len(terms) // 2
-            terms = [spelling.spell(e.fn, v.dtype, (a, b)) for a, b in zip(terms[:half], terms[half:], strict=True)]
-        return terms[0]
 
 
 def _place_in_word(e: Lanes) -> int:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
+from dlc.kernel.loops.program import Local
 from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, rolled, to_bytes
 from dlc_backend_c.helpers import needed, paragraphs
+from dlc_backend_c.lanes_to_c import vector
 from dlc_backend_c.sections import PUSH
-from dlc_backend_c.spelling import VALUE
+from dlc_backend_c.spelling import VALUE, spell
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
 
@@ -76,8 +78,8 @@ _FLOAT = """\
 DLC_INLINE @I dlc_bits_of_@N(@T x) { union { @T f; @I u; } v; v.f = x; return v.u; }
 DLC_INLINE @T dlc_@N_of_bits(@I x) { union { @I u; @T f; } v; v.u = x; return v.f; }
 /* NaN if either is; the second form is for a second argument that is a number. */
-DLC_INLINE @T dlc_min_@N(@T a, @T b) { return a < b || a != a ? a : b; }
-DLC_INLINE @T dlc_max_@N(@T a, @T b) { return a > b || a != a ? a : b; }
+DLC_INLINE @T dlc_min_@N(@T a, @T b) { @T m = a < b ? a : b; return a != a ? a : m; }
+DLC_INLINE @T dlc_max_@N(@T a, @T b) { @T m = a > b ? a : b; return a != a ? a : m; }
 DLC_INLINE @T dlc_minc_@N(@T a, @T b) { return b < a ? b : a; }
 DLC_INLINE @T dlc_maxc_@N(@T a, @T b) { return b > a ? b : a; }
 DLC_INLINE @T dlc_sign_@N(@T x) { return x != x ? x : (@T)((x > 0) - (x < 0)); }
@@ -180,6 +182,14 @@ DLC_INLINE @V dlc_maxc_@V(@V a, @V b)
 """
 
 
+_FOLD = """\
+DLC_INLINE @T dlc_fold_@F_@V(@V v)
+{
+    return @X;
+}
+"""
+
+
 def prelude(target: CTarget, text: str) -> str:
     """What the functions in a text rely on, and nothing that they do not use."""
     return needed(whole_prelude(target), text)
@@ -214,11 +224,7 @@ def _sections(target: CTarget) -> Iterator[str]:
             yield _integer(t)
     yield scalar_functions() if target.vector_bytes else _LIBM
     if target.vector_bytes:
-        for t in (f32, f64):
-            size = target.vector_bytes
-            while size >= 16:
-                yield _vector(t, size)
-                size //= 2
+        yield from _vectors(target.vector_bytes)
         size = target.vector_bytes
         while size >= 16:
             yield narrow_vectors.vector_types(size // f32.itemsize)
@@ -230,6 +236,31 @@ def _sections(target: CTarget) -> Iterator[str]:
         yield instructions.WORD
     else:
         yield instructions.words_of_sums(target.instructions)
+
+
+def _vectors(largest: int) -> Iterator[str]:
+    """Vectors of floats up to this many bytes, and what combines their lanes."""
+    sizes = [largest >> k for k in range(4) if largest >> k >= 16]
+    for t in (f32, f64):
+        for size in sizes:
+            yield _vector(t, size)
+        for size in reversed(sizes):
+            for fn in ("add", "mul", "min", "max"):
+                yield _fold(t, fn, size)
+
+
+def _fold(t: DType, fn: str, size: int) -> str:
+    """The lanes of a vector combined by halves."""
+    lanes = size // t.itemsize
+    half = lanes // 2
+    if size > 16:
+        v = Local("v", t, half)
+        texts = (f"(*(const {t}x{half}_any *)&v)", f"(*((const {t}x{half}_any *)&v + 1))")
+        value = f"dlc_fold_{fn}_{t}x{half}({vector(fn, t, half, texts, (v, v))})"
+    else:
+        pairs = [spell(fn, t, (f"v[{k}]", f"v[{k + half}]")) for k in range(half)]
+        value = pairs[0] if half == 1 else spell(fn, t, (pairs[0], pairs[1]))
+    return _FOLD.replace("@T", VALUE[t]).replace("@F", fn).replace("@V", f"{t}x{lanes}").replace("@X", value)
 
 
 def _integer(t: DType) -> str:

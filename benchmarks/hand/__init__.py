@@ -1,0 +1,1 @@
+"""Kernels of the kernel language beside C by hand and torch: what `benchmarks/kernels_by_hand.py` measures."""

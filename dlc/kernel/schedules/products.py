@@ -1,0 +1,294 @@
+"""Sums of products in the order that takes the fewest steps, whatever the order in which they are written.
+
+    r[i,j] += c·a[i,k]·b[j,k]/n[i]               →   t[i,j] += a[i,k]·b[j,k];  r[i,j] = t[i,j]·c/n[i]
+    r[i,j] += a[i,k]·b[k,l]·c[l,j]               →   t[k,j] += b[k,l]·c[l,j];  r[i,j] += a[i,k]·t[k,j]
+    r[i]   += a[i,k]/√n[k]                       →   t[k] = 1/√n[k];  r[i] += a[i,k]·t[k]
+    r[i]   += a[i,j] + b[i,k]   (j<J, k<K)       →   s[i] += a[i,j];  t[i] += b[i,k];  r[i] = K·s[i] + J·t[i]
+
+What does not depend on the axes that are added up is multiplied, or divided by, once; what costs more than a
+multiplication and depends on a few axes only is computed once for all values of the others. Of several tensors two at a
+time are multiplied and added up, in the order of the fewest steps (opt_einsum's optimal one), where that saves a part
+of them. Terms that have no axis in common are added up by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from dlc.base.types import Type, f32, f64
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest, Param
+from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.groups import plain_write
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.simplify import is_index
+from dlc.kernel.work import applied
+
+MOST_FACTORS = 6
+"""Factors of which every order is looked at."""
+GAIN = 0.75
+"""Of the multiplications of two operands at once, what products of several tensors may take in an order."""
+OFTEN = 8
+"""Times that a factor is computed in loops from which on it is computed before them, and kept."""
+DEAR = 4.0
+"""Cycles of a function whose values are worth to be kept."""
+
+
+def ordered_products(kernel: Kernel, machine: Machine) -> Kernel:
+    """An equal kernel (see the module's equations), but for the rounding of its sums."""
+    if machine.strict:
+        return kernel
+    work = _Work(kernel)
+    for nest in kernel.nests:
+        work.add(nest, len(kernel.writers[nest.out]) == 1)
+    if len(work.nests) == len(kernel.nests):
+        return kernel
+    return replace(kernel, nests=tuple(work.nests), locals=(*kernel.locals, *work.made))
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of a product, or what it is divided by."""
+
+    value: Expr
+    divides: bool = False
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        return frozenset(axes_in(self.value))
+
+
+@dataclass(frozen=True)
+class _Order:
+    """How some factors are multiplied and added up.
+
+    Attributes:
+        points: Of all loops.
+        turned: Products whose last axis is the last one of neither operand, so that no vectors lie there.
+        parts: The factors that are multiplied last, as two sets; None for a single one.
+    """
+
+    points: int = 0
+    turned: int = 0
+    parts: tuple[frozenset[int], frozenset[int]] | None = None
+
+
+class _Work:
+    """The nests of a kernel that is written anew, and the tensors between them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.nests: list[Nest] = []
+        self.made: list[Param] = []
+        self._tensors = dict(kernel.tensors)
+
+    def add(self, nest: Nest, alone: bool) -> None:
+        """A nest, or several that leave the same; `alone`: no other one writes what it writes."""
+        if not self._adds_up(nest):
+            self.nests.append(nest)
+            return
+        if terms := _separate(nest):
+            total = self._summed(nest, terms[0])
+            for term in terms[1:]:
+                total = total + self._summed(nest, term)
+            self.nests.append(_stored(nest, total, alone))
+            return
+        reduced = frozenset(nest.reduction_axes)
+        factors = list(_factors(nest.body))
+        # A matrix of constants belongs to a transform of tiles, whose schedule knows it by its form.
+        if any(f.axes and not any(True for _ in loads(f.value)) for f in factors):
+            self.nests.append(nest)
+            return
+        kept = [self._once(nest, f) for f in factors]
+        if kept != factors:
+            factors, nest = kept, replace(nest, body=_value(kept))
+        inner = sorted((f for f in factors if f.axes & reduced), key=lambda f: f.divides)
+        outer = [f for f in factors if not f.axes & reduced]
+        # Where a guard fails, the others may not exist.
+        unsafe = nest.where is not None and not all(isinstance(f.value, Const) for f in outer)
+        if not inner or inner[0].divides or unsafe:
+            self.nests.append(nest)
+        elif not outer:
+            self._multiply(nest, inner, alone)
+        else:
+            part = self._tensor(nest, _kept(nest))
+            self._multiply(replace(nest, out=part.param, index=part.index, body=_value(inner)), inner, True)
+            self.nests.append(_stored(nest, _value([_Factor(part), *outer]), alone))
+
+    def _once(self, nest: Nest, f: _Factor) -> _Factor:
+        """A factor, read from a tensor of its own if computing it there saves work."""
+        reduced = frozenset(nest.reduction_axes)
+        points = math.prod(a.extent for a in f.axes)
+        dear = f.divides or any(SCALARS[x.fn].cycles >= DEAR and not is_index(x) for x in applied(f.value))
+        if nest.where is not None or not dear or not f.axes & reduced or points * OFTEN > nest.points:
+            return f
+        axes = tuple(a for a in nest.axes if a in f.axes)
+        part = self._tensor(nest, axes)
+        self.nests.append(Nest(part.param, axes, axes, apply("div", 1.0, f.value) if f.divides else f.value))
+        return _Factor(part)
+
+    def _adds_up(self, nest: Nest) -> bool:
+        """Whether a nest adds floats up into elements of their own."""
+        out = self._tensors[nest.out]
+        plain = out.dtype in (f32, f64) and not out.stored and plain_write(nest, out.shape)
+        sized = all(a.limit is None and a.extent > 0 for a in nest.axes)
+        return nest.reduce == "add" and bool(nest.reduction_axes) and plain and sized and nest.out not in nest.reads()
+
+    def _tensor(self, nest: Nest, axes: tuple[Axis, ...]) -> Load:
+        """The element of a new tensor at these axes, which holds sums of a nest."""
+        made = Param(f"{nest.out}_{len(self.made)}", Type(self._tensors[nest.out].dtype, tuple(a.extent for a in axes)))
+        self.made.append(made)
+        self._tensors[made.name] = made
+        return Load(made.name, axes)
+
+    def _summed(self, nest: Nest, term: Expr) -> Expr:
+        """The sum of a term over the axes that it has, times the points of the others."""
+        inside = frozenset(axes_in(term))
+        times = math.prod(a.extent for a in nest.reduction_axes if a not in inside)
+        own = tuple(a for a in nest.reduction_axes if a in inside)
+        value = term
+        if own:
+            kept = tuple(a for a in _kept(nest) if a in inside)
+            value = self._tensor(nest, kept)
+            self.add(Nest(value.param, kept, (*kept, *own), term, "add"), True)
+        return value * float(times) if times > 1 else value
+
+    def _multiply(self, nest: Nest, factors: Sequence[_Factor], alone: bool) -> None:
+        """The sum of a product, in parts where these take fewer steps."""
+        whole = frozenset(range(len(factors)))
+        divides = any(f.divides for f in factors)
+        several = 1 < len(factors) <= MOST_FACTORS
+        orders: Mapping[frozenset[int], _Order] = {}
+        if several and not divides and nest.where is None:
+            orders = _orders(nest, factors)
+        if not orders or orders[whole].points > GAIN * _at_once(nest, factors):
+            self.nests.append(nest)
+        else:
+            body = self._part(nest, factors, orders, whole)
+            summed = tuple(a for a in nest.reduction_axes if a in axes_in(body))
+            changed = replace(nest, body=body, axes=(*_kept(nest), *summed))
+            self.nests.append(changed if summed else _stored(nest, body, alone))
+
+    def _part(
+        self, nest: Nest, factors: Sequence[_Factor], orders: Mapping[frozenset[int], _Order], of: frozenset[int]
+    ) -> Expr:
+        """The product of some factors, added up as far as it can be before the others; not added up if it is all."""
+        parts = orders[of].parts
+        if parts is None:
+            value = factors[min(of)].value
+        else:
+            value = self._part(nest, factors, orders, parts[0]) * self._part(nest, factors, orders, parts[1])
+        axes, left = frozenset(axes_in(value)), _left(nest, factors, of)
+        if len(of) == len(factors) or (parts is None and axes == left):
+            return value
+        # What is added up later comes first, so that columns stay next to each other.
+        index = tuple(a for a in (*nest.reduction_axes, *_kept(nest)) if a in left)
+        part = self._tensor(nest, index)
+        self.nests.append(Nest(part.param, index, (*index, *(a for a in nest.axes if a in axes - left)), value, "add"))
+        return part
+
+
+def _kept(nest: Nest) -> tuple[Axis, ...]:
+    """The axes that are not added up."""
+    return tuple(a for a in nest.axes if a not in nest.reduction_axes)
+
+
+def _stored(nest: Nest, value: Expr, alone: bool) -> Nest:
+    """What stores a value where a nest adds it up."""
+    return Nest(nest.out, nest.index, _kept(nest), value, None if alone else "add")
+
+
+def _separate(nest: Nest) -> list[Expr]:
+    """The terms of a sum, if there is an axis for each of them that it lacks and another one has; else none."""
+    terms = list(_terms(nest.body))
+    reduced = frozenset(nest.reduction_axes)
+    own = [reduced & frozenset(axes_in(t)) for t in terms]
+    return terms if nest.where is None and all(axes < frozenset().union(*own) for axes in own) else []
+
+
+def _terms(e: Expr, negative: bool = False) -> Iterator[Expr]:
+    match e:
+        case Apply("add", (x, y)):
+            yield from _terms(x, negative)
+            yield from _terms(y, negative)
+        case Apply("sub", (x, y)):
+            yield from _terms(x, negative)
+            yield from _terms(y, not negative)
+        case _:
+            yield -e if negative else e
+
+
+def _factors(e: Expr, divides: bool = False) -> Iterator[_Factor]:
+    match e:
+        case Apply("mul", (x, y)) if not divides:
+            yield from _factors(x)
+            yield from _factors(y)
+        case Apply("div", (x, y)) if not divides:
+            yield from _factors(x)
+            yield _Factor(y, True)
+        case Apply("neg", (x,)) if not divides:
+            yield _Factor(Const(-1.0))
+            yield from _factors(x)
+        case _:
+            yield _Factor(e, divides)
+
+
+def _value(factors: Sequence[_Factor]) -> Expr:
+    """The product of factors of which the first one does not divide."""
+    total = factors[0].value
+    for f in factors[1:]:
+        total = apply("div" if f.divides else "mul", total, f.value)
+    return total
+
+
+def _left(nest: Nest, factors: Sequence[_Factor], of: frozenset[int]) -> frozenset[Axis]:
+    """The axes of the product of some factors that are not added up before the others are multiplied."""
+    inside = frozenset[Axis]().union(*(factors[k].axes for k in of))
+    others = frozenset[Axis]().union(*(f.axes for k, f in enumerate(factors) if k not in of))
+    return inside & (others | frozenset(_kept(nest)))
+
+
+def _at_once(nest: Nest, factors: Sequence[_Factor]) -> int:
+    """Multiplications without an order: of two operands, each the product of some factors for all of their axes."""
+
+    def points(of: Sequence[_Factor]) -> int:
+        return math.prod(a.extent for a in frozenset[Axis]().union(*(f.axes for f in of))) * (len(of) - 1)
+
+    first, *rest = factors
+    parts = ((p, [f for f in rest if f not in p]) for n in range(len(rest)) for p in combinations(rest, n))
+    return nest.points + min(points([first, *one]) + points(other) for one, other in parts)
+
+
+def _orders(nest: Nest, factors: Sequence[_Factor]) -> Mapping[frozenset[int], _Order]:
+    """The best order of every set of factors."""
+    found: dict[frozenset[int], _Order] = {}
+    last: dict[frozenset[int], Axis | None] = {}
+    everything = range(len(factors))
+    for k, f in enumerate(factors):
+        alone = frozenset({k})
+        summed = f.axes != _left(nest, factors, alone)
+        found[alone] = _Order(math.prod(a.extent for a in f.axes) if summed else 0)
+        end = f.value.index[-1] if isinstance(f.value, Load) and f.value.index else None
+        last[alone] = end if isinstance(end, Axis) else None
+    for size in range(2, len(factors) + 1):
+        for members in combinations(everything, size):
+            of = frozenset(members)
+            best: _Order | None = None
+            rest = (*nest.reduction_axes, *_kept(nest))
+            end = [a for a in rest if a in _left(nest, factors, of)][-1:]
+            for part in (frozenset(p) for n in range(1, size) for p in combinations(members, n)):
+                other = of - part
+                if min(part) > min(other):
+                    continue
+                axes = _left(nest, factors, part) | _left(nest, factors, other)
+                points = math.prod(a.extent for a in axes) + found[part].points + found[other].points
+                turned = bool(end) and end[0] not in (last[part], last[other])
+                order = _Order(points, turned + found[part].turned + found[other].turned, (part, other))
+                if best is None or (order.points, order.turned) < (best.points, best.turned):
+                    best = order
+            assert best is not None
+            found[of], last[of] = best, end[0] if end else None
+    return found
