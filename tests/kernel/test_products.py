@@ -102,7 +102,7 @@ def test_what_gains_nothing_stays(params: str, result: str, body: str) -> None:
 
 def test_a_strict_machine_keeps_what_is_written() -> None:
     kernel = kernel_of("f32[4,6], f32[5,6], f32[4]", "4,5", SCALED)
-    assert ordered_products(kernel, Machine(32, 16, strict=True)) is kernel
+    assert ordered_products(kernel, Machine(32, 16, ordered=True)) is kernel
 
 
 @pytest.mark.parametrize("spelling", ["p2[n,j]*(p0[i,m]*p1[m,n])", "p1[m,n]*(p2[n,j]*p0[i,m])"])

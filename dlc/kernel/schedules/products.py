@@ -40,7 +40,7 @@ DEAR = 4.0
 
 def ordered_products(kernel: Kernel, machine: Machine) -> Kernel:
     """An equal kernel (see the module's equations), but for the rounding of its sums."""
-    if machine.strict:
+    if machine.ordered:
         return kernel
     work = _Work(kernel)
     for nest in kernel.nests:
