@@ -62,10 +62,13 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def build(path: Path, directory: Path, cpu: str, threads: int = 1) -> Plan:
+def build(
+    path: Path, directory: Path, cpu: str, threads: int = 1, *, profile: bool = False, pipeline: str | None = None
+) -> Plan:
     """Compile a model into a directory; nothing is cached. Returns its plan."""
     registry = load_registry()
-    recipe = resolve(registry, default_config(), f"c{{cpu={cpu} threads={threads}}}")
+    target = f"c{{cpu={cpu} threads={threads} profile={'yes' if profile else 'no'}}}"
+    recipe = resolve(registry, default_config(), target, pipeline=pipeline)
     source = Source(path)
     entry = registry.frontend_for(source)
     session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path.parent))
