@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
-from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, rolled, to_bytes
+from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, past_caches, rolled, to_bytes
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE
@@ -157,27 +157,65 @@ DLC_INLINE @V dlc_splat_@V(@T x)
     @V v = {@X};
     return v;
 }
-DLC_INLINE @V dlc_min_@V(@V a, @V b)
+/* Every second element, up to the last one that is wanted. */
+DLC_INLINE @V dlc_load_second_@V(const void *p)
 {
-    @V_mask m = (@V_mask)(a < b) | (@V_mask)(a != a);
-    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
-}
-DLC_INLINE @V dlc_max_@V(@V a, @V b)
-{
-    @V_mask m = (@V_mask)(a > b) | (@V_mask)(a != a);
-    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
-}
-DLC_INLINE @V dlc_minc_@V(@V a, @V b)
-{
-    @V_mask m = (@V_mask)(b < a);
-    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
-}
-DLC_INLINE @V dlc_maxc_@V(@V a, @V b)
-{
-    @V_mask m = (@V_mask)(b > a);
-    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
+    const @V a = *(const @V_any *)p, b = *(const @V_any *)((const @T *)p + @N - 1);
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, @E);
+#else
+    return __builtin_shuffle(a, b, (@V_mask){@E});
+#endif
 }
 """
+
+
+# x86 gives the second operand where one is NaN: in both orders the results are equal, or one of them is NaN.
+_EXTREME = """\
+DLC_INLINE @V dlc_@F_@V(@V a, @V b)
+{
+#if defined(@WITH)
+    @V x, y;
+    __asm__("v@F@P %2, %1, %0" : "=v"(x) : "v"(a), "v"(b));
+    __asm__("v@F@P %2, %1, %0" : "=v"(y) : "v"(b), "v"(a));
+    return (@V)((@V_mask)x | (@V_mask)y);
+#else
+    @V_mask m = (@V_mask)(a @O b) | (@V_mask)(a != a);
+    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
+#endif
+}
+DLC_INLINE @V dlc_@Fc_@V(@V a, @V b)
+{
+#if defined(@WITH)
+    @V x;
+    __asm__("v@F@P %2, %1, %0" : "=v"(x) : "v"(b), "vm"(a));
+    return x;
+#else
+    @V_mask m = (@V_mask)(b @O a);
+    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
+#endif
+}
+"""
+
+
+def _fold(fn: str, lanes: int) -> str:
+    """All lanes combined, halves of the vector first."""
+    steps: dict[str, list[str]] = {"__builtin_shufflevector(v, v, {})": [], "__builtin_shuffle(v, (@V_mask){{{}}})": []}
+    half = lanes // 2
+    while half:
+        turned = ", ".join(str((k + half) % lanes) for k in range(lanes))
+        for form, lines in steps.items():
+            other = form.format(turned)
+            lines.append(
+                f"    v = v {_OPERATORS[fn]} {other};" if fn in _OPERATORS else f"    v = dlc_{fn}_@V(v, {other});"
+            )
+        half //= 2
+    clang, gcc = ("\n".join(lines) for lines in steps.values())
+    body = f"#if defined(__clang__)\n{clang}\n#else\n{gcc}\n#endif"
+    return f"DLC_INLINE @T dlc_fold_{fn}_@V(@V v)\n{{\n{body}\n    return v[0];\n}}\n"
+
+
+_OPERATORS = {"add": "+", "mul": "*"}
 
 
 def prelude(target: CTarget, text: str) -> str:
@@ -214,6 +252,7 @@ def _sections(target: CTarget) -> Iterator[str]:
             yield _integer(t)
     yield scalar_functions() if target.vector_bytes else _LIBM
     if target.vector_bytes:
+        yield past_caches.ENDING
         for t in (f32, f64):
             size = target.vector_bytes
             while size >= 16:
@@ -244,10 +283,19 @@ def _integer(t: DType) -> str:
 def _vector(t: DType, size: int) -> str:
     lanes = size // t.itemsize
     mask = "int32_t" if t is f32 else "int64_t"
+    extremes = "".join(
+        _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
+    )
+    extremes = extremes.replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__").replace(
+        "@P", "ps" if t is f32 else "pd"
+    )
+    extremes += "".join(_fold(fn, lanes) for fn in ("add", "mul", "min", "max"))
     text = (
-        (_VECTOR + (vector_functions() if t is f32 else ""))
+        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions() if t is f32 else ""))
         .replace("@V", f"{t}x{lanes}")
         .replace("@T", VALUE[t])
         .replace("@B", str(size))
     )
+    second = ", ".join(str(2 * k + (2 * k >= lanes)) for k in range(lanes))
+    text = text.replace("@E", second).replace("@N", str(lanes))
     return text.replace("@A", str(t.itemsize)).replace("@I", mask).replace("@X", ", ".join(["x"] * lanes))
