@@ -63,11 +63,20 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def build(
-    path: Path, directory: Path, cpu: str, threads: int = 1, math: str = "fast", settings: Sequence[str] = ()
+    path: Path,
+    directory: Path,
+    cpu: str,
+    threads: int = 1,
+    math: str = "fast",
+    settings: Sequence[str] = (),
+    *,
+    profile: bool = False,
+    pipeline: str | None = None,
 ) -> Plan:
     """Compile a model into a directory; nothing is cached. Returns its plan."""
     registry = load_registry()
-    recipe = resolve(registry, default_config(), f"c{{cpu={cpu} math={math} threads={threads}}}", settings=settings)
+    target = f"c{{cpu={cpu} math={math} threads={threads} profile={'yes' if profile else 'no'}}}"
+    recipe = resolve(registry, default_config(), target, pipeline=pipeline, settings=settings)
     source = Source(path)
     entry = registry.frontend_for(source)
     session = Session(open_cache(None, "off"), Context(lambda: op_classes(registry), path))

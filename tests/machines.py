@@ -14,7 +14,7 @@ from dlc_backend_c.target import CTarget, target_for
 from dlc.kernel.schedules import Machine
 
 MACHINES: Mapping[str, Machine] = {
-    "small-caches": Machine(32, 16, 4 << 10, 24 << 10),
+    "small-caches": Machine(32, 16, 4 << 10, 24 << 10, past=1 << 10),
     # As `native` on a processor of this kind: where the tail of row blocks was wrong.
     "wide-vectors": Machine(64, 32, 32 << 10, 512 << 10),
     "no-vectors": Machine(0, 16, 16 << 10, 128 << 10, stack=1 << 10),
@@ -30,7 +30,16 @@ def target_of(machine: Machine) -> CTarget:
     sizes = (machine.vector_bytes, machine.registers, machine.l1, machine.l2)
     words = ("arm-dsp",) if machine.words else ()
     math = "ordered" if machine.ordered else "fast"
-    return CTarget("native", *sizes, flags, math, stack=machine.stack, instructions=words, general=machine.general)
+    return CTarget(
+        "native",
+        *sizes,
+        flags,
+        math,
+        stack=machine.stack,
+        instructions=words,
+        general=machine.general,
+        past=machine.past,
+    )
 
 
 SMALLEST, LARGEST = 1 << 10, 4 << 20
@@ -49,6 +58,7 @@ def random_machine(rng: random.Random) -> Machine:
         stack=rng.choice((0, 1 << 10, 64 << 10)),
         general=rng.choice((0, 4, 10)),
         words=rng.random() < 0.5,
+        past=rng.choice((0, 0, 1, 1 << 10)),
     )
 
 

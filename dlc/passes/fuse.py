@@ -2,6 +2,7 @@
 
     b = f(a);  c = g(b)            →   c = (g∘f)(a)           f elementwise: inlined where each value is read once
     t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)   bias and relu are the epilogue of the contraction
+    t = Σⱼ a·b; c = a·(b - t)      →   c = call(a, b)         rows of a and b, which a cache holds, are read once
     c = concat(f(a), g(b))         →   c = call(a, b)         f and g write their part of the result in place
     d = transpose(concat(a, b))    →   d = call(a, b)         parts that are only moved are written to where they end up
 
@@ -37,6 +38,7 @@ from dlc.kernel.fusion.merge import (
     refusal,
     without_local,
 )
+from dlc.kernel.fusion.rows import is_light, share_rows
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import commute
@@ -94,6 +96,7 @@ class _Fuser:
         self._options, self._source, self._report = options, source, report
         self._new: dict[str, Op] = {}
         self._readers: dict[str, int] = {}
+        self._sources: dict[str, Op] = {}
         self._constant: dict[str, bool] = {}
         self._packed = PackedConstants(source)
         self._origins = dict(source.origins)
@@ -118,6 +121,8 @@ class _Fuser:
             else:
                 self._tell(moved, source.origin(op))
             self._new[op.digest] = result
+            if op.digest not in outputs:
+                self._sources[result.digest] = op
             # An output has the caller as a further reader and can be absorbed by nobody.
             readers = len(source.users.get(op, ())) + 2 * (op.digest in outputs)
             self._readers[result.digest] = self._readers.get(result.digest, 0) + readers
@@ -187,7 +192,7 @@ class _Fuser:
         mapped = single is not None and is_pointwise_map(single, result.shape)
         ends = single is not None and is_ended_copy(single, kernel)
         movement = ends or (mapped and single is not None and is_movement(single.body))
-        if self._readers[producer.digest] > 1 and not movement:
+        if self._readers[producer.digest] > 1 and not movement and not self._computed_again(producer):
             return f"it has {self._readers[producer.digest]} consumers"
         if consumer.kernel.reduces and is_view(producer):
             return "it is only another view of the same memory"
@@ -214,7 +219,7 @@ class _Fuser:
                 if not mapped and len(names) == 1 and may_forward(kernel, value, reading):
                     continue
                 why = inlined if movement else self._epilogue_refusal(nest, value, consumer.kernel)
-                if why:
+                if why and (mapped or not self._rows_of(producer, consumer)):
                     # Of a map, why it was not inlined says more than that it leads no epilogue.
                     return inlined if mapped else why
         return ""
@@ -230,6 +235,39 @@ class _Fuser:
             return "its consumer is already the epilogue of another reduction"
         return ""
 
+    def _computed_again(self, producer: Call) -> bool:
+        """Whether all consumers are to compute a light map by themselves, which takes less time than to read it."""
+        source = self._sources.get(producer.digest)
+        if source is None or len(producer.body.nests) != 1:
+            return False
+        (nest,) = producer.body.nests
+        result = producer.body.results[0]
+        if not is_pointwise_map(nest, result.shape) or not is_light(nest, producer.body):
+            return False
+        users = self._source.users.get(source, ())
+        return all(isinstance(u, Call) and not self._reads(u, source, nest, result) for u in users)
+
+    def _reads(self, user: Call, source: Op, nest: Nest, result: Param) -> str:
+        """Why a consumer as it is in the source graph should not compute a map itself; "" when it should."""
+        names = {p.name for p, a in zip(user.body.params, user.args, strict=True) if a is source}
+        reading = ((n, name) for n in user.body.nests for name in sorted(names & n.reads()))
+        return next((why for n, name in reading if (why := refusal(nest, Param(name, result.type), n))), "")
+
+    def _rows_of(self, producer: Call, consumer: _Group) -> bool:
+        """Whether a reduction along rows reads rows of its consumer, so that one loop over rows does for both."""
+        if not self._options.epilogues or not producer.body.reduces:
+            return False
+        if not {a.digest for a in producer.args} & consumer.names.keys():
+            return False
+        return share_rows(self._joined_with(producer, consumer)[0].kernel)
+
+    def _joined_with(self, producer: Call, consumer: _Group) -> tuple[Joined, tuple[Op, ...]]:
+        """The producer followed by the consumer, and the arguments by number."""
+        ops = tuple(dict.fromkeys((*producer.args, *consumer.args)))
+        number = {op.digest: k for k, op in enumerate(ops)}
+        made, read = ([number[a.digest] for a in args] for args in (producer.args, consumer.args))
+        return join(producer.body, made, consumer.kernel, read, number[producer.digest]), ops
+
     def _computed_by(self, constant: Call, consumer: _Group) -> bool:
         """Whether the consumer is to compute a constant expression, so that what it is computed of stays packed."""
         kernel, names = consumer.kernel, consumer.names[constant.digest]
@@ -239,10 +277,7 @@ class _Fuser:
         return self._packed.inlined(constant, [kernel.nests[k] for k in kernel.readers.get(name, ())], name)
 
     def _inlined(self, constant: Call, consumer: _Group) -> _Group:
-        ops = tuple(dict.fromkeys((*constant.args, *consumer.args)))
-        number = {op.digest: k for k, op in enumerate(ops)}
-        made, read = ([number[a.digest] for a in args] for args in (constant.args, consumer.args))
-        joined = join(constant.body, made, consumer.kernel, read, number[constant.digest])
+        joined, ops = self._joined_with(constant, consumer)
         self._packed.open(constant)
         kernel = without_local(joined.kernel, joined.between)
         return _Group(

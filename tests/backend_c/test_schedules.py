@@ -71,6 +71,40 @@ def planes(h: int, c: int, k: int) -> str:
 }}"""
 
 
+def halved(h: int, c: int, mean: bool) -> str:
+    """Maxima or means of 3x3 windows of stride 2, channels first: means count the elements inside of the image."""
+    o = (h - 1) // 2 + 1
+    inside = f"if i1*2+i3 >= 1 and i1*2+i3 < {h + 1} and i2*2+i4 >= 1 and i2*2+i4 < {h + 1}"
+    space, shape = f"i0<{c} i1<{o} i2<{o}", f"f32[{c},{o},{o}]"
+    read = f"{space} i3<3 i4<3: {{}}[i0,i1,i2] {{}}= p0[i0,i1*2+i3-1,i2*2+i4-1] {inside}"
+    if not mean:
+        return f"kernel(p0: f32[{c},{h},{h}]) -> (r0: {shape}) {{ {read.format('r0', 'max')} }}"
+    along = [f"(min({h + 1}-i{d}*2, 3)-max(1-i{d}*2, 0))" for d in (1, 2)]
+    return f"""kernel(p0: f32[{c},{h},{h}]) -> (r0: {shape}) local (t0: {shape}, t1: f32[{o},{o}]) {{
+ {read.format("t0", "+")}
+ i1<{o} i2<{o}: t1[i1,i2] = f32({"*".join(along)})
+ {space}: r0[i0,i1,i2] = t0[i0,i1,i2]/t1[i1,i2]
+}}"""
+
+
+def across(rows: int, columns: int) -> str:
+    """A sum of a matrix and another one that lies across it."""
+    shape = f"f32[{rows},{columns}]"
+    return f"""kernel(p0: f32[{columns},{rows}], p1: {shape}) -> (r0: {shape}) {{
+ i0<{rows} i1<{columns}: r0[i0,i1] = p0[i1,i0]+p1[i0,i1]
+}}"""
+
+
+def row_gradient(rows: int, columns: int) -> str:
+    """Gradient of a norm of rows: two sums over each of them, which do not depend on one another."""
+    s, v = f"f32[{rows},{columns}]", f"f32[{rows}]"
+    return f"""kernel(p0: {s}, p1: {s}) -> (r0: {s}) local (t0: {v}, t1: {v}) {{
+ i0<{rows} i1<{columns}: t0[i0] += p0[i0,i1]
+ i0<{rows} i1<{columns}: t1[i0] += p0[i0,i1]*p1[i0,i1]
+ i0<{rows} i1<{columns}: r0[i0,i1] = p0[i0,i1]-t0[i0]/{columns}.0-p1[i0,i1]*t1[i0]
+}}"""
+
+
 def shuffled(channels: int, parts: int, columns: int) -> str:
     """A product that reads its operand through a shuffle, and the shuffle by itself."""
     size = -(-channels // parts) * parts
@@ -228,6 +262,9 @@ KERNELS = (
     *(pooling(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 2), (7, 16, 3, 2))),
     *(filtered(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 1), (7, 16, 3, 2))),
     *(planes(h, c, k) for h, c, k in ((33, 17, 3), (40, 2, 2), (9, 3, 3))),
+    *(halved(h, c, mean) for h, c in ((50, 3), (9, 2)) for mean in (False, True)),
+    *(across(r, c) for r, c in ((70, 37), (16, 16))),
+    *(row_gradient(r, c) for r, c in ((5, 70), (3, 7))),
     *(
         matmul(m, n, k, t)
         for m, n, k in ((1, 1, 1), (1, 40, 33), (6, 16, 64), (7, 17, 9), (33, 50, 65))
@@ -250,6 +287,37 @@ def test_shapes_that_schedules_tell_apart(target: CTarget, cc: str, tmp_path: Pa
         args = samples(kernel)
         for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
             assert close(got, want), f"{KERNELS[n]}\n{compiled.functions[n].text}"
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+def test_stores_past_the_caches(cc: str, tmp_path: Path) -> None:
+    target = replace(target_for("native"), past=1)
+    texts = [softmax(3, n) for n in (128, 130, 133)] + [across(40, 48), halved(70, 2, mean=True), depthwise(9, 37, 1)]
+    kernels = [parse_kernel(text) for text in texts]
+    compiled = Compiled(kernels, target, tmp_path, cc, (*STRICT, "-O1"))
+    for n, kernel in enumerate(kernels):
+        args = samples(kernel)
+        assert close(compiled(n, args)[0], run_kernel(kernel, args)[0]), compiled.functions[n].text
+    assert ("dlc_store_past" in compiled.functions[0].text) == (target.vector_bytes >= 16)
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_extremes_are_nan_where_an_operand_is(target: CTarget, cc: str, tmp_path: Path) -> None:
+    edges = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-40], np.float32)
+    a, b = (np.ascontiguousarray(x.ravel()) for x in np.meshgrid(edges, edges))
+    results = "r0: f32[64], r1: f32[64], r2: f32[64], r3: f32[64]"
+    text = f"""kernel(p0: f32[64], p1: f32[64]) -> ({results}) {{
+ i<64: r0[i] = max(p0[i], p1[i])
+ i<64: r1[i] = min(p0[i], p1[i])
+ i<64: r2[i] = max(p0[i], 0.5)
+ i<64: r3[i] = min(p0[i], 0.5)
+}}"""
+    got = Compiled([parse_kernel(text)], target, tmp_path, cc)(0, [a, b])
+    half = np.float32(0.5)
+    want = np.maximum(a, b), np.minimum(a, b), np.maximum(a, half), np.minimum(a, half)
+    for x, y in zip(got, want, strict=True):
+        assert np.array_equal(x, y, equal_nan=True)
 
 
 def power(x: float, exponent: float) -> float:

@@ -146,7 +146,7 @@ def drawn_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | No
 
 def varied(choice: Choice, rng: random.Random) -> Choice:
     """The choice with some of its numbers drawn."""
-    kept = "columns", "parallel"
+    kept = "columns", "parallel", "past"
     drawn = {f.name: rng.choice(NUMBERS) for f in fields(choice) if f.name not in kept and rng.random() < 0.6}
     return replace(choice, **{name: bool(n % 2) if name == "panels" else n for name, n in drawn.items()})
 

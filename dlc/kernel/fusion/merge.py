@@ -19,6 +19,7 @@ from dlc.kernel.kernel import Kernel, readers_of, writers_of
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.groups import reused
 
 # Inlining copies a producer's expression to every load of it; beyond this many nodes a body is left in a local.
 MAX_BODY = 96
@@ -217,7 +218,7 @@ def refusal(producer: Nest, value: Param, consumer: Nest) -> str:
         2 if distinct > 1 and consumer.reduce is None else 1
     ):
         return "its values are read more than once"
-    if product(consumer) is not None:
+    if product(consumer) is not None and any(reused(consumer)):
         return "it feeds a contraction"
     nodes = consumer.nodes + len(found) * producer.nodes
     return f"the joined body would have {nodes} nodes" if nodes > MAX_BODY else ""

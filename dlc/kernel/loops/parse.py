@@ -208,7 +208,10 @@ class _Reader:
             case name if name in self._tensors:
                 out, at, lanes = self._place(name)
                 tokens.expect("=")
-                return Store(out, at, self._exprs.expr(), lanes)
+                value, past = self._exprs.expr(), tokens.accept("past")
+                if past:
+                    tokens.expect("caches")
+                return Store(out, at, value, lanes, past)
             case name:
                 local = self._names.get(name)
                 if not isinstance(local, Local):

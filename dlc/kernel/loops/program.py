@@ -40,7 +40,7 @@ class Lanes(Expr):
     """The vector of `lanes` elements of which `first` is the first; all of them must exist.
 
     Attributes:
-        step: From an element to the next: 1, or how many packed elements a word of 32 bits holds.
+        step: From an element to the next: 1, 2 for every second one, or how many packed elements a word holds.
     """
 
     first: Load
@@ -161,12 +161,17 @@ class Set:
 
 @dataclass(frozen=True)
 class Store:
-    """out[at] = value; with `lanes` > 1 the value fills that many elements from `at` on."""
+    """out[at] = value; with `lanes` > 1 the value fills that many elements from `at` on.
+
+    Attributes:
+        past: Past the caches, where the machine can: nothing reads these elements soon.
+    """
 
     out: str
     at: Expr
     value: Expr
     lanes: int = 1
+    past: bool = False
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ class Renaming:
                 return Let(self._local(local), self.expr(value))
             case Set(local, value):
                 return Set(self._local(local), self.expr(value))
-            case Store(out, at, value, lanes):
-                return Store(self.tensors.get(out, out), self.expr(self.place(out, at)), self.expr(value), lanes)
+            case Store(out, at, value):
+                name = self.tensors.get(out, out)
+                return replace(s, out=name, at=self.expr(self.place(out, at)), value=self.expr(value))
             case Prefetch(tensor, at, write):
                 return Prefetch(self.tensors.get(tensor, tensor), self.expr(self.place(tensor, at)), write)
             case Block(inner):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, Stmt
@@ -20,6 +20,9 @@ from dlc.kernel.schedules.ranking import Ranking
 from dlc.kernel.schedules.scope import Scope
 from dlc.kernel.schedules.transformed import Transform, Transformed
 from dlc.spec import Configurable, option
+
+NONE: Final = ("no",)
+"""What an option of names says that wants none."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Choice(Configurable, ABC):
     """How a group becomes loops. Subclasses are frozen dataclasses whose fields are options; 0 leaves a number open."""
 
     parallel: tuple[str, ...] = option((), "loops whose iterations threads share, by their variables; no: none of them")
+    past: tuple[str, ...] = option((), "results that are stored past the caches, by their names; no: none of them")
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, loads, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in, loads, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 
@@ -136,8 +136,32 @@ def _rename(nest: Nest, number: int, shared: Mapping[Axis, Axis]) -> Nest:
 
 
 def is_product(nest: Nest) -> bool:
-    """A sum of products: what the contraction schedule wants to have to itself, but for element-wise followers."""
+    """A sum of products."""
     return nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
+
+
+def reused(nest: Nest) -> tuple[bool, ...]:
+    """Of each factor of a sum of products, whether one value of it serves several elements of the result."""
+    if not (is_product(nest) and isinstance(nest.body, Apply) and nest.reduction_axes):
+        return ()
+    return tuple(bool(set(nest.axes) - set(axes_in(factor))) for factor in nest.body.args)
+
+
+def has_reuse(nest: Nest) -> bool:
+    """A sum of products whose factors all serve several elements: what tiles make faster. A sum of squares is none."""
+    found = reused(nest)
+    return bool(found) and all(found)
+
+
+def reads_rows(group: Group) -> bool:
+    """Whether what an iteration of the shared loops reads of each tensor lies in one piece."""
+    shared = set(group.shared)
+    for x in (x for n in group.nests for e in n.exprs() for x in loads(e)):
+        axes = [set(axes_in(i)) for i in x.index if axes_in(i)]
+        inside = [not shared & a for a in axes]
+        if any(a & shared and a - shared for a in axes) or inside != sorted(inside):
+            return False
+    return True
 
 
 def partition(
@@ -152,7 +176,11 @@ def partition(
     out: list[Group] = []
     run: list[Nest] = []
     group: Group | None = None
-    for nest in kernel.nests:
+    done = 0
+    nests = _indices_first(kernel)
+    for k, nest in enumerate(nests):
+        if k < done:
+            continue
         together = run and run[0].out not in alone and _related(run, nest)
         wider = share([*run, nest], kernel.tensors) if together else None
         factor = len(run) == 1 and run[0].out in converted
@@ -160,6 +188,11 @@ def partition(
             wider = None
         if wider is not None and vectors and _tears(wider):
             wider = None
+        if wider is None and run and run[0].out not in alone and (found := _up_to_reader(run, nests[k:], kernel)):
+            group, more = found
+            run += more
+            done = k + len(more)
+            continue
         if wider is None and run and run[0].out not in alone and len(kernel.results) > 1:
             wider = beside(run, nest, kernel.tensors)
         if wider is not None:
@@ -180,6 +213,41 @@ def _tears(group: Group) -> bool:
         if kept and kept[-1] in group.shared and kept[-1].extent >= SHORTEST and set(kept) > set(group.shared):
             return True
     return False
+
+
+def _up_to_reader(run: Sequence[Nest], rest: Sequence[Nest], kernel: Kernel) -> tuple[Group, Sequence[Nest]] | None:
+    """The group with nests that do not read it, up to one that reads both, where all of them read the same rows.
+
+    s[i] += x[i,k]; t[i] += x[i,k]*y[i,k]; r[i,k] = f(s[i], t[i], x[i,k])
+    """
+    written = {n.out for n in run}
+    reads = {name for n in run for name in n.reads()}
+    for count, nest in enumerate(rest[:MOST_BESIDE], 1):
+        if nest.out in written | reads or has_reuse(nest):
+            return None
+        more = rest[:count]
+        between = {n.out for n in more[:-1]}
+        if nest.reads() & written:
+            if not nest.reads() & between or not reads & {name for n in more for name in n.reads()} - written:
+                return None
+            group = share([*run, *more], kernel.tensors)
+            return (group, more) if group is not None and reads_rows(group) and not has_reuse(run[0]) else None
+    return None
+
+
+def _indices_first(kernel: Kernel) -> Sequence[Nest]:
+    """The nests with what depends on indices alone before a larger tensor, not between that and what reads both.
+
+    t[c,y] += x[c,y,k]; n[y] = f(y); r[c,y] = t[c,y]/n[y]   →   n[y] = f(y); t[c,y] += x[c,y,k]; r[c,y] = t[c,y]/n[y]
+    """
+    nests = list(kernel.nests)
+    for k in range(1, len(nests) - 1):
+        before, nest, after = nests[k - 1 : k + 2]
+        size, larger = (kernel.tensors[n.out].type.capacity for n in (nest, before))
+        between = {before.out, nest.out} <= after.reads() and nest.out not in before.reads() | {before.out}
+        if between and not nest.reads() and size < larger and len(kernel.writers[nest.out]) == 1:
+            nests[k - 1 : k + 1] = nest, before
+    return nests
 
 
 def beside(run: Sequence[Nest], nest: Nest, tensors: Mapping[str, Param]) -> Group | None:
@@ -224,10 +292,16 @@ def _related(run: Sequence[Nest], nest: Nest) -> bool:
 
 
 def _worthwhile(run: Sequence[Nest], nest: Nest, wider: Group) -> bool:
-    """A product keeps its tiles only if followers are element-wise over all of its output; nothing pulls it in."""
-    if is_product(nest) and nest.reduction_axes and any(n.axes for n in run):
+    """A product keeps its tiles only if followers are element-wise over all of its output; nothing pulls it in.
+
+    One that no tiles make faster shares loops over rows with others.
+    """
+    tiled = [n for n in (run[0], nest) if is_product(n) and n.reduction_axes]
+    if tiled and not any(map(has_reuse, tiled)) and reads_rows(wider):
+        return True
+    if nest in tiled and any(n.axes for n in run):
         return False
-    if is_product(run[0]) and run[0].reduction_axes:
+    if run[0] in tiled:
         kept = len(run[0].axes) - len(run[0].reduction_axes)
         return len(wider.shared) == kept and not nest.reduction_axes
     return True

@@ -33,6 +33,7 @@ def vectorise(
     dtype: DType,
     known: Known | None = None,
     words: Mapping[str, int] = NO_WORDS,
+    apart: bool = False,
 ) -> Expr | None:
     """The flat expression `e` after `mapping`, for all values of the axis `lane` at once.
 
@@ -45,6 +46,7 @@ def vectorise(
         known: Remembers loads from call to call, where the mappings replace axes only: in a tile of r rows and v
             vectors there are r·v products of r + v different loads.
         words: Packed tensors, with the elements of a word of 32 bits: neighbouring words may be read as well.
+        apart: Whether every second element may be read.
 
     Returns:
         An expression without `lane`; a scalar when `e` does not depend on it; None when there is no vector form.
@@ -59,19 +61,19 @@ def vectorise(
             if dtypes[name] != dtype:
                 return None
             if known is None:
-                return neighbours(name, at, mapping, lane, words.get(name, 1))
+                return neighbours(name, at, mapping, lane, words.get(name, 1), apart)
             key = (name, at, *(mapping.get(axis) for axis in axes_in(at)))
             if key not in known:
                 known[key] = neighbours(name, at, mapping, lane, words.get(name, 1))
             return known[key]
         case Apply(fn, (Apply(narrow, (x,)),)) if SCALARS[fn].to is dtype and _rounds(narrow, dtype):
-            part = vectorise(x, mapping, lane, dtypes, dtype, known, words)
+            part = vectorise(x, mapping, lane, dtypes, dtype, known, words, apart)
             return None if part is None else Apply(fn, (Apply(narrow, (part,)),))
         case Apply("i32", (Load(name, (at,)),)) if dtype is i32 and dtypes[name] in (i8, u8):
             part = neighbours(name, at, mapping, lane)
             return None if part is None else Apply("i32", (part,))
         case Apply(fn, args) if has_vectors(fn, dtype):
-            parts = [vectorise(a, mapping, lane, dtypes, dtype, known, words) for a in args]
+            parts = [vectorise(a, mapping, lane, dtypes, dtype, known, words, apart) for a in args]
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
@@ -91,8 +93,10 @@ def has_vectors(fn: str, dtype: DType) -> bool:
     return dtype.is_float if lanes == "float" else dtype.name == lanes
 
 
-def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis, word: int = 1) -> Expr | None:
-    """Neighbouring elements, one element for all lanes, or None when lanes are further apart.
+def neighbours(
+    name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis, word: int = 1, apart: bool = False
+) -> Expr | None:
+    """Neighbouring elements, every second one if `apart`, one for all lanes; None when they are further apart.
 
     Lanes may also be elements of neighbouring words, which hold `word` of them each, at the same place in each.
     """
@@ -114,6 +118,8 @@ def neighbours(name: str, at: Expr, mapping: Mapping[Expr, Expr], lane: Axis, wo
             return Lanes(place, lane.extent)
         case step if step == word and start is None and isinstance(simplify(first % word), Const):
             return Lanes(place, lane.extent, step)
+        case 2 if apart:
+            return Lanes(place, lane.extent, 2)
         case _:
             return None
 

@@ -37,6 +37,8 @@ class Machine:
     """Whether there is an instruction for dot products of four bytes in these registers."""
     stack: int = 64 << 10
     """Bytes that the buffers of a function may take on its stack, together."""
+    past: int = 0
+    """Bytes of a result from which on it is stored past the caches; 0: the machine has no such stores."""
 
     pairs: int = 0
     """Operations that add dot products of two bf16 to a vector of sums, rounding as it may; 0: that is not allowed."""

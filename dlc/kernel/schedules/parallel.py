@@ -28,14 +28,12 @@ from dlc.kernel.loops.program import (
     walk_stmts,
 )
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules.choice import Applied, Choice, Place
+from dlc.kernel.schedules.choice import NONE, Applied, Choice, Place
 from dlc.kernel.schedules.estimate import estimate
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import is_index
 
-NONE: Final = ("no",)
-"""What an option says that wants no loop shared."""
 REGION: Final = 12_000.0
 """Cycles that a parallel loop must save, about 4 us. Handing ranges to threads that look for work takes 0.6 us of these
 (measured with loops of 9 us); the rest is for data that another core's cache holds, and for threads that sleep."""

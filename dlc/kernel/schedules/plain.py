@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dlc.base.types import Type, i64
 from dlc.kernel.loops.rename import rename
 from dlc.kernel.schedules.buffers import buffer
+from dlc.kernel.schedules.by_vectors import by_vectors
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.fold import CHUNK, PARTIAL, STAGE, partial_sums, staged
 from dlc.kernel.schedules.ranking import heap_loops
@@ -31,6 +32,7 @@ class Loops(Choice):
             raise Unfit(f"{self.sums} partial results are more than {place.machine.registers} registers hold")
         numbers = Numbers(self.innermost, self.sums or PARTIAL, self.chunk or CHUNK)
         loops = scalar_group(place.scope, place.kernel, place.machine, place.written, numbers)
+        loops = by_vectors(loops, place.kernel, place.machine)
         sums, chunk = partial_sums(loops), staged(loops)
         if (self.sums and not sums) or (self.chunk and not chunk):
             raise Unfit("it has no such sum along contiguous elements")

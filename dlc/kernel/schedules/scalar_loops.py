@@ -16,7 +16,7 @@ from dlc.kernel.loops.program import Block, For, Let, Local, Set, Stmt, Store, l
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
-from dlc.kernel.schedules.flat import flat_simplify
+from dlc.kernel.schedules.flat import coefficient, flat_simplify
 from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded
 from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
@@ -99,6 +99,10 @@ def scalar_group(
             body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
         body += _nest(scope, k, kernel, machine, known, numbers)
         known.add(nest.out)
+    contiguous = together is None and outermost == tuple(scope.shared)
+    short = _short(scope, kernel, written, tuple(body)) if contiguous else None
+    if short is not None:
+        return wrap(outermost[:-1], short)
     # Braces, because variables of different groups may share names.
     return guarded(outermost, together, tuple(body)) if outermost else (Block(tuple(body)),)
 
@@ -110,6 +114,34 @@ def _common_guard(scope: Scope) -> Expr | None:
         return None
     inside = all(isinstance(x, Axis | Const | Apply) for x in walk(guard)) and set(axes_in(guard)) <= set(scope.shared)
     return guard if inside and not scope.scalars else None
+
+
+def _short(scope: Scope, kernel: Kernel, written: frozenset[str], general: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
+    """The innermost shared loop of a short reduction, and element-wise followers of it; None for any other group."""
+    first, *followers = scope.nests
+    shared = set(scope.shared)
+    sum = scope.scalars.get(first.out)
+    if first.reduce is None or first.out in written or not shared or not scope.plain[0]:
+        return None
+    if any(n.reduce is not None or n.where is not None or not shared.issuperset(n.axes) for n in followers):
+        return None
+    column = scope.shared[-1]
+    if any(n.out not in scope.scalars and coefficient(n.index[0], column) != 1 for n in scope.nests):
+        return None
+    reduced = tuple(a for a in first.axes if a not in shared)
+    if not shared <= set(first.axes) or set(scope.narrow) - set(scope.scalars):
+        return None
+
+    def finish(value: Expr) -> tuple[Stmt, ...]:
+        found: list[Stmt] = [Let(sum, value) if sum else Store(first.out, first.index[0], value)]
+        for n in followers:
+            scalar = scope.scalars.get(n.out)
+            found.append(Let(scalar, n.body) if scalar else Store(n.out, n.index[0], n.body))
+        return tuple(found)
+
+    return written_out(
+        first, reduced, column, Const(kernel.start_of(first.out)), kernel.dtypes[first.out], general, finish
+    )
 
 
 def _nest(
@@ -135,7 +167,10 @@ def _nest(
     fast = folded(nest, reduced, sum, machine, kernel.dtypes, numbers.sums, numbers.chunk)
     total = fast if fast is not None else reduction(nest, reduced, sum, machine)
     body = (*before, *total, *after)
-    short = written_out(nest, reduced, outer[-1], start, body) if outer and not scalar else None
+    out, index = nest.out, nest.index[0]
+    if scalar is not None or not outer or coefficient(index, outer[-1]) != 1:
+        return wrap(outer, body)
+    short = written_out(nest, reduced, outer[-1], start, sum.dtype, body, lambda value: (Store(out, index, value),))
     return wrap(outer, body) if short is None else wrap(outer[:-1], short)
 
 

@@ -26,6 +26,7 @@ from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.parallel import shared
+from dlc.kernel.schedules.past import stored_past
 from dlc.kernel.schedules.plain import Heap, Loops
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
@@ -41,6 +42,7 @@ from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.transform_loops import Transforms
 from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
+from dlc.kernel.schedules.turned import Turned
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.windows import Windows
@@ -49,7 +51,9 @@ from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (*(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Loops),)
+FAMILIES: tuple[type[Choice], ...] = (
+    *(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Turned, Loops),
+)
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1
 """A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
@@ -127,7 +131,7 @@ def scheduled(
 
 def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     found, takes = choice.estimated(place)
-    applied = shared(found, choice, place)
+    applied = shared(stored_past(found, choice, place), choice, place)
     return applied, (Candidate(applied.choice, takes),)
 
 
@@ -146,7 +150,7 @@ def _best(place: Place, families: Sequence[type[Choice]]) -> tuple[Applied, tupl
     fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
     least = min(cycles for _, cycles in fitting)
     chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
-    marked = shared(chosen, chosen.choice, place)
+    marked = shared(stored_past(chosen, chosen.choice, place), chosen.choice, place)
     return marked, tuple(replace(c, choice=marked.choice) if a is chosen else c for c, a in found)
 
 

@@ -36,6 +36,7 @@ from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
+from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
 from dlc_backend_c.to_bytes import to_byte
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
@@ -105,8 +106,8 @@ class Writer:
                 self.line(f"{variable(local)} {local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Set(local, value):
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
-            case Store(out, at, value, lanes):
-                self._store(out, at, value, lanes)
+            case Store():
+                self._store(s)
             case Prefetch(tensor, at, write):
                 place = self.subscript(at)
                 if tensor in self.packed:
@@ -125,7 +126,8 @@ class Writer:
         self.depth -= 1
         self.line("}")
 
-    def _store(self, out: str, at: Expr, value: Expr, lanes: int) -> None:
+    def _store(self, s: Store) -> None:
+        out, at, value, lanes = s.out, s.at, s.value, s.lanes
         dtype, storage = self.tensors[out], self.storage(out)
         element = f"{out}[{self.subscript(at)}]"
         if isinstance(value, Load) and self.storage(value.param) is storage and storage.bits >= 8:
@@ -136,6 +138,8 @@ class Writer:
             self.line(f"{element} = {spelling.store(storage, text)};")
         elif storage in BYTES:
             self.line(f"dlc_store_{storage}_i32x{lanes}(&{element}, {text});")
+        elif s.past:
+            self.line(f"dlc_store_past_{dtype}x{lanes}(&{element}, {text});")
         elif storage is dtype:
             self.line(f"*({dtype}x{lanes}_any *)&{element} = {text};")
         else:
@@ -202,7 +206,7 @@ class Writer:
             return f"(*(const {'dlc_word' if n == 1 else f'i32x{n}_bytes'} *)&{name}[{at}])"
         dtype = self.tensors[name]
         if e.step > 1:
-            return self._every(e)
+            return self._every(e) if name in self.packed else f"dlc_load_second_{dtype}x{n}(&{name}[{at}])"
         if name in self.packed:
             return f"dlc_unpack_{self.stored[name]}_{dtype}x{n}({name}, {at})"
         if name in self.stored:
@@ -261,7 +265,7 @@ class Writer:
         texts = tuple(self.value(a, bool_ if scalar.rule == "select" and k == 0 else inner) for k, a in enumerate(args))
         if n > 1:
             wide = tuple(t if self.lanes(a) > 1 else splat(inner, n, t) for t, a in zip(texts, args, strict=True))
-            if fn == "mul" and isinstance(args[1], Lanes) and args[1].step > 1:
+            if fn == "mul" and isinstance(args[1], Lanes) and args[1].step > 1 and args[1].first.param in self.packed:
                 return self._times_every(wide[0], args[1], inner)
             return vector(fn, inner, n, wide, args)
         if fn in ("min", "max") and inner.is_float and isinstance(args[1], Const) and args[1].value == args[1].value:
@@ -335,6 +339,8 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
         if p.name not in used:
             writer.line(f"(void){p.name};")
     writer.stmts(body)
+    if stores_past(body):
+        writer.line(f"{END}();")
     arguments = [f"const {spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.params]
     arguments += [f"{spelling.STORAGE[p.storage]} {pointer}{p.name}" for p in program.results]
     # Of the largest sizes: whether there is work at the smallest may be known only when the program runs.

@@ -52,6 +52,10 @@ class MachineFile(Configurable):
     latency: float = option(4.0, "cycles from an operand of a sum of floats to its result", low=LEAST)
     align: int = option(64, f"bytes that buffers and weights are aligned to: {', '.join(map(str, ALIGNMENTS))}")
     stack: Bytes = option(64 << 10, "what the buffers of a function may take on its stack, together; 0: none lie there")
+    past: Bytes = option(
+        0,
+        "size from which on results are stored past the caches, as of the last one; 0: no such stores",
+    )
     flags: tuple[str, ...] = option((), "flags for the compiler that mean this processor", runs=True)
     features: tuple[str, ...] = option(
         (), "what a processor must have to run the code, as /proc/cpuinfo calls it; libraries are not loaded without"

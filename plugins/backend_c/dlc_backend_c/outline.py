@@ -37,6 +37,7 @@ from dlc.kernel.loops.program import (
 from dlc_backend_c import in_order, masks, spelling
 from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import variable
+from dlc_backend_c.past_caches import END, stores_past
 
 _DEFINED: Final = re.compile(r"^(?:struct|static (?:\w+ )*void) (\w+_loop\d+(?:_context)?)\b", re.MULTILINE)
 
@@ -126,6 +127,8 @@ def _function(
     unused = [n for n in ("loop_context", "loop_share") if not any(n in line for line in body.lines)]
     head = f"for (ptrdiff_t {axis} = loop_start; {axis} < loop_stop; {advance})"
     body.block(head, loop.body, first=[f"{masks.MACRO};"] * masks.keeps_branches(loop))
+    if stores_past(loop.body):
+        body.line(f"{END}();")
     declared = "".join(f"    {text};\n" for text in fields.values()) or "    int nothing;\n"
     mark = in_order.mark(frame.program)
     return "\n".join(

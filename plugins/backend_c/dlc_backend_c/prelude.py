@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
 from dlc.kernel.loops.program import Local
-from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, rolled, to_bytes
+from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, past_caches, rolled, to_bytes
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.lanes_to_c import vector
 from dlc_backend_c.sections import PUSH
@@ -159,25 +159,43 @@ DLC_INLINE @V dlc_splat_@V(@T x)
     @V v = {@X};
     return v;
 }
-DLC_INLINE @V dlc_min_@V(@V a, @V b)
+/* Every second element, up to the last one that is wanted. */
+DLC_INLINE @V dlc_load_second_@V(const void *p)
 {
-    @V_mask m = (@V_mask)(a < b) | (@V_mask)(a != a);
+    const @V a = *(const @V_any *)p, b = *(const @V_any *)((const @T *)p + @N - 1);
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, @E);
+#else
+    return __builtin_shuffle(a, b, (@V_mask){@E});
+#endif
+}
+"""
+
+
+# x86 gives the second operand where one is NaN: in both orders the results are equal, or one of them is NaN.
+_EXTREME = """\
+DLC_INLINE @V dlc_@F_@V(@V a, @V b)
+{
+#if defined(@WITH)
+    @V x, y;
+    __asm__("v@F@P %2, %1, %0" : "=v"(x) : "v"(a), "v"(b));
+    __asm__("v@F@P %2, %1, %0" : "=v"(y) : "v"(b), "v"(a));
+    return (@V)((@V_mask)x | (@V_mask)y);
+#else
+    @V_mask m = (@V_mask)(a @O b) | (@V_mask)(a != a);
     return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
+#endif
 }
-DLC_INLINE @V dlc_max_@V(@V a, @V b)
+DLC_INLINE @V dlc_@Fc_@V(@V a, @V b)
 {
-    @V_mask m = (@V_mask)(a > b) | (@V_mask)(a != a);
-    return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
-}
-DLC_INLINE @V dlc_minc_@V(@V a, @V b)
-{
-    @V_mask m = (@V_mask)(b < a);
+#if defined(@WITH)
+    @V x;
+    __asm__("v@F@P %2, %1, %0" : "=v"(x) : "v"(b), "vm"(a));
+    return x;
+#else
+    @V_mask m = (@V_mask)(b @O a);
     return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
-}
-DLC_INLINE @V dlc_maxc_@V(@V a, @V b)
-{
-    @V_mask m = (@V_mask)(b > a);
-    return (@V)((m & (@V_mask)b) | (~m & (@V_mask)a));
+#endif
 }
 """
 
@@ -224,6 +242,7 @@ def _sections(target: CTarget) -> Iterator[str]:
             yield _integer(t)
     yield scalar_functions() if target.vector_bytes else _LIBM
     if target.vector_bytes:
+        yield past_caches.ENDING
         yield from _vectors(target.vector_bytes)
         size = target.vector_bytes
         while size >= 16:
@@ -275,10 +294,18 @@ def _integer(t: DType) -> str:
 def _vector(t: DType, size: int) -> str:
     lanes = size // t.itemsize
     mask = "int32_t" if t is f32 else "int64_t"
+    extremes = "".join(
+        _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
+    )
+    extremes = extremes.replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__").replace(
+        "@P", "ps" if t is f32 else "pd"
+    )
     text = (
-        (_VECTOR + (vector_functions() if t is f32 else ""))
+        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions() if t is f32 else ""))
         .replace("@V", f"{t}x{lanes}")
         .replace("@T", VALUE[t])
         .replace("@B", str(size))
     )
+    second = ", ".join(str(2 * k + (2 * k >= lanes)) for k in range(lanes))
+    text = text.replace("@E", second).replace("@N", str(lanes))
     return text.replace("@A", str(t.itemsize)).replace("@I", mask).replace("@X", ", ".join(["x"] * lanes))

@@ -50,6 +50,7 @@ class CTarget:
         general: Registers for integers where there are no vectors; 0: as many as `registers`.
         speeds: What estimates know of it beside sizes, by the fields of `Machine`, where it is not as by default.
         families: Families of schedules of plugins, which are tried beside the core's.
+        past: Bytes of a result from which on it is stored past the caches; 0: never.
     """
 
     cpu: str
@@ -68,6 +69,7 @@ class CTarget:
     speeds: tuple[tuple[str, float], ...] = ()
     families: tuple[type[Choice], ...] = ()
     general: int = 0
+    past: int = 0
 
     @property
     def machine(self) -> Machine:
@@ -85,6 +87,7 @@ class CTarget:
             words=in_general_registers(self.instructions),
             stack=self.stack,
             pairs=self.pairs,
+            past=self.past,
         )
         return replace(found, **dict(self.speeds))
 
@@ -109,7 +112,7 @@ class CTarget:
         threads = f" threads={self.threads}" * (self.threads > 1)
         words = " ".join((*self.flags, *self.instructions))
         speeds = "".join(f" {name}={value}" for name, value in self.speeds)
-        return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds}"
+        return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds} past={self.past}"
 
     @property
     def ordered(self) -> bool:
@@ -139,6 +142,7 @@ def from_file(name: str, machine: MachineFile) -> CTarget:
         instructions=machine.instructions,
         speeds=tuple((f.name, getattr(machine, f.name)) for f in fields(machine) if _is_speed(f, machine)),
         general=machine.general_registers,
+        past=machine.past,
     )
 
 

@@ -7,6 +7,7 @@ exp 2.0e-7 relative (results below 2^-126 are flushed gradually, as IEEE), tanh 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -112,10 +113,6 @@ DLC_INLINE @V dlc_pick_@V(@V_mask m, @V a, @V b) { return (@V)((m & (@V_mask)a) 
 DLC_INLINE @V dlc_abs_@V(@V x) { return (@V)((@V_mask)x & 0x7fffffff); }
 /* The size of a with the sign of x. */
 DLC_INLINE @V dlc_signed_@V(@V a, @V x) { return (@V)((@V_mask)dlc_abs_@V(a) | ((@V_mask)x & ~0x7fffffff)); }
-DLC_INLINE @V dlc_exp2_whole_@V(@V n)
-{
-    return (@V)((__builtin_convertvector(n, @V_mask) + 127) * (1 << 23));
-}
 /* exp(c) / 2^n, where n is the whole number nearest to c / log 2. */
 DLC_INLINE @V dlc_exp_part_@V(@V c, @V n)
 {
@@ -126,19 +123,31 @@ DLC_INLINE @V dlc_exp_part_@V(@V c, @V n)
 /* For x in [-87, 88] only. */
 DLC_INLINE @V dlc_exp_near_@V(@V x)
 {
-    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
-    return dlc_exp_part_@V(x, n) * dlc_exp2_whole_@V(n);
+    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, p = dlc_exp_part_@V(x, n);
+#if defined(__AVX512VL__)
+    __asm__("vscalefps %2, %1, %0" : "=v"(p) : "v"(p), "v"(n));
+    return p;
+#else
+    return p * @2^n;
+#endif
 }
 DLC_INLINE @V dlc_exp_@V(@V x)
 {
-    const @V big = dlc_splat_@V(89.0f), small = dlc_splat_@V(-104.0f);
-    @V c = dlc_pick_@V((@V_mask)(x > big), big, x), n, m;
-    c = dlc_pick_@V((@V_mask)(c < small), small, c);
-    c = dlc_pick_@V((@V_mask)(x != x), big, c);
-    n = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
+    @V c = dlc_maxc_@V(dlc_minc_@V(x, dlc_splat_@V(89.0f)), dlc_splat_@V(-104.0f));
+    @V n = (c * 1.44269504f + 12582912.0f) - 12582912.0f, p;
+#if defined(__AVX512VL__)
+    p = dlc_exp_part_@V(c, n);
+    __asm__("vscalefps %2, %1, %0" : "=v"(p) : "v"(p), "v"(n));
+    return p;
+#else
+    @V m;
+    /* NaN has no whole number; it stays in p. */
+    n = (@V)((@V_mask)n & (@V_mask)(c == c));
     m = (n * 0.5f + 12582912.0f) - 12582912.0f;
-    c = dlc_exp_part_@V(c, n) * dlc_exp2_whole_@V(m) * dlc_exp2_whole_@V(n - m);
-    return dlc_pick_@V((@V_mask)(x != x), x, c);
+    p = dlc_exp_part_@V(c, n);
+    n -= m;
+    return p * @2^m * @2^n;
+#endif
 }
 DLC_INLINE @V dlc_tanh_@V(@V x)
 {
@@ -162,6 +171,9 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 }
 """
 
+_POWER: Final = re.compile(r"@2\^([a-z])")
+"""A power of two whose exponent is a whole number in [-126, 127], by its bits."""
+
 
 def scalar_functions() -> str:
     """exp, tanh and erf of a float."""
@@ -170,7 +182,8 @@ def scalar_functions() -> str:
 
 def vector_functions() -> str:
     """The same for vectors: @V is their type, @V_mask that of comparisons."""
-    return _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
+    text = _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
+    return _POWER.sub(r"(@V)((__builtin_convertvector(\1, @V_mask) + 127) * (1 << 23))", text)
 
 
 def _filled(text: str, statements: Mapping[str, str]) -> str:

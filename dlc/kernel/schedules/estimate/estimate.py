@@ -200,9 +200,10 @@ class _Estimator:
                 continue
             seen.add(id(x))
             match x:
-                case Lanes(Load(name, (at,)), count):
+                case Lanes(Load(name, (at,)), count, step):
                     places.append((name, at, x.span))
-                    found.loads += self._moves(name, at, count, along)
+                    found.loads += step * self._moves(name, at, count, along)
+                    found.arithmetic += (step > 1) * self._operations(count, None)
                 case Words(Load(name, (at,)), count):
                     elements = WORD * count // self._tensors[name][0]
                     places.append((name, at, elements))
@@ -240,6 +241,8 @@ class _Estimator:
                 return 0.0
             case 1:
                 return self._operations(1, along, itemsize)
+            case 2:  # two vectors, and every second element of both
+                return 3 * self._operations(1, along, itemsize)
             case _:
                 return 1.0
 

@@ -1,0 +1,111 @@
+"""Loops over contiguous elements as loops over vectors, and over the few elements that are left.
+
+    for j<1000: r[j] = exp(t[j] - m)   →   for j<992 step 16: r[j .. +16] = exp(t[j .. +16] - m); for j = 992 .. 1000: …
+
+Compilers find vectors in most loops by themselves. They do not in the order of NaN that maxima ask for, and where every
+second element is read they find slow ones; functions such as exp take less as vectors than as what compilers make of a
+scalar function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlc.base.types import DType
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import Block, For, If, Let, Local, Stmt, Store, exprs_of
+from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.flat import coefficient
+from dlc.kernel.schedules.lanes import has_lanes, vectorise
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What makes vectors of loops.
+
+    Attributes:
+        dtypes: Of tensors and buffers.
+        apart: Whether every second element may be read as a vector.
+        past: What is stored past the caches.
+    """
+
+    dtypes: Mapping[str, DType]
+    machine: Machine
+    apart: bool
+    past: frozenset[str] = frozenset()
+
+    def loop(self, loop: For) -> tuple[Stmt, ...]:
+        """A loop of contiguous stores as one over vectors and one over the rest; () where it has no such form."""
+        stores = [s for s in loop.body if isinstance(s, Store)]
+        if not stores or loop.step != 1 or self.machine.vector_bytes < 16:
+            return ()
+        types = {self.dtypes[s.out] for s in stores}
+        lanes = self.machine.lanes(max(t.itemsize for t in types))
+        dtype = types.pop()
+        body = self._body(loop, lanes, dtype) if not types else ()
+        count = simplify(loop.stop - loop.start)
+        if not body or not isinstance(count, Const) or count.value < lanes:
+            return ()
+        end = simplify(loop.start + int(count.value) // lanes * lanes)
+        main = replace(loop, stop=end, body=body, step=lanes)
+        return (main,) if end == loop.stop else (main, replace(loop, start=end))
+
+    def _body(self, loop: For, lanes: int, dtype: DType) -> tuple[Stmt, ...]:
+        lane = Axis("lane", lanes)
+        mapping: dict[Expr, Expr] = {loop.axis: loop.axis + lane}
+        found: list[Stmt] = []
+        for s in loop.body:
+            match s:
+                case Store(out, at, value, 1) if coefficient(at, loop.axis) == 1:
+                    wide = vectorise(value, mapping, lane, self.dtypes, dtype, apart=self.apart)
+                    found += [] if wide is None else [Store(out, at, wide, lanes, out in self.past)]
+                case Let(Local(name, of, 1) as local, value) if of == dtype:
+                    wide = vectorise(value, mapping, lane, self.dtypes, dtype, apart=self.apart)
+                    if wide is not None and has_lanes(wide):
+                        mapping[local] = Local(f"{name}_wide", of, lanes)
+                        found.append(Let(Local(f"{name}_wide", of, lanes), wide))
+                case _:
+                    return ()
+        return tuple(found) if len(found) == len(loop.body) else ()
+
+
+def by_vectors(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine) -> tuple[Stmt, ...]:
+    """Statements with vectors in the loops that are faster for them."""
+    if machine.strict:
+        return body
+    apart = all(p.stored is None and not p.packed for p in kernel.params)
+    return _changed(body, Wide(kernel.dtypes, machine, apart), kernel)
+
+
+def _changed(body: tuple[Stmt, ...], wide: Wide, kernel: Kernel) -> tuple[Stmt, ...]:
+    found: list[Stmt] = []
+    for s in body:
+        match s:
+            case For(_, _, _, inner):
+                known = all(x.out in kernel.tensors for x in inner if isinstance(x, Store))
+                vectors = wide.loop(s) if known and _gains(s, wide) else ()
+                found += vectors or (replace(s, body=_changed(inner, wide, kernel)),)
+            case Block(inner):
+                found.append(Block(_changed(inner, wide, kernel)))
+            case If(condition, then, otherwise):
+                found.append(If(condition, _changed(then, wide, kernel), _changed(otherwise, wide, kernel)))
+            case _:
+                found.append(s)
+    return tuple(found)
+
+
+def _gains(loop: For, wide: Wide) -> bool:
+    """Whether a loop is long enough, and has functions or loads of which compilers make no fast vectors."""
+    inside = [x for s in loop.body for e in exprs_of(s) for x in walk(e)]
+    hard = any(isinstance(x, Apply) and _is_function(x.fn) for x in inside)
+    apart = any(isinstance(x, Load) and coefficient(x.index[0], loop.axis) == 2 for x in inside)
+    return (hard or apart) and loop.axis.extent >= wide.machine.lanes(4)
+
+
+def _is_function(fn: str) -> bool:
+    """Whether vectors have a function of their own for it, not an operator."""
+    return bool(SCALARS[fn].lanes) and not SCALARS[fn].infix and fn not in ("neg", "abs")
