@@ -75,7 +75,7 @@ class Wide:
 
 def by_vectors(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine) -> tuple[Stmt, ...]:
     """Statements with vectors in the loops that are faster for them."""
-    if machine.strict:
+    if machine.ordered:
         return body
     apart = all(p.stored is None and not p.packed for p in kernel.params)
     return _changed(body, Wide(kernel.dtypes, machine, apart), kernel)
