@@ -39,6 +39,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
         "not tiles{columns=1 packed=yes vectors=2 rows=6 block=20}, because it takes 4,150 cycles",
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,670 cycles",
         "not rows, because its sums are not along contiguous elements",
+        "not turned, because it adds up, or is one element",
         "not loops{innermost=2}, because it takes 24,400 cycles",
     ]
 

@@ -90,16 +90,19 @@ class Choice(Configurable, ABC):
         """Members with one number changed a little, as tuning measures them; not all of them apply.
 
         Numbers are declared in the order in which they are decided: what comes after the one that is changed is left
-        open again. Loops that threads share are found again, except where there are to be none.
+        open again. Loops that threads share, and results that are stored past the caches, are found again, except where
+        there are to be none.
         """
-        own = [f for f in fields(self) if f.name != "parallel"]
-        base = replace(self, parallel=()) if self.parallel != ("no",) else self
+        common = [f.name for f in fields(Choice)]
+        own = [f for f in fields(self) if f.name not in common]
+        found: dict[str, Any] = {name: getattr(self, name) for name in common}
+        base = replace(self, **{name: () for name, value in found.items() if value != NONE})
         for k, changed in enumerate(own):
             opened: dict[str, Any] = {f.name: f.default for f in own[k + 1 :]}
             for value in _near(getattr(self, changed.name)):
                 yield replace(base, **{**opened, changed.name: value})
-        if place.machine.threads > 1 and self.parallel != ("no",):
-            yield replace(self, parallel=("no",))
+        if place.machine.threads > 1 and self.parallel != NONE:
+            yield replace(self, parallel=NONE)
 
     @abstractmethod
     def apply(self, place: Place) -> Applied:

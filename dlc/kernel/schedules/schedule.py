@@ -131,8 +131,13 @@ def scheduled(
 
 def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
     found, takes = choice.estimated(place)
-    applied = shared(stored_past(found, choice, place), choice, place)
+    applied = _marked(found, choice, place)
     return applied, (Candidate(applied.choice, takes),)
+
+
+def _marked(found: Applied, wanted: Choice, place: Place) -> Applied:
+    """Loops with what a choice says, or leaves open, of every family: stores past the caches, loops for threads."""
+    return shared(stored_past(found, wanted, place), wanted, place)
 
 
 def check_transformed(kernel: Kernel, machine: Machine) -> None:
@@ -150,7 +155,7 @@ def _best(place: Place, families: Sequence[type[Choice]]) -> tuple[Applied, tupl
     fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
     least = min(cycles for _, cycles in fitting)
     chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
-    marked = shared(stored_past(chosen, chosen.choice, place), chosen.choice, place)
+    marked = _marked(chosen, chosen.choice, place)
     return marked, tuple(replace(c, choice=marked.choice) if a is chosen else c for c, a in found)
 
 
@@ -199,7 +204,7 @@ def attempted(choice: Choice, place: Place) -> Iterator[Candidate]:
     candidate, applied = _attempt(choice, place)
     if applied is not None:
         try:
-            yield replace(candidate, choice=shared(applied, choice, place).choice)
+            yield replace(candidate, choice=_marked(applied, choice, place).choice)
         except Unfit:
             return
 
