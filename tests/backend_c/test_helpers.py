@@ -44,6 +44,11 @@ def everything(target: CTarget) -> str:
         # A number as the second argument has a shorter form; rounded division of floats is no function of the table.
         texts = (f"dlc_minc_{t}(a, 1)", f"dlc_maxc_{t}(a, 1)", spell("floordiv", t, ("a", "2")))
         found += [f"{VALUE[t]} h{n}_{t}({VALUE[t]} a) {{ return {text}; }}" for n, text in enumerate(texts)]
+        # What the table's kernels compute in vectors where there are any.
+        for fn in ("min", "max"):
+            found.append(f"{VALUE[t]} {fn}_{t}({VALUE[t]} a, {VALUE[t]} b) {{ return {spell(fn, t, ('a', 'b'))}; }}")
+    found += [f"float {fn}_of(float a) {{ return {spell(fn, f32, ('a',))}; }}" for fn in ("exp", "tanh", "erf")]
+    found.append("int32_t byte_of(float x) { return dlc_to_byte(x, 3, 0, 255); }")
     found.append(f"{in_order.MACRO} void marked(void) {{ {masks.MACRO}; }}")
     found += [f"int p_{t}(const uint8_t *p) {{ return dlc_{t}_at(p, 1); }}" for t in DTYPES.values() if t.per_byte > 1]
     for t in (f32, f64) if target.vector_bytes else ():
@@ -68,8 +73,10 @@ def _of_lanes(t: DType, n: int) -> list[str]:
         for fn in sorted(fn for fn in SCALARS if has_vectors(fn, t))
         for args in (any_two, number)
     ]
-    values += [splat(t, n, "x"), f"*({v}_any *)c"]
+    values += [splat(t, n, "x"), f"*({v}_any *)c", f"dlc_load_second_{v}(c)"]
     lines = "".join(f"    *r = {value};\n" for value in dict.fromkeys(values))
+    lines += "".join(f"    *c = dlc_fold_{fn}_{v}(*a);\n" for fn in ("add", "mul", "min", "max"))
+    lines += f"    dlc_store_past_{v}(c, *a);\n    dlc_stored_past();\n"
     given = f"const {v} *a, const {v} *b, {VALUE[t]} *c, {VALUE[t]} x, {v} *r"
     used = [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
     return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.narrow and t is f32]
@@ -92,7 +99,8 @@ def _of_narrow(t: DType, v: str) -> str:
     """Vectors that are loaded from a narrow type, rounded and stored."""
     value = f"dlc_load_{t}_{v}(p)"
     if t.per_byte > 1:
-        value += f" + dlc_unpack_{t}_{v}(p, 1)"
+        value += f" + dlc_unpack_{t}_{v}(p, 1) + dlc_every_{t}_{v}(p, 0, 1)"
+        value += f" + dlc_raised_{t}_{v}(p, 0, 1)" if t.name in ("u2", "u4") else ""
     if t.format is None:
         return f"{v} use_{t}_{v}(const {STORAGE[t]} *p) {{ return {value}; }}"
     value += f" + {converted(f32, t, int(v.partition('x')[2]), 'x')}"

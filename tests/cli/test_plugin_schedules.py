@@ -165,7 +165,9 @@ def test_what_is_no_family_of_schedules(dlc: Dlc, install: Install, code: str, r
 def test_it_is_listed(dlc: Dlc, install: Install) -> None:
     install("steps", plugin(RIGHT))
     text = dlc("list", "schedules").out
-    assert re.search(r"^steps +Loops of steps\.\n +parallel=\(\).*\n +past=\(\).*\n +step=1 +elements at a time", text, re.MULTILINE)
+    assert re.search(
+        r"^steps +Loops of steps\.\n +parallel=\(\).*\n +past=\(\).*\n +step=1 +elements at a time", text, re.MULTILINE
+    )
     items = {item["name"]: item["plugin"] for item in dlc("list", "schedules", "--json").document["items"]}
     assert items["steps"] == "steps"
     assert items["tiles"] == "core"

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from dlc.kernel.cook_toom import Matrix
-from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in, select, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in, loads, select, substitute
+from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import simplify
 
 MOST = 64
@@ -48,6 +49,23 @@ def matrix_of(e: Expr, row: Axis, column: Axis) -> Matrix | None:
                     return None
         rows.append(tuple(line))
     return tuple(rows)
+
+
+def multiplies_constants(nest: Nest) -> bool:
+    """Whether a factor of what a nest adds up is a matrix of constants.
+
+    Such nests are transforms of tiles, whose schedule knows them by their form and by who reads them.
+    """
+    stack = [nest.body]
+    while stack:
+        match stack.pop():
+            case Apply("mul", args):
+                stack += args
+            case e if axes_in(e) and not any(True for _ in loads(e)):
+                return True
+            case _:
+                pass
+    return False
 
 
 def e_has_others(e: Expr, *axes: Axis) -> bool:

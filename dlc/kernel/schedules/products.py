@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.coefficients import multiplies_constants
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.simplify import is_index
@@ -98,8 +99,7 @@ class _Work:
             return
         reduced = frozenset(nest.reduction_axes)
         factors = list(_factors(nest.body))
-        # A matrix of constants belongs to a transform of tiles, whose schedule knows it by its form.
-        if any(f.axes and not any(True for _ in loads(f.value)) for f in factors):
+        if multiplies_constants(nest):
             self.nests.append(nest)
             return
         kept = [self._once(nest, f) for f in factors]

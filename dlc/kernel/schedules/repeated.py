@@ -15,6 +15,7 @@ from typing import Final
 from dlc.kernel.expr import Apply, Axis, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.coefficients import multiplies_constants
 from dlc.kernel.schedules.groups import plain_write
 
 COMMUTE: Final = ("add", "mul")
@@ -51,7 +52,7 @@ def _key(nest: Nest, number: int, kernel: Kernel) -> Hashable | None:
     """What tells a reduction from others; None of other statements, and where operands or the result change later."""
     read = nest.reads()
     alone = kernel.writers[nest.out] == (number,) and min(kernel.readers.get(nest.out, (number,))) >= number
-    if nest.reduce is None or not nest.reduction_axes or not alone or nest.out in read:
+    if nest.reduce is None or not nest.reduction_axes or not alone or nest.out in read or multiplies_constants(nest):
         return None
     if any(max(kernel.writers.get(name, (-1,))) >= number for name in read):
         return None
