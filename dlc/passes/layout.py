@@ -211,7 +211,7 @@ class _Rewriter:
     def _pack_changing(self, kernel: Kernel, k: int, a: Load, b: Load, value: Op) -> tuple[Kernel, int, Op] | None:
         """As `_pack_factor`, of a factor that is no constant: a call stores it in panels first."""
         wide = self.options.panel > 1 and self.options.pad
-        order = changing_plan(kernel.nests[k], a, b, value.type) if wide else None
+        order = changing_plan(kernel.nests[k], a, b, value.type, self.options.panel) if wide else None
         if order is None or not _read_once(kernel, b):
             return None
         self.report.count("computed factors packed")

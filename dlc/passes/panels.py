@@ -20,16 +20,20 @@ from dlc.kernel.roles import roles, spatial_axes
 from dlc.ops.shape import Concat, Pad, Reshape, Slice, Transpose
 
 USES = 16
-"""How often each element of a changing factor must be read, so that storing it once more costs less than its place."""
+"""How often each element of a changing factor's panels must be read, so that storing them costs less than its place."""
 
 
-def changing_plan(nest: Nest, a: Load, b: Load, type: Type) -> tuple[int, ...] | None:
-    """The order of dimensions in which panels of a changing factor `b` are worth making, columns first; else None."""
+def changing_plan(nest: Nest, a: Load, b: Load, type: Type, panel: int) -> tuple[int, ...] | None:
+    """The order of dimensions, columns first, in which panels of a changing factor `b` are worth making; else None."""
     r = roles(nest, a, b)
     rank = type.rank
-    if type.is_open or len(r.columns) != 1 or nest.points < USES * type.capacity or not type.dtype.is_float:
+    if type.is_open or len(r.columns) != 1 or not type.dtype.is_float:
         return None
     (column,) = r.columns
+    # Panels of few columns are mostly zeros, which take as long to write and to multiply.
+    stored = type.capacity * -(-column.extent // panel) * panel // column.extent
+    if nest.points < USES * stored:
+        return None
     found = [d for d, i in enumerate(b.index) if column in axes_in(i)]
     if len(found) != 1 or b.index[found[0]] != column or column.extent != type.shape[found[0]]:
         return None
