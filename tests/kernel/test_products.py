@@ -85,6 +85,7 @@ def test_sums_take_the_fewest_steps(params: str, result: str, body: str, expecte
     ("params", "result", "body"),
     [
         ("f32[4,6], f32[5,6]", "4,5", "m<6: r0[i,j] += p0[i,m]*p1[j,m]"),
+        ("f32[4,6]", "4", "m<6 n<2: r0[i] += p0[i,m]/2.5*p0[i,m]"),  # every term twice
         # A quotient in a subscript is no part of a value.
         ("f32[16,6], f32[2,6,4]", "16,8", "m<6: r0[i,j] += p0[i,m]*p1[j//4,m,j % 4]"),
         # Where the guard fails, there is no element of p1.

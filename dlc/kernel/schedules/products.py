@@ -99,7 +99,8 @@ class _Work:
             return
         reduced = frozenset(nest.reduction_axes)
         factors = list(_factors(nest.body))
-        if multiplies_constants(nest):
+        # Along an axis that no factor has, what is added up counts several times.
+        if multiplies_constants(nest) or reduced - {a for f in factors for a in f.axes}:
             self.nests.append(nest)
             return
         kept = [self._once(nest, f) for f in factors]
