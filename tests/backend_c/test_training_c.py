@@ -121,7 +121,7 @@ def test_the_header_is_one_of_cxx(updates: str, tmp_path: Path) -> None:
     (tmp_path / "use.cpp").write_text(
         '#include "net.h"\n#include "net.h"\nint main() { return net_init(nullptr) - NET_ERROR_NULL; }\n'
     )
-    shell("gcc", "-std=c99", "-O0", "-c", "net.c", "net_weights.S", cwd=tmp_path)
+    shell("gcc", "-std=c99", "-O0", "-Wno-psabi", "-c", "net.c", "net_weights.S", cwd=tmp_path)
     for cxx in CXX_COMPILERS:
         strict = ("-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fno-exceptions", "-fno-rtti")
         shell(cxx, *strict, "-c", "use.cpp", cwd=tmp_path)
@@ -139,7 +139,7 @@ def test_nothing_but_the_interface_is_seen_and_no_heap_is_used(
     artifact = backend.emit_training(bundle_of(net.graph(module_of(net)), f"{ADAM} updates={updates}"), Report())
     install(backend.build(artifact, bench), tmp_path)
     if lib == "none":
-        shell("cc", "-std=c99", "-O0", "-c", "net.c", cwd=tmp_path)
+        shell("cc", "-std=c99", "-O0", "-Wno-psabi", "-c", "net.c", cwd=tmp_path)
     file, options = {"shared": ("libnet.so", ["--dynamic"]), "static": ("libnet.a", []), "none": ("net.o", [])}[lib]
     wanted = {*(FINAL if updates == "final" else INTERFACE), *(["net_set_weights"] if "map" in spec else [])}
     assert {name for _, name in defined(file, tmp_path, *options)} == wanted

@@ -21,6 +21,7 @@ from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.schedules.scope import order
 from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.simplify import bounds
 from dlc.spec import option
 
 LINE = 64
@@ -58,6 +59,8 @@ class Turned(Choice):
             (coefficient(nest.index[0], column) == 1, "its stores are apart"),
             (column.extent >= width and row.extent >= width, f"it has {row.extent} rows of {column.extent} elements"),
             (all(tensors[x.param].stored is None and not tensors[x.param].packed for x in across), "it converts"),
+            # A copy reads every element, also those that a condition keeps the value from reading.
+            (all(_exists(x, tensors[x.param].type.capacity) for x in across), "what it reads may not exist"),
         )
         require(conditions)
         names = {x: f"turn{place.number}_{k}" for k, x in enumerate(across)}
@@ -83,6 +86,12 @@ class Turned(Choice):
         return Applied(
             type(self)(rows=rows), wrap(outer, loops), tuple(buffer(name, type) for name, type in of.items())
         )
+
+
+def _exists(x: Load, elements: int) -> bool:
+    """Whether a flat load lies inside of its tensor for all values of the axes."""
+    span = bounds(x.index[0])
+    return span is not None and span[0] >= 0 and span[1] < elements
 
 
 def _across(nest: Nest, column: Axis) -> tuple[Axis, tuple[Load, ...]]:
