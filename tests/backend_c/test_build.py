@@ -171,6 +171,13 @@ def test_nothing_but_the_interface_is_exported(lib: str, file: str, compile_mode
     assert not re.search(r"\b(malloc|calloc|free|printf|fopen|abort)\b", undefined)
 
 
+def test_flags_do_not_change_the_arithmetic_of_the_process(compile_model: Compile, tmp_path: Path) -> None:
+    """Linked with -ffast-math, a library makes its process take tiny numbers for zero."""
+    compile_model(small_net(), "c{prefix=net flags=-ffast-math}", tmp_path)
+    tiny = "import ctypes, numpy; ctypes.CDLL('./libnet.so'); print(numpy.float32(1e-40) * numpy.float32(0.5) > 0)"
+    assert shell(sys.executable, "-c", tiny, cwd=tmp_path).strip() == "True"
+
+
 def test_other_names_and_weights_are_no_reason_to_compile(compile_model: Compile) -> None:
     """Not even for the unit that calls the kernels: header and source differ in names, comments and digests only."""
     bench = Bench()

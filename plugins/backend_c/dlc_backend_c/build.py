@@ -25,6 +25,8 @@ from dlc_backend_c.weights import IN_MEMORY
 
 _LIBRARY_FLAGS = ("-fPIC", "-fvisibility=hidden", "-ffile-prefix-map=$PWD=.")
 """Position-independent also in static libraries, which end up in shared ones."""
+PROCESS_WIDE = ("-ffast-math", "-Ofast", "-funsafe-math-optimizations")
+"""Flags with which gcc links what makes the whole process take tiny numbers for zero when the library is loaded."""
 
 
 def build(artifact: Artifact, options: Options, workshop: Workshop) -> Artifact:
@@ -143,6 +145,7 @@ def _link_shared(toolchain: Toolchain, prefix: str, objects: list[str], flags: t
         f"the compiler builds for {toolchain.machine}: if it links no shared libraries, choose c{{lib=static}}, or "
         "c{lib=none} for the sources only; it was given the option flags, too"
     )
+    flags = tuple(f for f in flags if f not in PROCESS_WIDE)
     command = (*toolchain.command, "-shared", "-o", name, *objects, *flags, *options, "-lm")
     run(command, place, f"linking {name}", help)
     return place / name
