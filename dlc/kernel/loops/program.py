@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from dlc.base.types import DType, Type, bf16, f32, i32, i64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import result_dtype
 
@@ -300,8 +300,8 @@ def walk_stmts(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def axes_of(body: tuple[Stmt, ...]) -> set[Axis]:
-    """The axes that occur in expressions."""
-    return {a for s in walk_stmts(body) for e in exprs_of(s) for a in axes_in(e)}
+    """The axes that occur in expressions, also in those of vectors."""
+    return {e for e in subexpressions(e for s in walk_stmts(body) for e in exprs_of(s)) if isinstance(e, Axis)}
 
 
 def subexpressions(exprs: Iterable[Expr]) -> Iterator[Expr]:
