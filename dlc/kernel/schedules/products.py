@@ -135,7 +135,9 @@ class _Work:
         """Whether a nest adds floats up into elements of their own."""
         out = self._tensors[nest.out]
         plain = out.dtype in (f32, f64) and not out.stored and plain_write(nest, out.shape)
-        sized = all(a.limit is None and a.extent > 0 for a in nest.axes)
+        # What is made here has the largest size that there can be.
+        closed = not any(self._tensors[name].type.is_open for name in (nest.out, *nest.reads()))
+        sized = closed and all(a.limit is None and a.extent > 0 for a in nest.axes)
         return nest.reduce == "add" and bool(nest.reduction_axes) and plain and sized and nest.out not in nest.reads()
 
     def _tensor(self, nest: Nest, axes: tuple[Axis, ...]) -> Load:
