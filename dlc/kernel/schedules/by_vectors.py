@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dlc.base.types import DType
+from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, If, Let, Local, Stmt, Store, exprs_of
@@ -46,7 +46,7 @@ class Wide:
         types = {self.dtypes[s.out] for s in stores}
         lanes = self.machine.lanes(max(t.itemsize for t in types))
         dtype = types.pop()
-        body = self._body(loop, lanes, dtype) if not types else ()
+        body = self._body(loop, lanes, dtype) if not types and dtype in (f32, f64) else ()
         count = simplify(loop.stop - loop.start)
         if not body or not isinstance(count, Const) or count.value < lanes:
             return ()

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dlc.base.types import DType, f32, i32
-
 
 @dataclass(frozen=True)
 class Instruction:
@@ -23,13 +21,13 @@ class Instruction:
         name: As machine files call it.
         lanes: Sums in a vector; 1: they are in general registers.
         body: Statements that return c, the sums, plus the dot products of a and b, vectors of i32 that hold the words.
-        sums: The type of the sums: i32 of bytes, f32 of bf16.
+        sums: The name of the type of the sums: i32 of bytes, f32 of bf16.
     """
 
     name: str
     lanes: int
     body: str
-    sums: DType = i32
+    sums: str = "i32"
 
 
 _VNNI: Final = """\
@@ -87,7 +85,7 @@ INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
         Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x")),
         Instruction("arm-dotprod", 4, _SIGNED),
         Instruction("arm-dsp", 1, _DSP),
-        Instruction("avx512-bf16", 16, _BF16, f32),
+        Instruction("avx512-bf16", 16, _BF16, "f32"),
     )
 }
 
@@ -213,16 +211,16 @@ def in_general_registers(names: Sequence[str]) -> bool:
     return any(INSTRUCTIONS[n].lanes == 1 for n in names)
 
 
-def dots_instruction(sums: DType, lanes: int, names: Sequence[str]) -> Instruction | None:
-    """The first of the instructions of a machine that adds dot products to so many sums of a type."""
+def dots_instruction(sums: str, lanes: int, names: Sequence[str]) -> Instruction | None:
+    """The first of the instructions of a machine that adds dot products to so many sums of a type, by its name."""
     found = (INSTRUCTIONS[n] for n in names)
-    return next((i for i in found if i.lanes == lanes and i.sums is sums), None)
+    return next((i for i in found if i.lanes == lanes and i.sums == sums), None)
 
 
 def vector_of_sums(lanes: int, names: Sequence[str]) -> str:
     """Vectors of i32 and their functions; dot products by an instruction of a machine that has these."""
     text = _VECTOR
-    for sums, portable in ((i32, _PORTABLE), (f32, _PORTABLE_BF16)):
+    for sums, portable in (("i32", _PORTABLE), ("f32", _PORTABLE_BF16)):
         found = dots_instruction(sums, lanes, names)
         text = text.replace(f"@DOTS_OF_{sums}", portable if found is None else found.body)
     text = (

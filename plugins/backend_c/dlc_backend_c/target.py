@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlc.base.types import f32
 from dlc_backend_c.instructions import PORTABLE_BF16, dots_instruction, in_general_registers
 from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
 from dlc_backend_c.options import FAST, ORDERED, PARTS, Math
@@ -96,8 +95,8 @@ class CTarget:
         """Operations of a vector of dot products of bf16, by an instruction or without; 0: the mode has none."""
         if self.math not in PARTS:
             return 0
-        lanes = self.vector_bytes // f32.itemsize
-        return 1 if dots_instruction(f32, lanes, self.instructions) else PORTABLE_BF16
+        sums = self.vector_bytes // 4  # of f32
+        return 1 if dots_instruction("f32", sums, self.instructions) else PORTABLE_BF16
 
     @property
     def identity(self) -> str:
