@@ -75,9 +75,10 @@ def test_no_subscript_is_larger(name: str, machine: str, monkeypatch: pytest.Mon
 def test_a_buffer_for_all_rows_is_as_long_as_a_call_needs_it(machine: str) -> None:
     n = symbol("n", 1, LONGEST)
     scale, rows, places = x("s", 24), x("a", n, 3, 24), x("b", n, 50)
-    for op, elements in ((LayerNorm(rows, scale, scale), 3 * n), (FirstOf(places, axis=1, count=3), 50 * n)):
+    # Norms compute one row after the other.
+    for op, elements in ((LayerNorm(rows, scale, scale), []), (FirstOf(places, axis=1, count=3), [50 * n])):
         program = schedule(lower_op(op, Kernels()).body, TARGETS[machine].machine)
-        assert [length for length in lengths(program).values() if isinstance(length, Dim)] == [elements]
+        assert [length for length in lengths(program).values() if isinstance(length, Dim)] == elements
 
 
 def loops_of(*axes: tuple[str, Expr | int]) -> dict[str, tuple[int, For]]:
