@@ -40,12 +40,7 @@ def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) ->
             rest = rest if found is not None else both(rest, g)
         if rest is not None:
             body = (If(rest, body),)
-        start: Expr = Const(0)
-        stop: Expr = axis.stop
-        for e in lows:
-            start = apply("max", start, e)
-        for e in highs:
-            stop = apply("min", stop, e)
+        start, stop = _within(axis, lows, highs)
         if step is not None:
             start = simplify(start + (step[0] - start) % step[1])
         body = (For(axis, start, stop, body, 1 if step is None else step[1]),)
@@ -57,6 +52,17 @@ def guarded(axes: Sequence[Axis], guard: Expr | None, body: tuple[Stmt, ...]) ->
     return body
 
 
+def _within(axis: Axis, lows: Sequence[Expr], highs: Sequence[Expr]) -> tuple[Expr, Expr]:
+    """The range of an axis from the largest of its bounds up to the least."""
+    start: Expr = Const(0)
+    stop: Expr = axis.stop
+    for e in lows:
+        start = apply("max", start, e)
+    for e in highs:
+        stop = apply("min", stop, e)
+    return start, stop
+
+
 def divided(axis: Axis, guard: Expr, body: tuple[Stmt, ...], otherwise: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """A loop that does one thing where a guard holds and another where it does not: loops one behind the other.
 
@@ -66,12 +72,7 @@ def divided(axis: Axis, guard: Expr, body: tuple[Stmt, ...], otherwise: tuple[St
     highs: list[Expr] = []
     if axis.limit is not None or not all(bound(g, axis, lows, highs) for g in conjuncts(guard)):
         return (For(axis, Const(0), axis.stop, (If(guard, body, otherwise),)),)
-    start: Expr = Const(0)
-    stop: Expr = axis.stop
-    for e in lows:
-        start = apply("max", start, e)
-    for e in highs:
-        stop = apply("min", stop, e)
+    start, stop = _within(axis, lows, highs)
     if lows:
         start = apply("min", start, axis.extent)
     if highs:

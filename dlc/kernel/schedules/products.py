@@ -138,7 +138,8 @@ class _Work:
         # What is made here has the largest size that there can be.
         closed = not any(self._tensors[name].type.is_open for name in (nest.out, *nest.reads()))
         sized = closed and all(a.limit is None and a.extent > 0 for a in nest.axes)
-        floats = all(self._tensors[x.param].storage in (f32, f64) for x in _values(nest.body))
+        values = (nest.body, *(x for e in applied(nest.body) for x in e.args))
+        floats = all(self._tensors[x.param].storage in (f32, f64) for x in values if isinstance(x, Load))
         adds = nest.reduce == "add" and bool(nest.reduction_axes)
         # Schedules know sums of numbers in narrow types by their form: scales of blocks are applied as they are read.
         return adds and plain and sized and floats and nest.out not in nest.reads()
@@ -195,19 +196,6 @@ class _Work:
         part = self._tensor(nest, index)
         self.nests.append(Nest(part.param, index, (*index, *(a for a in nest.axes if a in axes - left)), value, "add"))
         return part
-
-
-def _values(e: Expr) -> Iterator[Load]:
-    """The loads whose values an expression computes with, those in subscripts not among them."""
-    stack = [e]
-    while stack:
-        match stack.pop():
-            case Load() as load:
-                yield load
-            case Apply(_, args):
-                stack += args
-            case _:
-                pass
 
 
 def _kept(nest: Nest) -> tuple[Axis, ...]:

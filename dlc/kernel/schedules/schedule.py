@@ -199,8 +199,7 @@ def candidates_of(place: Place, families: Sequence[type[Choice]] = ()) -> Iterat
 
 
 def attempted(choice: Choice, place: Place) -> Iterator[Candidate]:
-    """A choice for a group with every number that it leaves open, and the loops that threads share; none if it does
-    not apply."""
+    """A choice for a group with everything that it leaves open; none if it does not apply."""
     candidate, applied = _attempt(choice, place)
     if applied is not None:
         try:
