@@ -107,7 +107,9 @@ def marked(*body: Stmt, own: tuple[str, ...] = ()) -> For:
 
 def test_loops_marked_parallel() -> None:
     assert not found(marked(COPY, *ADD, own=("t",)))
-    assert "iterations marked parallel share t[0]: iteration 1 writes what iteration 0" in found(marked(COPY, *ADD))
+    assert "iterations marked parallel share t[0]: iteration 0 writes what iteration 5 writes" in found(
+        marked(COPY, *ADD)
+    )
     shared = (Let(S, Const(0.0)), marked(loop(COLUMN, Set(S, S + p(ROW * 4 + COLUMN)))), loop(ROW, Store("r0", ROW, S)))
     assert "iterations marked parallel share the variable s" in found(*shared)
     before = (loop(COLUMN, Store("t", COLUMN, Const(0.0))), marked(*ADD, own=("t",)))

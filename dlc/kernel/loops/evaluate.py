@@ -41,7 +41,7 @@ from dlc.kernel.loops.program import (
 from dlc.kernel.loops.traits import Traits, traits
 from dlc.kernel.nest import identity
 
-_ELEMENTS = 1 << 18
+AT_ONCE = 1 << 18
 """Elements of one value of a batch: a few dozen of them are alive at once."""
 
 
@@ -174,7 +174,7 @@ class Machine:
             raise Conflict(at.batch)
         known, count = self.traits(s), int(counts[0])
         touched = {n: Touched.none(self.memory.tensors[n].size) for n in known.writes if n not in s.own}
-        size = 1 if s.own else max(1, _ELEMENTS // known.lanes)
+        size = 1 if s.own else max(1, AT_ONCE // known.lanes)
         for first in range(0, count, size):
             self.memory.clear(s.own)
             number = np.arange(first, min(count, first + size))
@@ -239,7 +239,7 @@ class Machine:
     ) -> list[tuple[str, Array, Array]]:
         """What the points of the loop add to variables outside: (variable, points outside, values)."""
         found: list[tuple[str, Array, Array]] = []
-        for up, axis in iterations(s, at, start, counts, max(1, _ELEMENTS // known.lanes)):
+        for up, axis in iterations(s, at, start, counts, max(1, AT_ONCE // known.lanes)):
             touched = {name: Touched.none(self.memory.tensors[name].size) for name in known.writes}
             inner = Batch(len(axis), at.batch, up, touched)
             inner.values[s.axis.name] = axis

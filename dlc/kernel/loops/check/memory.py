@@ -128,14 +128,14 @@ class ParallelFault(LoopFault):
     """Iterations that are marked parallel see each other."""
 
 
-class Iteration(Batch):
-    """One iteration of a parallel loop, whose accesses are noted."""
+class Iterations(Batch):
+    """Iterations of a parallel loop, whose accesses are noted."""
 
-    def __init__(self, number: int, parent: Batch, up: Array, sharing: Sharing) -> None:
-        """Iteration `number` at the only point `up` of the batch around."""
-        super().__init__(1, parent, up, {})
-        self._number, self._sharing = np.full((1, 1), number), sharing
+    def __init__(self, numbers: Array, parent: Batch, up: Array, sharing: Sharing) -> None:
+        """Iterations of some numbers [iterations, 1] at the points `up` of the batch around."""
+        super().__init__(len(numbers), parent, up, {})
+        self._numbers, self._sharing = numbers, sharing
 
     def note(self, name: str, spots: Array, active: Array | None, write: bool) -> None:
-        self._sharing.touch(name, spots, self._number, write)
+        self._sharing.touch(name, spots, self._numbers if active is None else self._numbers[active], write)
         super().note(name, spots, active, write)

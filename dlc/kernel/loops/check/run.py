@@ -16,9 +16,9 @@ import numpy as np
 from dlc.base.types import Array, DType
 from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
-from dlc.kernel.loops.check.memory import Iteration, KnownMemory, ParallelFault, Sharing
+from dlc.kernel.loops.check.memory import Iterations, KnownMemory, ParallelFault, Sharing
 from dlc.kernel.loops.check.residues import Field, Unknowable
-from dlc.kernel.loops.evaluate import Machine, Values, everywhere, iterations
+from dlc.kernel.loops.evaluate import AT_ONCE, Machine, Values, everywhere, iterations
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import (
     Block,
@@ -229,13 +229,14 @@ class CheckedMachine(Machine):
         return Sharing({name: self.memory.tensors[name].size for name in shared}, start, s.step)
 
     def _parallel(self, s: For, at: Values, start: Array, counts: Array, sharing: Sharing) -> None:
-        """Iterations in order, none of which may see what another one writes."""
+        """Iterations none of which may see what another one writes: together, or one by one with own buffers."""
         assert at.rows == 1, "loops around a parallel one run in order"
-        for k in range(int(counts[0])):
+        alone = bool(s.own) or any(isinstance(x, For) and x.parallel for x in walk_stmts(s.body))
+        most = 1 if alone else max(1, AT_ONCE // self.traits(s).lanes)
+        for up, axis in iterations(s, at, start, counts, most):
             self.known_memory.clear(s.own)
-            value = start + k * s.step
-            batch = Iteration(int(sharing.number(value)[0, 0]), at.batch, at.points, sharing)
-            batch.values[s.axis.name] = value
+            batch = Iterations(sharing.number(axis), at.batch, up, sharing)
+            batch.values[s.axis.name] = axis
             self.run(s.body, batch, None)
 
     def known(self, name: str) -> Array:
