@@ -117,7 +117,8 @@ class _Rewriter:
             self._choose(kernel, op, orders, fixed)
         if not fixed and (chosen := orders.get(kernel.results[0].name)) is not None:
             self.order[op.digest] = chosen
-            self.report.count("layout changed")
+            self.report.count("layout changed", int(_moves(chosen)))
+        orders = {name: order for name, order in orders.items() if _moves(order)}
         kernel = permute(kernel, orders) if orders else kernel
         args = tuple(self.new[x.digest] for x in op.args)
         return self._pack(kernel, args) if self.options.weights else Call(kernel, args)
@@ -146,7 +147,8 @@ class _Rewriter:
             chosen = self._order(kernel, nest, op, orders)
             if chosen is None and nest.reduce is None and nest.out == kernel.results[0].name:
                 chosen = self.wanted.get(op.digest)
-            if chosen is not None and chosen != tuple(range(rank)):
+            # The order that is there already is noted where it follows from another: what reads it follows it as well.
+            if chosen is not None and (_moves(chosen) or chosen == _followed(nest, orders)):
                 orders[nest.out] = chosen
 
     def _order(self, kernel: Kernel, nest: Nest, op: Call, orders: Mapping[str, Permutation]) -> Permutation | None:
@@ -290,6 +292,11 @@ def _panel_plan(
     if (whole and pad) or all(e % panel == 0 for e in extents):
         return (*column, *slide, *rest), panel
     return (*slide, *rest, *column), 0
+
+
+def _moves(order: Permutation) -> bool:
+    """Whether dimensions are stored in another order than they are written in."""
+    return order != tuple(range(len(order)))
 
 
 def _move_last(rank: int, dim: int) -> Permutation:
