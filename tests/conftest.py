@@ -1,4 +1,4 @@
-"""Fixtures that every area uses, the choice of the quick tests, and the line that says what a machine lacks."""
+"""Fixtures that every area uses, the choice of the quick tests, where time goes, and what a machine lacks."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from tests.lanes import mark_quick, write_slow
+from tests.lanes import mark_quick, seconds_of_folders, write_slow
 from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
@@ -54,9 +54,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    found = [report for reports in terminalreporter.stats.values() for report in reports]
+    reports = [report for report in found if isinstance(report, pytest.TestReport)]
     if terminalreporter.config.getoption("--update-slow"):
-        found = (report for reports in terminalreporter.stats.values() for report in reports)
-        write_slow(report for report in found if isinstance(report, pytest.TestReport))
+        write_slow(reports)
+    if len(folders := seconds_of_folders(reports)) > 1:
+        terminalreporter.section("seconds of all workers by folder")
+        terminalreporter.write_line(", ".join(f"{name} {seconds:,.0f}" for name, seconds in folders.items()))
     if absent := missing():
         terminalreporter.write_line(f"left out, because this machine lacks it: tests with {absent}")
 
