@@ -48,8 +48,8 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    # A million objects that stay until the end. Tests allocate much, and a third of their time went into looking through
-    # all of these for garbage, again and again.
+    # A million objects that stay until the end. Tests allocate much, and without this a third of their time goes into
+    # looking for garbage among them.
     gc.collect()
     gc.freeze()
     gc.enable()
