@@ -73,10 +73,13 @@ FEW: Mapping[str, tuple[str, ...]] = {
     "inception_v1": ("no-vectors",),
     "inception_v2": ("wide-vectors",),
     "resnet50": ("small-caches", "wide-vectors"),
+    "shufflenet": ("small-caches", "wide-vectors"),
+    "squeezenet": ("no-vectors", "odd-registers"),
     "vgg19": ("wide-vectors",),
     "zfnet512": ("odd-registers",),
 }
-"""Machines of networks that take long: kernels like theirs are tried on every machine, in test_schedules.py."""
+"""Machines of networks that take long. The others, MobileNet among them, are built for all machines, and kernels like
+theirs are tried on all in test_schedules.py; random networks for random machines are those of benchmarks/graph_fuzz.py."""
 
 
 @pytest.fixture(scope="module")
