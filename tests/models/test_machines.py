@@ -79,7 +79,7 @@ FEW: Mapping[str, tuple[str, ...]] = {
     "zfnet512": ("odd-registers",),
 }
 """Machines of networks that take long. The others, MobileNet among them, are built for all machines, and kernels like
-theirs are tried on all in test_schedules.py; random networks for random machines are those of benchmarks/graph_fuzz.py."""
+theirs are tried on all in test_schedules.py; benchmarks/graph_fuzz.py has random networks for several machines."""
 
 
 @pytest.fixture(scope="module")
