@@ -1,5 +1,6 @@
-"""Fixtures that every area uses, the choice of the quick tests, and the line that says what a machine lacks."""
+"""Fixtures that every area uses, the choice of the quick tests, where time goes, and what a machine lacks."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +9,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from tests.lanes import mark_quick, write_slow
+from tests.lanes import mark_quick, seconds_of_folders, write_slow
 from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
 #   pytest --hypothesis-profile=explore
-settings.register_profile("gate", derandomize=True, deadline=None, database=None)
+settings.register_profile("gate", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile("gate")
 
@@ -42,6 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[SHARED] = place.name
 
 
+def pytest_collection() -> None:
+    gc.disable()  # what is collected stays
+
+
+def pytest_collection_finish() -> None:
+    # A million objects that stay until the end. Tests allocate much, and without this a third of their time goes into
+    # looking for garbage among them.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_quick(items)
 
@@ -54,9 +67,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    found = [report for reports in terminalreporter.stats.values() for report in reports]
+    reports = [report for report in found if isinstance(report, pytest.TestReport)]
     if terminalreporter.config.getoption("--update-slow"):
-        found = (report for reports in terminalreporter.stats.values() for report in reports)
-        write_slow(report for report in found if isinstance(report, pytest.TestReport))
+        write_slow(reports)
+    if len(folders := seconds_of_folders(reports)) > 1:
+        terminalreporter.section("seconds of all workers by folder")
+        terminalreporter.write_line(", ".join(f"{name} {seconds:,.0f}" for name, seconds in folders.items()))
     if absent := missing():
         terminalreporter.write_line(f"left out, because this machine lacks it: tests with {absent}")
 

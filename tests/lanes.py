@@ -37,6 +37,14 @@ def write_slow(reports: Iterable[pytest.TestReport]) -> None:
     SLOW_TESTS.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
 
 
+def seconds_of_folders(reports: Iterable[pytest.TestReport]) -> dict[str, float]:
+    """Folder or file directly below `tests/` → how long its tests took, the longest first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in reports:
+        seconds["/".join(report.nodeid.partition("::")[0].split("/")[:2])] += report.duration
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
 def _slow() -> set[str]:
     return set(SLOW_TESTS.read_text(encoding="utf-8").split())
 

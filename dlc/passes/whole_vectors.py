@@ -24,13 +24,12 @@ from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Axis, Expr, Load, apply, axes_in, select, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules.machine import LEAST_LANES
 from dlc.kernel.simplify import bounds
 from dlc.ops.pointwise import literal
 from dlc.passes.views import is_view
 from dlc.spec import option
 
-LEAST_LANES = 4
-"""Elements of a vector at least."""
 SHORT = 4
 """Of a vector that is copied to be longer, elements for each channel at most."""
 

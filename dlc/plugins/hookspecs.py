@@ -66,8 +66,9 @@ def dlc_rules() -> "Iterable[Rule | Lazy]":
 def dlc_onnx_rules() -> "Iterable[Lazy]":
     """Import rules for ONNX operators: `Lazy("org.example", "dlc_example.rules")` for each domain and its module.
 
-    The functions of the module, or of all modules of a package, that are marked with `dlc_frontend_onnx.api.onnx` are
-    the rules. It is imported when a model has operators of the domain, and its code is part of that model's cache keys.
+    The functions of the module, or of all modules of a package, that carry the mark of the ONNX frontend's interface
+    for rules are the rules. It is imported when a model has operators of the domain, and its code is part of that
+    model's cache keys.
     """
     ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +23,12 @@ GUARD = 4096
 STRICT = ("-pedantic", "-Wall", "-Wextra", "-Werror")
 
 
+@lru_cache(maxsize=512)
+def _function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
+    """Remembered, because the next compiler gets the same text."""
+    return c_function(kernel, name, target)
+
+
 class Compiled:
     """Kernels of one shared library, callable with arrays."""
 
@@ -29,7 +36,7 @@ class Compiled:
         self, kernels: Sequence[Kernel], target: CTarget, folder: Path, cc: str = "gcc", flags: Sequence[str] = STRICT
     ) -> None:
         self.kernels = tuple(kernels)
-        self.functions: list[CFunction] = [c_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
+        self.functions: list[CFunction] = [_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
         source = folder / "kernels.c"
         library = folder / "kernels.so"
         text = "\n".join({name: text for f in self.functions for name, text in f.definitions.items()}.values())

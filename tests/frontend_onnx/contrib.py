@@ -113,11 +113,11 @@ def together(cases: Sequence[Case], opset: int = 17) -> tuple[onnx.ModelProto, d
     return model_of(nodes, feeds, outputs, stored, opset, [DOMAIN]), feeds
 
 
-def compiled(cases: Sequence[Case], cache: Path) -> None:
+def compiled(cases: Sequence[Case], builds: Path) -> None:
     """Assert that compiled C and onnxruntime agree on the first case of each operator and type."""
     chosen = {(c.op, str(np.asarray(c.operands[0]).dtype)): c for c in reversed(cases)}
     model, feeds = together(list(chosen.values()))
-    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=cache)
+    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
     got = program(feeds)
     for k, case in enumerate(chosen.values()):
         case.check(got, f"n{k}_")

@@ -17,7 +17,7 @@ NAMES = ["logits", *(f"present.{k}.{kind}" for k in range(LAYERS) for kind in ("
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-4), (np.float16, 2e-2)], ids=["f32", "f16"])
-def test_a_prompt_and_two_tokens(dtype: Any, tolerance: float, tmp_path: Path) -> None:
+def test_a_prompt_and_two_tokens(dtype: Any, tolerance: float, builds: Path) -> None:
     rng = np.random.default_rng(0)
     cache: dict[str, Array] = {}
     past = 0
@@ -29,7 +29,7 @@ def test_a_prompt_and_two_tokens(dtype: Any, tolerance: float, tmp_path: Path) -
             **cache,
         }
         want = dict(zip(NAMES, runtime(model, NAMES, feeds), strict=True))
-        program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=tmp_path)
+        program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
         got = program(feeds)
         for name in NAMES:
             assert got[name].dtype == want[name].dtype
@@ -39,13 +39,13 @@ def test_a_prompt_and_two_tokens(dtype: Any, tolerance: float, tmp_path: Path) -
         past += length
 
 
-def test_what_is_read_of_the_cache_depends_on_the_mask(tmp_path: Path) -> None:
+def test_what_is_read_of_the_cache_depends_on_the_mask(builds: Path) -> None:
     model = llama(1, 1, 5)
     feeds = {
         "input_ids": np.array([[3]]),
         "attention_mask": np.array([[1, 1, 1, 0, 0, 0]]),
         **{f"past_key_values.{name[8:]}": np.ones((1, 2, 5, 16), np.float32) for name in NAMES[1:]},
     }
-    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=tmp_path)
+    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
     want = runtime(model, NAMES, feeds)
     np.testing.assert_allclose(program(feeds)["logits"], want[0], rtol=0, atol=1e-4 * float(np.abs(want[0]).max()))

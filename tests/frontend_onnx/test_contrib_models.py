@@ -72,7 +72,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_model_gives_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
+def test_a_model_gives_what_onnxruntime_gives(name: str, tmp_path: Path, builds: Path) -> None:
     case, path = WRITTEN[name], tmp_path / "model.onnx"
     case.tool(q.MODELS[case.model](), path)
     model = q.read(path)
@@ -83,7 +83,7 @@ def test_a_model_gives_what_onnxruntime_gives(name: str, tmp_path: Path) -> None
     graph = parse(model)
     agree(evaluate(graph, {i.name: feeds[i.name] for i in graph.inputs}), want, case.tolerance)
     if case.compiled:
-        program: Any = dlc.build(path, cache_dir=tmp_path / "cache")
+        program: Any = dlc.build(path, cache_dir=builds)
         agree(program(feeds), want, case.tolerance)
 
 

@@ -97,9 +97,9 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, str], list[dict[str, int]]]] =
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_program_for_every_size(name: str, tmp_path: Path) -> None:
+def test_one_program_for_every_size(name: str, builds: Path) -> None:
     made, dims, several = CASES[name]
-    program: Any = dlc.build(made.SerializeToString(), dims=dims, cache_dir=tmp_path)
+    program: Any = dlc.build(made.SerializeToString(), dims=dims, cache_dir=builds)
     names = [o.name for o in made.graph.output]
     for sizes in several:
         feeds: dict[str, Array] = {}

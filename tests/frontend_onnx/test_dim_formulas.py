@@ -40,9 +40,9 @@ def arrays(batch: int, seq: int, past: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mask", ["past + seq", "past+seq", "(2*past + seq*2)//2", "seq + past - 0"])
-def test_a_formula_needs_no_size_of_its_own(mask: str, tmp_path: Path) -> None:
+def test_a_formula_needs_no_size_of_its_own(mask: str, builds: Path) -> None:
     content = cached(mask)
-    program: Any = dlc.build(content, dims=DIMS, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims=DIMS, cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["x", "kept", "mask", "batch", "past", "seq"]
     for sizes in ((1, 1, 0), (4, 8, 8), (2, 3, 5)):
         given = arrays(*sizes)
@@ -50,15 +50,15 @@ def test_a_formula_needs_no_size_of_its_own(mask: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(program(**given)["y"], wanted, rtol=1e-6)
 
 
-def test_numbers_and_ranges_may_be_mixed(tmp_path: Path) -> None:
-    program: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": "0..8"}, cache_dir=tmp_path)
+def test_numbers_and_ranges_may_be_mixed(builds: Path) -> None:
+    program: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": "0..8"}, cache_dir=builds)
     assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
-    fixed: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": 5}, cache_dir=tmp_path)
+    fixed: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": 5}, cache_dir=builds)
     assert [p.type.shape for p in fixed.signature.inputs] == [(2, 3, 4), (2, 5, 4), (2, 8)]
 
 
-def test_arrays_that_disagree_with_a_formula_are_reported(tmp_path: Path) -> None:
-    program: Any = dlc.build(cached(), dims=DIMS, cache_dir=tmp_path)
+def test_arrays_that_disagree_with_a_formula_are_reported(builds: Path) -> None:
+    program: Any = dlc.build(cached(), dims=DIMS, cache_dir=builds)
     with pytest.raises(DlcError, match="mask"):
         program(**{**arrays(2, 3, 5), "mask": np.zeros((2, 7), np.float32)})
 
@@ -92,10 +92,10 @@ def test_formulas_without_a_size_are_reported(mask: str, said: str) -> None:
 @pytest.mark.parametrize(
     "name", ["batch-size", "seq.len", "past seq", "f(past)", "past**2", "__import__", "-seq", "seq+1.5", ""]
 )
-def test_other_names_are_names(name: str, tmp_path: Path) -> None:
+def test_other_names_are_names(name: str, builds: Path) -> None:
     assert not is_formula(name, NAMES)
     if name:
-        program: Any = dlc.build(cached(name), dims={"batch": 2, "seq": 3, "past": 5, name: 8}, cache_dir=tmp_path)
+        program: Any = dlc.build(cached(name), dims={"batch": 2, "seq": 3, "past": 5, name: 8}, cache_dir=builds)
         assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
 
 
@@ -112,29 +112,29 @@ def test_any_text_is_a_formula_or_a_name(text: str) -> None:
         assert found == eval(text.strip(), {"past": 3, "seq": 5})
 
 
-def test_users_say_which_sizes_are_one(tmp_path: Path) -> None:
+def test_users_say_which_sizes_are_one(builds: Path) -> None:
     content = model([n("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("m", 3)}, ["y"], {})
     apart = refused(content, n="1..8", m="1..8").diagnostics[0]
     assert apart.code == "shape" and "--dim NAME=OTHER says that two sizes are equal" in " ".join(apart.notes)
-    program: Any = dlc.build(content, dims={"n": "1..8", "m": "n"}, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims={"n": "1..8", "m": "n"}, cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["a", "b", "n"]
     ones = {k: np.ones((5, 3), np.float32) for k in "ab"}
     assert program(**ones)["y"].shape == (5, 3)
     with pytest.raises(DlcError, match="b"):
         program(**{**ones, "b": np.ones((4, 3), np.float32)})
-    free: Any = dlc.build(content, dims={"m": "n"}, cache_dir=tmp_path)
+    free: Any = dlc.build(content, dims={"m": "n"}, cache_dir=builds)
     assert free(**ones)["y"].shape == (5, 3)
 
 
-def test_a_name_may_stand_twice_in_a_formula(tmp_path: Path) -> None:
+def test_a_name_may_stand_twice_in_a_formula(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"]), n("Neg", ["b"], ["z"])], {"a": ("n", "m"), "b": ("k", 3)}, ["y", "z"], {})
-    program: Any = dlc.build(content, dims={"n": "1..4", "m": "n", "k": "m + m"}, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims={"n": "1..4", "m": "n", "k": "m + m"}, cache_dir=builds)
     given = {"a": np.ones((2, 2), np.float32), "b": np.ones((4, 3), np.float32)}
     assert program(**given)["z"].shape == (4, 3)
 
 
-def test_users_say_what_a_size_is(tmp_path: Path) -> None:
-    program: Any = dlc.build(cached("total"), dims={**DIMS, "total": "past + seq"}, cache_dir=tmp_path)
+def test_users_say_what_a_size_is(builds: Path) -> None:
+    program: Any = dlc.build(cached("total"), dims={**DIMS, "total": "past + seq"}, cache_dir=builds)
     assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
 
 

@@ -191,10 +191,10 @@ CASES: Mapping[str, tuple[Callable[[], bytes], Mapping[str, str], Callable[[], l
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_onnxruntime_finds(name: str, tmp_path: Path) -> None:
+def test_what_onnxruntime_finds(name: str, builds: Path) -> None:
     make, dims, several = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for x in several():
@@ -224,11 +224,11 @@ ONLY_SIZES: Mapping[str, list[onnx.NodeProto]] = {
 
 
 @pytest.mark.parametrize("name", ONLY_SIZES)
-def test_sizes_are_found_where_nothing_else_is_read(name: str, tmp_path: Path) -> None:
+def test_sizes_are_found_where_nothing_else_is_read(name: str, builds: Path) -> None:
     constants = {"one": np.array([1]), "half": np.array([0.5], np.float32), "nothing": np.float32(0)}
     constants |= {"zero": np.int64(0), "step": np.int64(1), "ones": np.ones((1, 9), np.float32)}
     content = model(ONLY_SIZES[name], {"x": [1, 9]}, ["y"], constants)
-    program: Any = dlc.build(content, cache_dir=tmp_path)
+    program: Any = dlc.build(content, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     for x in (chosen(1, 9), np.zeros((1, 9), np.float32), np.ones((1, 9), np.float32)):
         (wanted,) = runtime(loaded, ["y"], {"x": x})
@@ -245,8 +245,8 @@ def test_the_reference_says_that_it_needs_sizes() -> None:
             evaluate(graph, {"x": np.ones((7, 100), np.float32)})
 
 
-def test_sizes_that_are_found_are_outputs_of_c(tmp_path: Path) -> None:
-    dlc.build(rows(), dims={"batch": "1..9"}, cache_dir=tmp_path, output=tmp_path / "p")
+def test_sizes_that_are_found_are_outputs_of_c(tmp_path: Path, builds: Path) -> None:
+    dlc.build(rows(), dims={"batch": "1..9"}, cache_dir=builds, output=tmp_path / "p")
     header = next((tmp_path / "p").glob("*.h")).read_text()
     assert "output 0: f32[kept_size,4] kept" in header
     assert "output 3: i64[] kept_size" in header

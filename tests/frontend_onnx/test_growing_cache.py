@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +9,20 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
+from sanitized import SANITIZERS, run_sanitized
 from sized_models import decoder
 
 import dlc
 from dlc import Source
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.tools import SANITIZE, found
 
 DIMS = {"batch": "1..2", "new": "1..5", "past len": "0..20"}
 
 
-def test_steps_that_feed_the_cache_back(tmp_path: Path) -> None:
+def test_steps_that_feed_the_cache_back(builds: Path) -> None:
     content = decoder()
-    program: Any = dlc.build(content, dims=DIMS, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims=DIMS, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     rng = np.random.default_rng(4)
     past = wanted_past = np.zeros((2, 2, 2, 2, 0, 8), np.float32)
@@ -38,10 +36,10 @@ def test_steps_that_feed_the_cache_back(tmp_path: Path) -> None:
     assert past.shape[4] == 20
 
 
-def test_the_arena_holds_keys_and_values_once(tmp_path: Path) -> None:
+def test_the_arena_holds_keys_and_values_once(builds: Path) -> None:
     """Neither a copy of the cache as callers have it, nor parts of the one that is returned."""
     layers, longest = 6, 512
-    program: Any = dlc.build(decoder(layers), dims={**DIMS, "past len": f"0..{longest}"}, cache_dir=tmp_path)
+    program: Any = dlc.build(decoder(layers), dims={**DIMS, "past len": f"0..{longest}"}, cache_dir=builds)
     cache = layers * 2 * 2 * 2 * longest * 8 * 4
     assert program.arena_bytes < 1.5 * cache
 
@@ -72,16 +70,10 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
+@pytest.mark.parametrize("tools", SANITIZERS)
 @pytest.mark.parametrize("cpu", ["generic", "native"])
-def test_c_stays_inside_of_a_cache_of_just_the_size(cc: str, cpu: str, tmp_path: Path) -> None:
-    out = tmp_path / "m"
-    compiler = Compiler.open(tmp_path / "cache")
+def test_c_stays_inside_of_a_cache_of_just_the_size(tools: str, cpu: str, tmp_path: Path, builds: Path) -> None:
     source = Source(data=decoder(), label="m.onnx")
-    install(compiler.artifact(source, f"c{{cpu={cpu} lib=none weights=text prefix=gpt}}", dims=DIMS), out)
-    (out / "main.c").write_text(MAIN)
-    own = [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
-    flags = [*own, "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
-    files = ["main.c", "gpt.c", "gpt_weights.c", "-o", "main", "-lm"]
-    subprocess.run([cc.partition("'")[0], *flags, *files], cwd=out, check=True)
-    subprocess.run(["./main"], cwd=out, check=True)
+    target = f"c{{cpu={cpu} lib=none weights=text prefix=gpt}}"
+    install(Compiler.open(builds).artifact(source, target, dims=DIMS), tmp_path / "m")
+    run_sanitized(tmp_path / "m", "gpt", MAIN, tools)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
+from sanitized import SANITIZERS, run_sanitized
 from sized_models import feeds, model, n, weights
 
 import dlc
@@ -20,7 +20,6 @@ from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.tools import SANITIZE, found
 
 Array = Any
 SIZES = [1, 3, 64, 2, 515]
@@ -66,9 +65,9 @@ def refused(content: bytes, target: str = "c", **options: Any) -> DlcError:
 
 
 @pytest.mark.parametrize("cpu", ["generic", "native"])
-def test_any_batch_without_a_flag(cpu: str, tmp_path: Path) -> None:
+def test_any_batch_without_a_flag(cpu: str, builds: Path) -> None:
     content = images()
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     memory = program._library.manifest["memory"]
     needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
@@ -87,16 +86,16 @@ def several(kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["rows", "the first five"])
-def test_networks_of_any_batch(kind: str, tmp_path: Path) -> None:
+def test_networks_of_any_batch(kind: str, builds: Path) -> None:
     content = several(kind)
-    program: Any = dlc.build(content, cache_dir=tmp_path)
+    program: Any = dlc.build(content, cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
 
 
-def test_bounds_do_not_change_what_a_call_computes(tmp_path: Path) -> None:
+def test_bounds_do_not_change_what_a_call_computes(builds: Path) -> None:
     content = images()
-    free: Any = dlc.build(content, cache_dir=tmp_path)
-    limited: Any = dlc.build(content, dims={"batch": "1..600"}, cache_dir=tmp_path)
+    free: Any = dlc.build(content, cache_dir=builds)
+    limited: Any = dlc.build(content, dims={"batch": "1..600"}, cache_dir=builds)
     for batch in SIZES:
         given = feeds(content, {"batch": batch})
         np.testing.assert_allclose(free(**given)["y"], limited(**given)["y"], rtol=1e-5, atol=1e-6)
@@ -122,34 +121,28 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
-def test_c_works_in_the_memory_that_it_asks_for(cc: str, tmp_path: Path) -> None:
-    out = tmp_path / "m"
+@pytest.mark.parametrize("tools", SANITIZERS)
+def test_c_works_in_the_memory_that_it_asks_for(tools: str, tmp_path: Path, builds: Path) -> None:
     target = "c{cpu=generic lib=none weights=text prefix=images}"
-    install(Compiler.open(tmp_path / "cache").artifact(Source(data=images(), label="m.onnx"), target), out)
-    (out / "main.c").write_text(MAIN)
-    cpu = [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
-    flags = [*cpu, "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
-    files = ["main.c", "images.c", "images_weights.c", "-o", "main", "-lm"]
-    subprocess.run([cc.partition("'")[0], *flags, *files], cwd=out, check=True)
-    subprocess.run(["./main"], cwd=out, check=True)
+    install(Compiler.open(builds).artifact(Source(data=images(), label="m.onnx"), target), tmp_path / "m")
+    run_sanitized(tmp_path / "m", "images", MAIN, tools)
 
 
-def test_a_dimension_without_a_name_is_called_after_its_input(tmp_path: Path) -> None:
+def test_a_dimension_without_a_name_is_called_after_its_input(builds: Path) -> None:
     content = model([n("Relu", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
-    free: Any = dlc.build(content, cache_dir=tmp_path)
+    free: Any = dlc.build(content, cache_dir=builds)
     assert [p.name for p in free.signature.inputs] == ["a", "a_0"]
     assert free(a=np.ones((7, 3), np.float32))["y"].shape == (7, 3)
-    fixed: Any = dlc.build(content, dims={"a_0": 2}, cache_dir=tmp_path)
+    fixed: Any = dlc.build(content, dims={"a_0": 2}, cache_dir=builds)
     assert [p.type.shape for p in fixed.signature.inputs] == [(2, 3)]
 
 
-def test_what_has_no_single_outermost_dimension_needs_sizes(tmp_path: Path) -> None:
+def test_what_has_no_single_outermost_dimension_needs_sizes(builds: Path) -> None:
     inner = model([n("Relu", ["a"], ["y"])], {"a": [3, "seq"]}, ["y"], {})
     both = model([n("MatMul", ["a", "b"], ["y"])], {"a": ["k", 3], "b": [3, "k"]}, ["y"], {})
     unnamed = model([n("Add", ["a", "b"], ["y"])], {"a": ["", 3], "b": ["", 3]}, ["y"], {})
     for content in (inner, both, unnamed):
-        caught = refused(content, cache_dir=tmp_path)
+        caught = refused(content, cache_dir=builds)
         assert (caught.diagnostics[0].code, caught.exit_code) == ("unbound-dimension", ExitCode.USAGE)
 
 
@@ -165,7 +158,7 @@ def inside(kind: str) -> bytes:
             n("Squeeze", ["s", "one"], ["y"]),
         ]
         constants = {"w": weights(1, 32, 5), "r": weights(1, 32, 8), "b": weights(1, 64), "one": np.array([1])}
-        return model(nodes, {"a": ("batch", 30, 5)}, ["y", "last"], constants)
+        return model(nodes, {"a": ("batch", 5, 5)}, ["y", "last"], constants)
     nodes = [
         n("Transpose", ["a"], ["t"], perm=[1, 0, 2]),
         n("MatMul", ["t", "w"], ["p"]),
@@ -190,19 +183,19 @@ def inside(kind: str) -> bytes:
 
 @pytest.mark.parametrize("cpu", ["generic", "native", "x86-64-v3"])
 @pytest.mark.parametrize("kind", ["transposed", "recurrent", "heads"])
-def test_a_batch_inside_is_stored_outermost(kind: str, cpu: str, tmp_path: Path) -> None:
+def test_a_batch_inside_is_stored_outermost(kind: str, cpu: str, builds: Path) -> None:
     content = inside(kind)
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     assert program.arena_bytes_at(batch=2) < 1 << 20
 
 
-def test_a_value_with_two_dimensions_of_any_size_needs_a_limit(tmp_path: Path) -> None:
+def test_a_value_with_two_dimensions_of_any_size_needs_a_limit(builds: Path) -> None:
     content = model([n("Transpose", ["a"], ["t"]), n("MatMul", ["a", "t"], ["y"])], {"a": ["batch", 6]}, ["y"], {})
-    (found,) = refused(content, cache_dir=tmp_path).diagnostics
+    (found,) = refused(content, cache_dir=builds).diagnostics
     assert found.code == "unbound-dimension" and "batch: a value f32[" in found.message
     assert found.help == "give sizes, or ranges such as 1..8, for example --dim batch=1"
-    program: Any = dlc.build(content, dims={"batch": "1..8"}, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims={"batch": "1..8"}, cache_dir=builds)
     assert program(a=np.ones((5, 6), np.float32))["y"].shape == (5, 5)
 
 
@@ -233,9 +226,9 @@ def with_workspace(kind: str) -> bytes:
 
 @pytest.mark.parametrize("cpu", ["generic", "native", "x86-64-v3"])
 @pytest.mark.parametrize("kind", ["places", "normalised", "many", "gathered"])
-def test_kernels_work_in_memory_for_the_rows_of_a_call(kind: str, cpu: str, tmp_path: Path) -> None:
+def test_kernels_work_in_memory_for_the_rows_of_a_call(kind: str, cpu: str, builds: Path) -> None:
     content = with_workspace(kind)
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     if program._library.manifest["memory"]["arena_bytes"]:
         needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
@@ -246,26 +239,26 @@ def test_kernels_work_in_memory_for_the_rows_of_a_call(kind: str, cpu: str, tmp_
     )
 
 
-def test_what_needs_numbers_says_so(tmp_path: Path) -> None:
-    found = refused(images(), "c{arena=static}", cache_dir=tmp_path).diagnostics[0]
+def test_what_needs_numbers_says_so(builds: Path) -> None:
+    found = refused(images(), "c{arena=static}", cache_dir=builds).diagnostics[0]
     assert found.code == "unbound-dimension" and "arena=static" in found.message
-    found = refused(images(), "s2train", cache_dir=tmp_path).diagnostics[0]
+    found = refused(images(), "s2train", cache_dir=builds).diagnostics[0]
     assert (found.code, found.help) == ("symbolic-dimension", "give one size: --dim batch=1")
     assert found.notes == ('batch is 1 or more: of input "x"',)
 
 
-def test_a_model_that_cannot_be_read_for_any_size_is_refused_as_before(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_read_for_any_size_is_refused_as_before(builds: Path) -> None:
     """The size decides something: that it is missing is the error, not what it would decide."""
     nodes = [n("Reshape", ["a", "to"], ["b"]), n("MatMul", ["b", "w"], ["y"])]
     content = model(nodes, {"a": ["batch", 6]}, ["y"], {"to": np.array([1, -1]), "w": weights(12, 2)})
-    (found,) = refused(content, cache_dir=tmp_path).diagnostics[:1]
+    (found,) = refused(content, cache_dir=builds).diagnostics[:1]
     assert found.code == "unbound-dimension" and "1 dimension of the inputs has no size" in found.message
-    program: Any = dlc.build(content, dims={"batch": 2}, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims={"batch": 2}, cache_dir=builds)
     assert program(a=np.ones((2, 6), np.float32))["y"].shape == (1, 2)
 
 
-def test_the_program_says_which_size_is_wrong(tmp_path: Path) -> None:
-    program: Any = dlc.build(images(), cache_dir=tmp_path)
+def test_the_program_says_which_size_is_wrong(builds: Path) -> None:
+    program: Any = dlc.build(images(), cache_dir=builds)
     with pytest.raises(DlcError, match='dimension 0 of input "x" is 0: batch is 1 or more'):
         program(x=np.ones((0, 3, 8, 8), np.float32))
 

@@ -181,10 +181,10 @@ def sizes(dims: Mapping[str, str]) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_at_several_sizes(name: str, tmp_path: Path) -> None:
+def test_an_operator_at_several_sizes(name: str, builds: Path) -> None:
     make, dims = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for at in sizes(dims):

@@ -33,12 +33,12 @@ def resized(shape: tuple[int, ...], scales: tuple[float, ...], **how: Any) -> by
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_values_are_those_of_onnxruntime(
-    kind: str, mode: str, scales: tuple[float, float], cpu: str, tmp_path: Path
+    kind: str, mode: str, scales: tuple[float, float], cpu: str, builds: Path
 ) -> None:
     content = resized(SHAPES[kind], scales, mode=mode)
     x = np.random.default_rng(0).standard_normal(SHAPES[kind]).astype(np.float32)
     (wanted,) = runtime(onnx.load_model_from_string(content), ["y"], {"x": x})
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=tmp_path)
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
     np.testing.assert_allclose(program(x=x)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -52,11 +52,11 @@ def test_which_dimensions_are_products(mode: str) -> None:
         assert products == (height < ROWS) + (width < GATHERED)
 
 
-def test_only_neighbours_of_what_is_no_number_are_none(tmp_path: Path) -> None:
+def test_only_neighbours_of_what_is_no_number_are_none(builds: Path) -> None:
     content = resized(SHAPES["long"], (2, 2), mode="linear")
     x = np.zeros(SHAPES["long"], np.float32)
     x[0, 0, 30, 100] = np.nan
-    program: Any = dlc.build(content, cache_dir=tmp_path)
+    program: Any = dlc.build(content, cache_dir=builds)
     y = program(x=x)["y"]
     assert np.argwhere(np.isnan(y)).min(0).tolist() == [0, 0, 59, 199]
     assert np.argwhere(np.isnan(y)).max(0).tolist() == [0, 0, 62, 202]

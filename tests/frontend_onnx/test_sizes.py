@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from building import runtime
+from sanitized import SANITIZERS, run_sanitized
 from sized_models import (
     attention,
     backward,
@@ -32,7 +32,6 @@ from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.tools import SANITIZE, found
 
 Array = Any
 
@@ -55,8 +54,8 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
 }
 
 
-def test_transforms_of_every_length(tmp_path: Path) -> None:
-    program: Any = dlc.build(transforms(), dims={"rows": "1..3", "length": "1..20"}, cache_dir=tmp_path)
+def test_transforms_of_every_length(builds: Path) -> None:
+    program: Any = dlc.build(transforms(), dims={"rows": "1..3", "length": "1..20"}, cache_dir=builds)
     for length in range(1, 21):
         x = np.random.default_rng(length).standard_normal((2, length, 1)).astype(np.float32)
         found = {name: np.asarray(y) for name, y in program(x=x).items()}
@@ -67,10 +66,10 @@ def test_transforms_of_every_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_program_for_every_size(name: str, tmp_path: Path) -> None:
+def test_one_program_for_every_size(name: str, builds: Path) -> None:
     make, dims, several = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for sizes in several:
@@ -82,16 +81,16 @@ def test_one_program_for_every_size(name: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def pair(builds: Path) -> Any:
     """Two inputs that share a dimension."""
     content = model([n("Mul", ["a", "b"], ["y"])], {"a": ["k", "m"], "b": [1, "m"]}, ["y"], {})
     dims = {"k": "1..4", "m": "2..8/2"}
-    return dlc.build(content, dims=dims, cache_dir=tmp_path_factory.mktemp("cache"))
+    return dlc.build(content, dims=dims, cache_dir=builds)
 
 
-def test_inputs_that_nothing_reads_have_any_size(tmp_path: Path) -> None:
+def test_inputs_that_nothing_reads_have_any_size(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3], "b": ["m", "k"], "c": ["m"]}, ["y"], {})
-    program = dlc.build(content, dims={"k": "1..4", "m": "2..5"}, cache_dir=tmp_path)
+    program = dlc.build(content, dims={"k": "1..4", "m": "2..5"}, cache_dir=builds)
     for k, m in ((1, 2), (4, 5)):
         assert program(a=ones(k, 3), b=ones(m, k), c=ones(m))["y"].shape == (k, 3)
     assert 'dimension 0 of input "b" is 6: m is 2..5' in refused(program, a=ones(1, 3), b=ones(6, 1), c=ones(6))
@@ -128,9 +127,9 @@ def test_a_buffer_for_an_output_has_the_shape_of_the_call(pair: Any) -> None:
         pair(out={"y": np.zeros((4, 8), np.float32)}, **arrays)
 
 
-def test_a_range_of_one_size_is_a_number(tmp_path: Path) -> None:
+def test_a_range_of_one_size_is_a_number(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3]}, ["y"], {})
-    program = dlc.build(content, dims={"k": "4..4"}, cache_dir=tmp_path)
+    program = dlc.build(content, dims={"k": "4..4"}, cache_dir=builds)
     assert [p.type.shape for p in program.signature.inputs] == [(4, 3)]
 
 
@@ -155,15 +154,15 @@ def test_dimensions_of_different_names_are_not_known_to_be_equal() -> None:
         dlc.build(content, dims={"k": "2..8", "m": "2..8"}, cache="off")
 
 
-def test_names_of_dimensions_may_be_anything(tmp_path: Path) -> None:
+def test_names_of_dimensions_may_be_anything(builds: Path) -> None:
     content = model([n("Add", ["batch", "b"], ["y"])], {"batch": ["batch", "1+ü"], "b": ["batch", 1]}, ["y"], {})
-    program: Any = dlc.build(content, dims={"batch": "1..3", "1+ü": "1..5"}, cache_dir=tmp_path)
+    program: Any = dlc.build(content, dims={"batch": "1..3", "1+ü": "1..5"}, cache_dir=builds)
     assert program({"batch": ones(2, 4), "b": ones(2, 1)})["y"].shape == (2, 4)
 
 
-def test_dimensions_without_a_name_are_ranges_of_an_input(tmp_path: Path) -> None:
+def test_dimensions_without_a_name_are_ranges_of_an_input(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
-    program: Any = dlc.build(content, "c", settings=["onnx.input=a:1..4x3"], cache_dir=tmp_path)
+    program: Any = dlc.build(content, "c", settings=["onnx.input=a:1..4x3"], cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["a", "a_0"]
     assert program(a=ones(2, 3))["y"].shape == (2, 3)
 
@@ -199,23 +198,10 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
+@pytest.mark.parametrize("tools", SANITIZERS)
 @pytest.mark.parametrize("cpu", ["generic", "native"])
-def test_c_stays_inside_of_buffers_of_just_the_size(cc: str, cpu: str, tmp_path: Path) -> None:
-    out = tmp_path / "m"
-    compiler = Compiler.open(tmp_path / "cache")
+def test_c_stays_inside_of_buffers_of_just_the_size(tools: str, cpu: str, tmp_path: Path, builds: Path) -> None:
     source, dims = Source(data=attention(), label="m.onnx"), {"batch": "1..3", "seq": "1..40"}
-    made = compiler.artifact(source, f"c{{cpu={cpu} lib=none weights=text prefix=attn}}", dims=dims)
-    install(made, out)
-    (out / "main.c").write_text(MAIN)
-    flags = [*_flags(out), "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
-    files = ["main.c", "attn.c", "attn_weights.c", "-o", "main", "-lm"]
-    subprocess.run([cc.partition("'")[0], *flags, *files], cwd=out, check=True)
-    subprocess.run(["./main"], cwd=out, check=True)
-
-
-def _flags(out: Path) -> list[str]:
-    """What the program's own compiler flags are, of which the manifest tells."""
-    import json
-
-    return [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
+    made = Compiler.open(builds).artifact(source, f"c{{cpu={cpu} lib=none weights=text prefix=attn}}", dims=dims)
+    install(made, tmp_path / "m")
+    run_sanitized(tmp_path / "m", "attn", MAIN, tools)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sanitized import SANITIZERS, run_sanitized
 from sized_models import attention, feeds, model, n, pyramid
 from test_no_limit import check, dlc_run, images, with_workspace
 
@@ -19,7 +19,6 @@ from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.tools import SANITIZE, found
 
 Array = Any
 RANGES = {"batch": "1..4", "seq": "1..9"}
@@ -52,22 +51,22 @@ CASES: Mapping[str, tuple[bytes, Mapping[str, str], Mapping[str, tuple[int, ...]
 
 @pytest.mark.parametrize("cpu", ["generic", "native"])
 @pytest.mark.parametrize("name", CASES)
-def test_values_are_those_of_onnxruntime(name: str, cpu: str, tmp_path: Path) -> None:
+def test_values_are_those_of_onnxruntime(name: str, cpu: str, builds: Path) -> None:
     content, dims, special, sizes = CASES[name]
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", dims=dims, specialise=special, cache_dir=tmp_path)
+    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", dims=dims, specialise=special, cache_dir=builds)
     check(program, content, sizes)
 
 
-def test_a_fast_path_is_the_program_of_its_size(tmp_path: Path) -> None:
+def test_a_fast_path_is_the_program_of_its_size(builds: Path) -> None:
     """It has the plan of that program, and its kernels are those of that program; weights are there once."""
     content = images()
-    program: Any = dlc.build(content, specialise={"batch": (1, 8)}, cache_dir=tmp_path)
-    general: Any = dlc.build(content, cache_dir=tmp_path)
+    program: Any = dlc.build(content, specialise={"batch": (1, 8)}, cache_dir=builds)
+    general: Any = dlc.build(content, cache_dir=builds)
     manifest = program._library.manifest
     functions = {k["function"] for k in manifest["kernels"]}
     assert manifest["memory"]["fast_paths"] == "batch=1; batch=8"
     for batch in (1, 8):
-        fixed: Any = dlc.build(content, dims={"batch": batch}, cache_dir=tmp_path)
+        fixed: Any = dlc.build(content, dims={"batch": batch}, cache_dir=builds)
         assert program.arena_bytes_at(batch=batch) == fixed.arena_bytes < general.arena_bytes_at(batch=batch)
         assert {k["function"] for k in fixed._library.manifest["kernels"]} <= functions
         given = feeds(content, {"batch": batch})
@@ -98,22 +97,16 @@ int main(void) {
 
 
 @pytest.mark.parametrize("special", [{"batch": (1, 3)}, {"batch": (2,), "seq": (5, 9)}], ids=str)
-@pytest.mark.parametrize("cc", found("gcc's sanitizers", "clang's sanitizers"))
+@pytest.mark.parametrize("tools", SANITIZERS)
 def test_c_works_in_the_memory_that_it_asks_for(
-    cc: str, special: Mapping[str, tuple[int, ...]], tmp_path: Path
+    tools: str, special: Mapping[str, tuple[int, ...]], tmp_path: Path, builds: Path
 ) -> None:
     out = tmp_path / "m"
     source = Source(data=attention(), label="m.onnx")
     target = "c{cpu=generic lib=none weights=text prefix=attn}"
-    install(Compiler.open(tmp_path / "cache").artifact(source, target, dims=RANGES, specialise=special), out)
+    install(Compiler.open(builds).artifact(source, target, dims=RANGES, specialise=special), out)
     assert len(re.findall(r"^static int attn_v\d+\(", (out / "attn.c").read_text(), re.M)) == 2
-    (out / "main.c").write_text(MAIN)
-    cpu = [f for f in json.loads((out / "manifest.json").read_text())["cpu"] if not f.startswith("-std=")]
-    flags = [*cpu, "-std=gnu11", "-g", "-O1", *SANITIZE, "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(
-        [cc.partition("'")[0], *flags, "main.c", "attn.c", "attn_weights.c", "-o", "main", "-lm"], cwd=out, check=True
-    )
-    subprocess.run(["./main"], cwd=out, check=True)
+    run_sanitized(out, "attn", MAIN, tools)
 
 
 @pytest.mark.parametrize(
@@ -157,15 +150,15 @@ def test_the_command_line_builds_says_and_remembers(tmp_path: Path) -> None:
     assert planned.returncode == 0 and re.search(r"^any .*\nbatch=1 ", planned.stdout, re.M)
 
 
-def test_every_combination_has_a_fast_path(tmp_path: Path) -> None:
-    program: Any = dlc.build(attention(), dims=RANGES, specialise={"batch": (1, 2), "seq": (3, 4)}, cache_dir=tmp_path)
+def test_every_combination_has_a_fast_path(builds: Path) -> None:
+    program: Any = dlc.build(attention(), dims=RANGES, specialise={"batch": (1, 2), "seq": (3, 4)}, cache_dir=builds)
     paths = "batch=1,seq=3; batch=1,seq=4; batch=2,seq=3; batch=2,seq=4"
     assert program._library.manifest["memory"]["fast_paths"] == paths
 
 
-def test_sizes_in_steps(tmp_path: Path) -> None:
+def test_sizes_in_steps(builds: Path) -> None:
     content, dims = pyramid(), {"h": "8..24/8", "w": "8..24/8"}
     with pytest.raises(DlcError, match=r"h=12 is not one of its sizes, 8\.\.24 in steps of 8"):
-        dlc.build(content, dims=dims, specialise={"h": (12,)}, cache_dir=tmp_path)
-    program: Any = dlc.build(content, dims=dims, specialise={"h": (16,)}, cache_dir=tmp_path)
+        dlc.build(content, dims=dims, specialise={"h": (12,)}, cache_dir=builds)
+    program: Any = dlc.build(content, dims=dims, specialise={"h": (16,)}, cache_dir=builds)
     check(program, content, [{"h": 16, "w": 8}, {"h": 16, "w": 24}, {"h": 8, "w": 16}])

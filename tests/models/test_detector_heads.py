@@ -59,7 +59,7 @@ HEADS: tuple[Callable[[Writer, str], list[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize("target", ["c", "c{cpu=generic}"])
+@pytest.mark.parametrize("target", ["c{flags=-O0}", "c{cpu=generic flags=-O0}"], ids=["native", "generic"])
 @pytest.mark.parametrize("head", HEADS, ids=lambda f: f.__name__.strip("_"))
 @pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__.strip("_"))
 def test_the_outputs_are_those_of_onnxruntime(

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Writer], str]]] = {
 }
 
 
-@pytest.mark.parametrize("target", ["c", "c{cpu=generic}"])
+@pytest.mark.parametrize("target", ["c{flags=-O0}", "c{cpu=generic flags=-O0}"], ids=["native", "generic"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_outputs_are_those_of_the_reference(name: str, target: str, bench: Bench, place: Path) -> None:
     shape, write = CASES[name]

@@ -59,7 +59,7 @@ def error(got: Array, exact: Array) -> float:
 def test_errors_are_a_few_roundings(case: str, dtype: Any, bench: Bench, place: Path) -> None:
     sizes = replace(SIZES[case], dtype=dtype)
     model, given = sizes.model(), feeds(sizes)
-    built = bench.compile(model, place)
+    built = bench.compile(model, place, target="c{flags=-O0}")
     got = built(given)
     assert all(v.dtype == dtype for v in got.values())
     wide = place / "wide.onnx"
@@ -73,7 +73,7 @@ def test_errors_are_a_few_roundings(case: str, dtype: Any, bench: Bench, place: 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=["float16", "bfloat16"])
 def test_weights_take_two_bytes(dtype: Any, bench: Bench, place: Path) -> None:
     sizes = Llama(hidden=128, inner=352, dtype=dtype)
-    built = bench.compile(sizes.model(), place)
+    built = bench.compile(sizes.model(), place, target="c{flags=-O0}")
     manifest = json.loads((built.directory / "manifest.json").read_text())
     elements = sum(int(np.prod(t.dims)) for t in sizes.model().graph.initializer if t.data_type != TensorProto.INT64)
     (weights,) = built.directory.glob("*_weights.bin")
@@ -84,7 +84,7 @@ def test_weights_take_two_bytes(dtype: Any, bench: Bench, place: Path) -> None:
 def test_weights_of_int4_take_half_a_byte(bench: Bench, place: Path) -> None:
     sizes = Llama(hidden=128, inner=352, length=3, block=32)
     model, given = sizes.model(), feeds(sizes)
-    built = bench.compile(model, place)
+    built = bench.compile(model, place, target="c{flags=-O0}")
     packed = [t for t in model.graph.initializer if t.data_type == TensorProto.INT4]
     others = sum(len(t.raw_data) for t in model.graph.initializer if t not in packed)
     (weights,) = built.directory.glob("*_weights.bin")

@@ -40,7 +40,7 @@ def viewed(g: Writer, value: str, random: Random, longest: int = 3) -> str:
     return value
 
 
-def checked(bench: Bench, model: onnx.ModelProto, place: Path, target: str = "c") -> None:
+def checked(bench: Bench, model: onnx.ModelProto, place: Path, target: str = "c{flags=-O0}") -> None:
     built = bench.compile(model, place, target=target)
     feeds = random_inputs(built.program)
     want = reference(built.source, feeds)
@@ -58,7 +58,7 @@ def test_two_outputs_that_are_one_view_of_an_input(name: str, bench: Bench, plac
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("target", ["c", "c{cpu=generic}"])
+@pytest.mark.parametrize("target", ["c{flags=-O0}", "c{cpu=generic flags=-O0}"], ids=["native", "generic"])
 def test_random_views(seed: int, target: str, bench: Bench, place: Path) -> None:
     random, g = Random(seed), Writer(seed)
     values = ["x", g.normal(2, 3, 4), g.op("Relu", "x")]

@@ -96,7 +96,7 @@ def weights(directory: Path) -> int:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products(type: str, shape: str, cpu: str, bench: Bench, place: Path) -> None:
     whole, size = product(type, shape)
-    built = bench.compile(whole, place, target=f"c{{cpu={cpu}}}")
+    built = bench.compile(whole, place, target=f"c{{cpu={cpu} flags=-O0}}")
     x = np.random.default_rng(1).standard_normal(SHAPES[shape][2::-2], np.float32)
     want = reference(whole, x=x)
     got = built({"x": x})["y"]
@@ -121,7 +121,7 @@ def test_rows_of_a_table(type: str, bench: Bench, place: Path) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 33])],
         initial,
     )
-    built = bench.compile(model(graph), place)
+    built = bench.compile(model(graph), place, target="c{flags=-O0}")
     chosen = np.array([0, 199, 7, 7, 50])
     want = reference(model(graph), i=chosen)
     np.testing.assert_allclose(built({"i": chosen})["y"], want, rtol=1e-6)
@@ -145,7 +145,7 @@ def test_constants_that_are_outputs(type: str, bench: Bench, place: Path) -> Non
         [helper.make_tensor_value_info("a", code, [5, 7]), helper.make_tensor_value_info("b", code, [9, 5])],
         [tensor("q", q)],
     )
-    built = bench.compile(model(graph), place)
+    built = bench.compile(model(graph), place, target="c{flags=-O0}")
     x = bits(type, random, 2, 5)
     got = built({"x": x})
     assert np.array_equal(got["a"].view(np.uint8), np.ascontiguousarray(q.T).view(np.uint8))
@@ -158,7 +158,7 @@ def test_a_decode_step(bits: Literal["symmetric", "zero points"], cpu: str, benc
     """MatMulNBits of one row, in whole panels of columns and others: half a byte for each weight, nowhere in floats."""
     sizes = Llama(hidden=64, inner=160, vocabulary=100, length=1, past=5, block=32, bits=bits)
     whole = sizes.model()
-    built = bench.compile(whole, place, target=f"c{{cpu={cpu}}}")
+    built = bench.compile(whole, place, target=f"c{{cpu={cpu} flags=-O0}}")
     random = np.random.default_rng(1)
     given: dict[str, Array] = {"input_ids": random.integers(0, sizes.vocabulary, (1, 1))}
     for name in (f"past_{k}_{kind}" for k in range(sizes.layers) for kind in ("key", "value")):

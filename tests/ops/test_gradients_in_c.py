@@ -30,8 +30,8 @@ def adjoints() -> list[Adjoint]:
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     target = GENERIC if request.param == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
-    flags = (*STRICT, "-O1") if request.param == "generic" else STRICT
-    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=flags)
+    level = "-O0" if target.vector_bytes else "-O1"
+    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=(*STRICT, level))
 
 
 @pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])

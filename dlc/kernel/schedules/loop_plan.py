@@ -14,13 +14,11 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
 from dlc.kernel.schedules.heights import row_limit, rows_cycles
-from dlc.kernel.schedules.machine import PANEL, WORD_BITS, Machine
+from dlc.kernel.schedules.machine import LEAST_LANES, PANEL, WORD_BITS, Machine
 from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tile import Tile
 
-LEAST_LANES = 4
-"""Elements of a vector at least."""
 STREAMS = 4
 """Vectors of a tile whose only row reads each panel of columns once: processors foresee few streams from memory."""
 

@@ -48,6 +48,8 @@ class Machine:
         return max(1, self.vector_bytes // itemsize)
 
 
+LEAST_LANES = 4
+"""Elements of a vector at least."""
 PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
 SCALAR_PANEL = 4

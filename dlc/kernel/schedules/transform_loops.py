@@ -21,13 +21,10 @@ from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.flat import at, flat_expr, offset
 from dlc.kernel.schedules.lanes import vectorise
-from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.machine import LEAST_LANES, Machine
 from dlc.kernel.schedules.transformed import Transform
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import simplify
-
-LEAST_LANES = 4
-"""Channels and columns come in whole vectors of so many elements at least."""
 
 
 @dataclass(frozen=True)
