@@ -30,8 +30,7 @@ def adjoints() -> list[Adjoint]:
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     target = GENERIC if request.param == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
-    level = "-O0" if target.vector_bytes else "-O1"
-    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=(*STRICT, level))
+    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=(*STRICT, "-O0"))
 
 
 @pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])
