@@ -83,13 +83,18 @@ def hints(t: Tile, s: Spot, k: Axis, steps: int) -> tuple[Prefetch, ...]:
     if a is None or steps % a.shares:
         return ()
     share = simplify(at(a.position, mapping_of(t, s, 0, s.column)) * a.shares // a.rows)
-    found: list[Prefetch] = []
-    for v in range(0, s.vectors, max(1, LINE // (t.lanes * t.dtype.itemsize))):
-        place = at(a.load.index[0], mapping_of(t, s, 0, s.column + v * t.lanes))
-        far = coefficient(place, k) or 0
-        next = apply("min", at(place, {k: Const(0)}) + a.step, a.last)
-        within = share * (far * k.extent // a.shares) + k * (far // a.shares)
-        found += (
-            Prefetch(a.load.param, simplify(next + within + far * u), later=True) for u in range(steps // a.shares)
-        )
-    return tuple(found)
+    vectors = range(0, s.vectors, max(1, LINE // (t.lanes * t.dtype.itemsize)))
+    first, *others = (at(a.load.index[0], mapping_of(t, s, 0, s.column + v * t.lanes)) for v in vectors)
+    shifts = [linear(simplify(x - first)) for x in others]
+    if any(x is None or x.terms for x in shifts):
+        return ()
+    beside = [0, *(x.constant for x in shifts if x)]
+    far = coefficient(first, k) or 0
+    # One expression for all lines: what is added to it is part of an instruction.
+    next = apply("min", at(first, {k: Const(0)}) + a.step, a.last - max(beside))
+    within = share * (far * k.extent // a.shares) + k * (far // a.shares)
+    return tuple(
+        Prefetch(a.load.param, simplify(next + within + (x + far * u)), later=True)
+        for x in beside
+        for u in range(steps // a.shares)
+    )
