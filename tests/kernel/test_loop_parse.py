@@ -46,7 +46,7 @@ loops(p0: f32[64] stored as f16, p1: i4[6] packed) -> (r0: f32[64]) aligned {
       if i < 3:
         r0[i .. +8] = v*s
       else:
-        prefetch r0[i+8] to write
+        prefetch r0[i+8] to write later
         r0[i] = -inf
 }"""
 

@@ -22,6 +22,7 @@ def test_every_statement_has_a_spelling() -> None:
         If(i < 3, (Store("r0", i + 1, total * 2.0),), (Store("r0", i * 4, vector, 4),)),
         Prefetch("p0", i + 8),
         Prefetch("r0", i, write=True),
+        Prefetch("p0", i + 16, later=True),
     )
     program = LoopProgram(
         (Param("p0", Type(f32, (64,))),),
@@ -44,6 +45,7 @@ def test_every_statement_has_a_spelling() -> None:
                 r0[i*4 .. +4] = v
               prefetch p0[i+8] to read
               prefetch r0[i] to write
+              prefetch p0[i+16] to read later
         }"""
     assert print_loops(program) == dedent(expected)
 

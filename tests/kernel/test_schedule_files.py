@@ -35,7 +35,7 @@ class Case:
         numbers = {name: int(value) for name, value in (word.split("=") for word in machine.split()[1:])}
         known = Machine(numbers.pop("vector_bytes"), numbers.pop("registers"))
         known = replace(known, general=numbers.pop("general", 0), words=bool(numbers.pop("words", 0)))
-        known = replace(known, past=numbers.pop("past", 0))
+        known = replace(known, past=numbers.pop("past", 0), l2=numbers.pop("l2", known.l2))
         assert not numbers
         return cls(parse_kernel("\n".join(kernel)), known, schedule.removeprefix("schedule "))
 

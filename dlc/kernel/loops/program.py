@@ -176,11 +176,16 @@ class Store:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read."""
+    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read.
+
+    Attributes:
+        later: Much else is wanted before, so that the second-level cache is the place for it, not the first.
+    """
 
     tensor: str
     at: Expr
     write: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from itertools import groupby
 
 from dlc.kernel.expr import Axis, Const, Expr, apply
 from dlc.kernel.loops.program import Block, For, If, Stmt, loop
-from dlc.kernel.schedules.heights import last_block, row_limit, split_rows
+from dlc.kernel.schedules.ahead import panels_ahead
+from dlc.kernel.schedules.heights import alike_rows, last_block, row_limit, split_rows
 from dlc.kernel.schedules.loop_plan import LoopPlan
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.open_rows import OpenRows, heights
@@ -33,6 +34,8 @@ def panel_rows(plan: LoopPlan, column: Expr, vectors: int, columns: int, machine
     """
     limit = plan.tall if vectors == plan.vectors else row_limit(vectors, machine.registers)
     spot = Spot(Const(0), column, limit, vectors, columns)
+    start = block_start(plan) if plan.blocked else Const(0)
+    plan = replace(plan, tile=replace(plan.tile, ahead=panels_ahead(plan, spot, start, machine)))
     if plan.outside is None:
         return _row_loops(plan, spot)
     width = vectors * plan.tile.lanes
@@ -156,7 +159,7 @@ def _own_blocks(plan: LoopPlan, s: Spot, extent: int) -> tuple[Stmt, ...]:
 def _tiles(plan: LoopPlan, s: Spot, first: Expr, count: int) -> tuple[Stmt, ...]:
     """Tiles over `count` rows from `first` on."""
     out: list[Stmt] = []
-    for height, run in groupby(split_rows(count, s.rows, s.vectors)):
+    for height, run in groupby(alike_rows(count, s.rows, s.vectors)):
         rows = height * len(list(run))
         out += _equal(plan, replace(s, rows=height), first, rows)
         first = first + rows

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlc.base.types import DType
-from dlc.kernel.expr import Axis, Expr
+from dlc.kernel.expr import Axis, Expr, Load
 from dlc.kernel.loops.program import Local
 from dlc.kernel.nest import Nest
 
@@ -29,6 +29,27 @@ class Parts:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What tiles fetch of the panel that comes next, while they read one: see `dlc.kernel.schedules.ahead`.
+
+    Attributes:
+        load: The operand of the columns.
+        step: From an element to the same one of the next panel.
+        last: The last element with which a sum may begin.
+        position: The row of a panel that a tile begins with, in terms of the axes around it and of its row axis.
+        rows: Rows of a panel.
+        shares: Parts in which a panel is fetched, by one tile each.
+    """
+
+    load: Load
+    step: Expr
+    last: int
+    position: Expr
+    rows: int
+    shares: int
+
+
+@dataclass(frozen=True)
 class Tile:
     """What every tile of a contraction has in common.
 
@@ -47,6 +68,7 @@ class Tile:
         words: Terms that each step multiplies and adds at once; 0: one. See `dlc.kernel.schedules.words`.
         packed: Packed tensors, with the elements of a word of 32 bits.
         beside: A variable to which each step adds an expression that all columns share.
+        ahead: What is fetched of the next panel meanwhile; None: nothing.
     """
 
     product: Nest
@@ -63,6 +85,7 @@ class Tile:
     words: int = 0
     packed: Mapping[str, int] = field(default_factory=dict[str, int])
     beside: tuple[Local, Expr] | None = None
+    ahead: Ahead | None = None
 
     @property
     def dtype(self) -> DType:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from dlc.base.types import i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.schedules.ahead import hints
 from dlc.kernel.schedules.block_scales import Blocks, blocks_of
 from dlc.kernel.schedules.byte_tiles import bytes_of, words_step
 from dlc.kernel.schedules.clip import guarded
@@ -157,7 +158,7 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
     body: list[Stmt] = []
     if main > (2 * UNROLL if t.packed else UNROLL):  # which of the elements of a word is known where it is written
         steps = _unrolled(t, s, sums, [k + u for u in range(UNROLL)], k)
-        body.append(For(k, Const(0), Const(main), steps, UNROLL))
+        body.append(For(k, Const(0), Const(main), (*hints(t, s, k, UNROLL), *steps), UNROLL))
     else:
         main = 0
     if k.extent - main:

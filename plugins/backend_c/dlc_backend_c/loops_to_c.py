@@ -108,11 +108,12 @@ class Writer:
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Store():
                 self._store(s)
-            case Prefetch(tensor, at, write):
+            case Prefetch(tensor, at, write, later):
                 place = self.subscript(at)
                 if tensor in self.packed:
                     place = f"({place}) / {self.storage(tensor).per_byte}"
-                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)});")
+                level = ", 2" * later  # of 3, the nearest cache
+                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)}{level});")
             case Block(body):
                 self.block("", body)
 
