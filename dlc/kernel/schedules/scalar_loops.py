@@ -95,8 +95,14 @@ def scalar_group(
             body += starting(scope.tensors[name], kernel)
             known.add(name)
     for k, nest in enumerate(scope.nests):
-        if nest.out in scope.scalars and nest.out not in known:
-            body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
+        scalar = scope.scalars.get(nest.out)
+        once = nest.reduce is None and nest.where is None and set(scope.shared).issuperset(nest.axes)
+        if scalar is not None and nest.out not in known and once:
+            body.append(Let(scalar, nest.body))
+            known.add(nest.out)
+            continue
+        if scalar is not None and nest.out not in known:
+            body.append(Let(scalar, Const(kernel.start_of(nest.out))))
         body += _nest(scope, k, kernel, machine, known, numbers)
         known.add(nest.out)
     contiguous = together is None and outermost == tuple(scope.shared)

@@ -32,6 +32,7 @@ from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.reciprocals import with_reciprocals
 from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
@@ -278,7 +279,7 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Pr
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     kernel = without_repeated(kernel)
     whole = kernel
-    kernel = ordered_products(roots_for_powers(kernel, machine), machine)
+    kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel, converted = converted_factors(kernel, machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
