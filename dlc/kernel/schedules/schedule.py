@@ -39,6 +39,7 @@ from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.shared_values import with_shared_values
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.transform_loops import Transforms
@@ -277,7 +278,7 @@ class _Prepared:
 def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
-    kernel = without_repeated(kernel)
+    kernel = with_shared_values(without_repeated(kernel))
     whole = kernel
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel, converted = converted_factors(kernel, machine)
