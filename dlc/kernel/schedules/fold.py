@@ -115,11 +115,14 @@ def folded_together(
     sums: Sequence[Local],
     machine: Machine,
     dtypes: Mapping[str, DType],
+    partial: int = PARTIAL,
 ) -> tuple[Stmt, ...] | None:
-    """The same for nests that differ in where their loads begin, vector by vector of all of them."""
+    """The same for several nests over these axes, vector by vector of all of them."""
     found = [list(_contiguous(n, reduced, s, machine, dtypes)) for n, s in zip(nests, sums, strict=True)]
-    for rows in zip(*found, strict=True):
-        if all(r.nest.where is None and _has_vectors(r) for r in rows):
+    for several in zip(*found, strict=False):
+        rows = [replace(r, partial=partial) for r in several]
+        alike = len({(r.axis, r.outer) for r in rows}) == 1
+        if alike and all(r.nest.where is None and _has_vectors(r) for r in rows):
             return _in_levels(rows, _by_vectors)
     return None
 
@@ -203,7 +206,7 @@ def _with_partials(rows: Sequence[Row], inner: tuple[Stmt, ...]) -> tuple[Stmt, 
         for p in parts[1:]:
             total = Apply(row.fn, (total, p))
         whole: Expr = Fold(row.fn, parts[0]) if row.lanes > 1 else parts[0]
-        end += (Set(parts[0], total), Set(row.sum, Apply(row.fn, (row.sum, whole))))
+        end += (*([Set(parts[0], total)] if len(parts) > 1 else []), Set(row.sum, Apply(row.fn, (row.sum, whole))))
     return (Block((*start, *inner, *end)),)
 
 

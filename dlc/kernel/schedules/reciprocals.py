@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, substitute
+from dlc.kernel.expr import Apply, Const, Expr, Load, apply, axes_in, loads, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS

@@ -17,7 +17,7 @@ from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import coefficient, flat_simplify
-from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded
+from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded, folded_together
 from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
@@ -94,12 +94,22 @@ def scalar_group(
         if name not in scope.scalars and needs_fill(kernel, name):
             body += starting(scope.tensors[name], kernel)
             known.add(name)
+    done = 0
     for k, nest in enumerate(scope.nests):
         scalar = scope.scalars.get(nest.out)
         once = nest.reduce is None and nest.where is None and set(scope.shared).issuperset(nest.axes)
+        if k < done:
+            continue
         if scalar is not None and nest.out not in known and once:
             body.append(Let(scalar, nest.body))
             known.add(nest.out)
+            continue
+        sums = _sums_beside(scope, k, kernel, machine, known, numbers)
+        if sums is not None:
+            count, statements = sums
+            body += statements
+            known |= {n.out for n in scope.nests[k : k + count]}
+            done = k + count
             continue
         if scalar is not None and nest.out not in known:
             body.append(Let(scalar, Const(kernel.start_of(nest.out))))
@@ -111,6 +121,39 @@ def scalar_group(
         return wrap(outermost[:-1], short)
     # Braces, because variables of different groups may share names.
     return guarded(outermost, together, tuple(body)) if outermost else (Block(tuple(body)),)
+
+
+def _sums_beside(
+    scope: Scope, k: int, kernel: Kernel, machine: Machine, known: set[str], numbers: Numbers
+) -> tuple[int, tuple[Stmt, ...]] | None:
+    """How many nests from `k` on add up along the same contiguous elements, and a loop for all of their sums.
+
+    What several of them read is read once. None where it is one nest.
+    """
+    first = scope.nests[k]
+    axes = _reduced(first, scope)
+    run = [first]
+    for nest in scope.nests[k + 1 : k + numbers.sums]:
+        own = _reduced(nest, scope)
+        if [a.extent for a in own] != [a.extent for a in axes] or nest.reads() & {n.out for n in run}:
+            break
+        run.append(nest.substitute(dict(zip(own, axes, strict=True)), (*axes, *(a for a in nest.axes if a not in own))))
+    apart = {n.out for n in run}
+    sums = [scope.scalars.get(n.out) for n in run]
+    of = {(n.reduce, s.dtype) for n, s in zip(run, sums, strict=True) if s is not None}
+    if len(run) < 2 or len(apart) < len(run) or None in sums or len(of) > 1 or apart & known or first.reduce is None:
+        return None
+    locals_ = [s for s in sums if s is not None]
+    adding = folded_together(run, axes, locals_, machine, kernel.dtypes, numbers.sums)
+    if adding is None:
+        return None
+    return len(run), (*(Let(s, Const(kernel.start_of(n.out))) for n, s in zip(run, locals_, strict=True)), *adding)
+
+
+def _reduced(nest: Nest, scope: Scope) -> tuple[Axis, ...]:
+    """The axes along which a nest adds up; none where other axes are inside of the shared loops."""
+    inner = tuple(a for a in nest.axes if a not in scope.shared)
+    return inner if nest.reduce is not None and set(inner) <= set(nest.reduction_axes) else ()
 
 
 def _common_guard(scope: Scope) -> Expr | None:

@@ -17,7 +17,6 @@ from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.groups import partition
 from dlc.kernel.simplify import is_index
-from dlc.kernel.work import applied
 
 DEAR = 16.0
 """Cycles of a value from which on it is kept rather than computed again."""

@@ -76,7 +76,7 @@ def _is_sum(stmt: Stmt) -> bool:
 
 
 def _reads(e: Expr, axis: Axis) -> bool:
-    """Whether a load's subscript falls, or is rounded or wrapped, as an axis rises; what data says is no permutation."""
+    """Whether a load's subscript falls, or is rounded or wrapped, as an axis rises; data are no permutation."""
     stack = [e]
     while stack:
         e = stack.pop()
