@@ -15,6 +15,7 @@ loads of elements there, and branches that always go one way cost nothing:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -159,9 +160,10 @@ def staged(body: tuple[Stmt, ...]) -> int:
 
 
 def partial_sums(body: tuple[Stmt, ...]) -> int:
-    """The most partial results that the statements have at the same time; 0: they have none."""
+    """The most partial results of a sum that the statements have at the same time; 0: they have none."""
     blocks = (s.body for s in walk_stmts(body) if isinstance(s, Block))
-    return max((sum(isinstance(s, Let) and s.local.lanes > 1 for s in b) for b in blocks), default=0)
+    names = (s.local.name for b in blocks for s in b if isinstance(s, Let) and s.local.lanes > 1)
+    return max(Counter(name.rpartition("_")[0] for name in names).values(), default=0)
 
 
 def _stageable(row: Row) -> bool:

@@ -10,11 +10,12 @@ there two neighbouring values may make all the difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Const, Expr, Load, apply, axes_in, loads, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, substitute, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
@@ -23,6 +24,8 @@ from dlc.kernel.work import applied
 
 OFTEN = 8
 """Quotients by one number from which on its reciprocal is computed."""
+SEVERAL = 3
+"""Quotients by one number in the text of a kernel from which on it is."""
 
 
 def with_reciprocals(kernel: Kernel, machine: Machine) -> Kernel:
@@ -52,6 +55,9 @@ class _Work:
         self.before: dict[int, list[Nest]] = {}
         self._kernel = kernel
         self._known: dict[Hashable, str] = {}
+        self._texts = Counter(
+            _key(x.args[1], n)[0] for n in kernel.nests if n.where is None for x in _quotients(n.body) if axes_in(x)
+        )
 
     def changed(self, k: int) -> Nest:
         """A nest by its position, with products in the place of quotients."""
@@ -91,11 +97,11 @@ class _Work:
         inside = frozenset(axes_in(y))
         own = frozenset(axes_in(x)) - inside
         last = max((max(self._kernel.writers.get(z.param, (-1,))) for z in loads(y)), default=-1)
-        if isinstance(y, Const) or math.prod(a.extent for a in own) < OFTEN or last >= k:
+        if isinstance(y, Const) or last >= k:
             return None
-        axes = tuple(a for a in self._kernel.nests[k].axes if a in inside)
-        named = {a: a.named(f"{d}") for d, a in enumerate(axes)}
-        key = substitute(y, dict(named)), tuple(named.values())
+        key, axes = _key(y, self._kernel.nests[k])
+        if math.prod(a.extent for a in own) < OFTEN and self._texts[key] < SEVERAL:
+            return None
         if key not in self._known:
             dtype = self._kernel.dtype_of(y)
             assert dtype is not None, "what is no literal has a type"
@@ -105,6 +111,19 @@ class _Work:
             at = last + 1 if last >= 0 else k
             self.before.setdefault(at, []).append(Nest(name, axes, axes, apply("div", 1.0, y)))
         return Load(self._known[key], axes)
+
+
+def _quotients(e: Expr) -> Iterator[Apply]:
+    """All quotients of an expression, as often as they stand there."""
+    return (x for x in walk(e) if isinstance(x, Apply) and x.fn == "div")
+
+
+def _key(y: Expr, nest: Nest) -> tuple[Hashable, tuple[Axis, ...]]:
+    """What equal divisors of nests share, and the axes that one depends on."""
+    inside = frozenset(axes_in(y))
+    axes = tuple(a for a in nest.axes if a in inside)
+    named = {a: a.named(f"{d}") for d, a in enumerate(axes)}
+    return (substitute(y, dict(named)), tuple(named.values())), axes
 
 
 def _steps(e: Apply) -> bool:

@@ -8,6 +8,7 @@ Reductions add up in the order of their axes, long ones part by part. Groups sha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
@@ -18,9 +19,11 @@ from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import coefficient, flat_simplify
 from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded, folded_together
+from dlc.kernel.schedules.inside import Box, all_terms, split
 from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.runs import alike, runs_of
 from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
@@ -94,66 +97,89 @@ def scalar_group(
         if name not in scope.scalars and needs_fill(kernel, name):
             body += starting(scope.tensors[name], kernel)
             known.add(name)
-    done = 0
-    for k, nest in enumerate(scope.nests):
-        scalar = scope.scalars.get(nest.out)
-        once = nest.reduce is None and nest.where is None and set(scope.shared).issuperset(nest.axes)
-        if k < done:
+    for run in runs_of(scope, machine, known):
+        k, nest = run[0], scope.nests[run[0]]
+        shared = _in_one_loop(scope, run, kernel, machine, numbers) if len(run) > 1 else None
+        if shared is not None:
+            body += shared
+            known |= {scope.nests[k].out for k in run}
             continue
-        if scalar is not None and nest.out not in known and once:
-            body.append(Let(scalar, nest.body))
-            known.add(nest.out)
-            continue
-        sums = _sums_beside(scope, k, kernel, machine, known, numbers)
-        if sums is not None:
-            count, statements = sums
-            body += statements
-            known |= {n.out for n in scope.nests[k : k + count]}
-            done = k + count
-            continue
-        if scalar is not None and nest.out not in known:
-            body.append(Let(scalar, Const(kernel.start_of(nest.out))))
-        body += _nest(scope, k, kernel, machine, known, numbers)
-        known.add(nest.out)
+        for k in run:
+            body += _started(scope, k, kernel, machine, known, numbers)
+            known.add(scope.nests[k].out)
     contiguous = together is None and outermost == tuple(scope.shared)
     short = _short(scope, kernel, written, tuple(body)) if contiguous else None
     if short is not None:
         return wrap(outermost[:-1], short)
+    box = _inside(scope, machine, written) if together is None else None
+    if box is not None:
+        (nest,) = scope.nests
+
+        def element(where: Expr | None) -> tuple[Stmt, ...]:
+            part = replace(scope, nests=(replace(nest, where=where),))
+            return _nest(part, 0, kernel, machine, set(written), numbers)
+
+        return split(outermost, box, nest.where, element)
     # Braces, because variables of different groups may share names.
     return guarded(outermost, together, tuple(body)) if outermost else (Block(tuple(body)),)
 
 
-def _sums_beside(
+def _started(
     scope: Scope, k: int, kernel: Kernel, machine: Machine, known: set[str], numbers: Numbers
-) -> tuple[int, tuple[Stmt, ...]] | None:
-    """How many nests from `k` on add up along the same contiguous elements, and a loop for all of their sums.
+) -> tuple[Stmt, ...]:
+    """A nest as loops, with the start of the variable that it is in."""
+    nest = scope.nests[k]
+    scalar = scope.scalars.get(nest.out)
+    if scalar is None or nest.out in known:
+        return _nest(scope, k, kernel, machine, known, numbers)
+    if nest.reduce is None and nest.where is None and set(scope.shared).issuperset(nest.axes):
+        return (Let(scalar, nest.body),)
+    return (Let(scalar, Const(kernel.start_of(nest.out))), *_nest(scope, k, kernel, machine, known, numbers))
 
-    What several of them read is read once. None where it is one nest.
+
+def _in_one_loop(
+    scope: Scope, run: Sequence[int], kernel: Kernel, machine: Machine, numbers: Numbers
+) -> tuple[Stmt, ...] | None:
+    """Nests of `runs_of` as one loop; None where sums have no vectors."""
+    nests = alike([scope.nests[k] for k in run], scope.shared)
+    axes = tuple(a for a in nests[0].axes if a not in scope.shared)
+    if nests[0].out not in scope.scalars:
+        return wrap(axes, _elements(scope, nests, run, kernel))
+    sums = [scope.scalars[n.out] for n in nests]
+    total = folded_together(nests, axes, sums, machine, kernel.dtypes, numbers.sums * len(run))
+    start = (Let(s, Const(kernel.start_of(n.out))) for s, n in zip(sums, nests, strict=True))
+    return None if total is None else (*start, *total)
+
+
+def _elements(scope: Scope, nests: Sequence[Nest], run: Sequence[int], kernel: Kernel) -> tuple[Stmt, ...]:
+    """What computes an element of each of some nests, and then stores all of them.
+
+    A processor may hold up loads that follow a store to an address that is alike in its last bits.
     """
-    first = scope.nests[k]
-    axes = _reduced(first, scope)
-    run = [first]
-    for nest in scope.nests[k + 1 : k + numbers.sums]:
-        own = _reduced(nest, scope)
-        if [a.extent for a in own] != [a.extent for a in axes] or nest.reads() & {n.out for n in run}:
-            break
-        run.append(nest.substitute(dict(zip(own, axes, strict=True)), (*axes, *(a for a in nest.axes if a not in own))))
-    apart = {n.out for n in run}
-    sums = [scope.scalars.get(n.out) for n in run]
-    of = {(n.reduce, s.dtype) for n, s in zip(run, sums, strict=True) if s is not None}
-    if len(run) < 2 or len(apart) < len(run) or None in sums or len(of) > 1 or apart & known or first.reduce is None:
-        return None
-    locals_ = [s for s in sums if s is not None]
-    adding = folded_together(run, axes, locals_, machine, kernel.dtypes, numbers.sums)
-    if adding is None:
-        return None
-    return len(run), (*(Let(s, Const(kernel.start_of(n.out))) for n, s in zip(run, locals_, strict=True)), *adding)
+    others = {x for k, n in enumerate(scope.nests) if k not in run for x in n.reads()}
+    found: dict[Expr, Expr] = {}
+    values: list[Stmt] = []
+    stores: list[Stmt] = []
+    for k, n in zip(run, nests, strict=True):
+        value = Local(f"e{k}", kernel.dtypes[n.out])
+        values.append(Let(value, substitute(_updated(n), found)))
+        found[Load(n.out, n.index)] = value
+        if n.out not in scope.narrow or n.out in others:
+            stores.append(Store(n.out, n.index[0], value))
+    return (*values, *stores)
 
 
-def _reduced(nest: Nest, scope: Scope) -> tuple[Axis, ...]:
-    """The axes along which a nest adds up; none where other axes are inside of the shared loops."""
-    inner = tuple(a for a in nest.axes if a not in scope.shared)
-    return inner if nest.reduce is not None and set(inner) <= set(nest.reduction_axes) else ()
+def _updated(nest: Nest) -> Expr:
+    """What a nest stores: its value, or what its value makes of the element that is there."""
+    return nest.body if nest.reduce is None else apply(nest.reduce, Load(nest.out, nest.index), nest.body)
+
+
+def _inside(scope: Scope, machine: Machine, written: frozenset[str]) -> Box | None:
+    """Where all terms of a lone short sum exist; None where loops are not divided for that."""
+    first, *followers = scope.nests
+    if followers or not machine.vector_bytes or first.out in written or not scope.plain[0] or scope.narrow:
+        return None
+    return all_terms(first, scope.shared)
 
 
 def _common_guard(scope: Scope) -> Expr | None:

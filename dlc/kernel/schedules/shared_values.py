@@ -2,7 +2,8 @@
 
     s[i] += exp(x[i,k]); r[i,j] = exp(x[i,j])/s[i]     →     e[i,k] = exp(x[i,k]); s[i] += e[i,k]; r[i,j] = e[i,j]/s[i]
 
-Only where all that touches them shares loops, so that a row of them exists at a time. The bits are the same.
+Only where all that touches them shares loops, so that a row or an element of them exists at a time. The bits are the
+same.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _kept(kernel: Kernel, uses: dict[int, list[tuple[Expr, tuple[Axis, ...]]]]) 
     changed = replace(kernel, nests=tuple(nests), locals=(*kernel.locals, made))
     touching = len(uses) + 1
     together = any(
-        sum(made.name in (n.out, *n.reads()) for n in g.nests) == touching and len(g.shared) < len(axes)
+        sum(made.name in (n.out, *n.reads()) for n in g.nests) == touching and len(g.shared) <= len(axes)
         for g in partition(changed)
     )
     return changed if together else None
