@@ -14,10 +14,10 @@ from dlc_backend_c.target import CTarget, target_for
 from dlc.kernel.schedules import Machine
 
 MACHINES: Mapping[str, Machine] = {
-    "small-caches": Machine(32, 16, 4 << 10, 24 << 10, past=1 << 10),
+    "small-caches": Machine(32, 16, 4 << 10, 24 << 10, past=1 << 10, reciprocals=True),
     # As `native` on a processor of this kind: where the tail of row blocks was wrong.
     "wide-vectors": Machine(64, 32, 32 << 10, 512 << 10),
-    "no-vectors": Machine(0, 16, 16 << 10, 128 << 10, stack=1 << 10),
+    "no-vectors": Machine(0, 16, 16 << 10, 128 << 10, stack=1 << 10, reciprocals=True),
     "odd-registers": Machine(16, 11, 24_000, 200_003),
 }
 SMALL = Machine(0, 32, 256 << 10, 256 << 10, general=10, words=True, stack=1 << 10)
@@ -29,7 +29,7 @@ def target_of(machine: Machine) -> CTarget:
     flags = (*target_for("native").flags, "-Wno-psabi")  # vectors that the processor lacks never leave a function
     sizes = (machine.vector_bytes, machine.registers, machine.l1, machine.l2)
     words = ("arm-dsp",) if machine.words else ()
-    math = "ordered" if machine.ordered else "fast"
+    math = "ordered" if machine.ordered else "fast" if machine.reciprocals else "strict"
     return CTarget(
         "native",
         *sizes,
@@ -59,6 +59,7 @@ def random_machine(rng: random.Random) -> Machine:
         general=rng.choice((0, 4, 10)),
         words=rng.random() < 0.5,
         past=rng.choice((0, 0, 1, 1 << 10)),
+        reciprocals=rng.random() < 0.5,
     )
 
 

@@ -4,14 +4,18 @@
 
 The order of additions differs from the order of the axis, which the language of nests leaves open. A body without a
 vector form of its own (exp and the like) is first evaluated into a short buffer, in a loop that compilers vectorise. So
-is one that reads where data says, with what changes nothing in the place of points that its guard leaves out:
+is one with functions of which vectors are faster that reads where data says, with what changes nothing in the place of
+points that its guard leaves out. Without such functions single elements are faster, as loads of vectors are made of
+loads of elements there, and branches that always go one way cost nothing:
 
-    s = Σₖ v[k]·x[c[k]] where c[k] < n    →    b[k] = c[k] < n ? v[k]·x[c[k]] : 0;    s = Σₖ b[k]
+    s = Σₖ f(x[c[k]]) where c[k] < n       →   b[k] = c[k] < n ? f(x[c[k]]) : 0;                     s = Σₖ b[k]
+    s = Σₖ v[k]·x[c[k]] where c[k] < n     →   if c[k] < n: s₀ += v[k]·x[c[k]];  if c[k+1] < n: s₁ += …;  s = s₀ + s₁
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +23,7 @@ from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, loads, select, substitute
 from dlc.kernel.loops.program import Block, Fold, For, Lanes, Let, Local, Set, Stmt, Store, loop, walk_stmts, wrap
 from dlc.kernel.nest import Nest, identity
+from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at, coefficient, flat_simplify, positions
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
@@ -26,9 +31,12 @@ from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
 from dlc.kernel.simplify import conjuncts, is_index, simplify
+from dlc.kernel.work import applied
 
 PARTIAL = 4
 """Variables of partial results: as many sums run at the same time."""
+DEAR = 4.0
+"""Cycles of a function that vectors are made for, although loads take longer then."""
 STAGE = "stage"
 CHUNK = 64
 """Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache."""
@@ -81,6 +89,8 @@ def folded(
         row = replace(row, partial=partial, chunk=chunk if row.nest.where is None else min(chunk, size))
         if row.nest.where is None and _has_vectors(row):
             return _in_levels((row,), _by_vectors)
+        if row.nest.where is not None and row.axis.extent >= partial and _cheap(row.nest.body):
+            return _in_levels((replace(row, lanes=1, chunk=1),), _by_elements)
         if _stageable(row):
             return _in_levels((row,), _by_chunks)
     return None
@@ -95,17 +105,25 @@ def _asks_data(nest: Nest) -> bool:
     return bool(parts) and all(any(True for _ in loads(p)) for p in parts)
 
 
+def _cheap(body: Expr) -> bool:
+    """Whether vectors of what a body computes save less than loads of vectors cost."""
+    return all(is_index(x) or SCALARS[x.fn].cycles < DEAR for x in applied(body))
+
+
 def folded_together(
     nests: Sequence[Nest],
     reduced: tuple[Axis, ...],
     sums: Sequence[Local],
     machine: Machine,
     dtypes: Mapping[str, DType],
+    partial: int = PARTIAL,
 ) -> tuple[Stmt, ...] | None:
-    """The same for nests that differ in where their loads begin, vector by vector of all of them."""
+    """The same for several nests over these axes, vector by vector of all of them."""
     found = [list(_contiguous(n, reduced, s, machine, dtypes)) for n, s in zip(nests, sums, strict=True)]
-    for rows in zip(*found, strict=True):
-        if all(r.nest.where is None and _has_vectors(r) for r in rows):
+    for several in zip(*found, strict=False):
+        rows = [replace(r, partial=partial) for r in several]
+        alike = len({(r.axis, r.outer) for r in rows}) == 1
+        if alike and all(r.nest.where is None and _has_vectors(r) for r in rows):
             return _in_levels(rows, _by_vectors)
     return None
 
@@ -142,9 +160,10 @@ def staged(body: tuple[Stmt, ...]) -> int:
 
 
 def partial_sums(body: tuple[Stmt, ...]) -> int:
-    """The most partial results that the statements have at the same time; 0: they have none."""
+    """The most partial results of a sum that the statements have at the same time; 0: they have none."""
     blocks = (s.body for s in walk_stmts(body) if isinstance(s, Block))
-    return max((sum(isinstance(s, Let) and s.local.lanes > 1 for s in b) for b in blocks), default=0)
+    names = (s.local.name for b in blocks for s in b if isinstance(s, Let) and s.local.lanes > 1)
+    return max(Counter(name.rpartition("_")[0] for name in names).values(), default=0)
 
 
 def _stageable(row: Row) -> bool:
@@ -188,7 +207,8 @@ def _with_partials(rows: Sequence[Row], inner: tuple[Stmt, ...]) -> tuple[Stmt, 
         total: Expr = parts[0]
         for p in parts[1:]:
             total = Apply(row.fn, (total, p))
-        end += (Set(parts[0], total), Set(row.sum, Apply(row.fn, (row.sum, Fold(row.fn, parts[0])))))
+        whole: Expr = Fold(row.fn, parts[0]) if row.lanes > 1 else parts[0]
+        end += (*([Set(parts[0], total)] if len(parts) > 1 else []), Set(row.sum, Apply(row.fn, (row.sum, whole))))
     return (Block((*start, *inner, *end)),)
 
 
@@ -225,6 +245,17 @@ def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
         for k in range(row.chunk // row.lanes)
     )
     return (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main))
+
+
+def _by_elements(rows: Sequence[Row]) -> tuple[Stmt, ...]:
+    (row,) = rows
+    parts = _partials(row)
+    main = _multiple(row.axis, len(parts))
+    steps: list[Stmt] = []
+    for k, part in enumerate(parts):
+        moved = _moved(row.nest, {row.axis: row.axis + k})
+        steps += guarded((), moved.where, (_add(row, part, moved.body),))
+    return (For(row.axis, Const(0), main, tuple(steps), len(parts)), *_tail(rows, main))
 
 
 def _moved(nest: Nest, mapping: Mapping[Expr, Expr]) -> Nest:

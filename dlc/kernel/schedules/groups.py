@@ -84,9 +84,10 @@ def _link(nests: Sequence[Nest], tensors: Mapping[str, Param]) -> _Classes:
     accesses = [list(_accesses(n)) for n in nests]
     for n in range(len(nests)):
         for m in range(n + 1, len(nests)):
+            alike = adds_to_blocks(nests[n]) or adds_to_blocks(nests[m])
             for name, index, written in accesses[n]:
                 for other, second, rewritten in accesses[m]:
-                    if name == other and (written or rewritten):
+                    if name == other and (written or rewritten or alike):
                         _link_subscripts(classes, (n, index), (m, second), tensors[name].shape)
     return classes
 
@@ -228,7 +229,7 @@ def _up_to_reader(run: Sequence[Nest], rest: Sequence[Nest], kernel: Kernel) -> 
         more = rest[:count]
         between = {n.out for n in more[:-1]}
         if nest.reads() & written:
-            if not nest.reads() & between or not reads & {name for n in more for name in n.reads()} - written:
+            if not nest.reads() & between:
                 return None
             group = share([*run, *more], kernel.tensors)
             return (group, more) if group is not None and reads_rows(group) and not has_reuse(run[0]) else None
@@ -286,9 +287,15 @@ def ordered(group: Group, kernel: Kernel) -> Group:
     return Group(group.nests, ()) if len(group.nests) == 1 and scatters else group
 
 
+def adds_to_blocks(nest: Nest) -> bool:
+    """Whether a nest adds rows to the sums of the blocks that they are in: it may run wherever its rows are read."""
+    return nest.reduce == "add" and any(isinstance(i, Apply) and i.fn == "floordiv" for i in nest.index[:1])
+
+
 def _related(run: Sequence[Nest], nest: Nest) -> bool:
     written = {n.out for n in run}
-    return bool(written & nest.reads()) and nest.out not in written
+    read = {name for n in run for name in n.reads()} if adds_to_blocks(nest) else set[str]()
+    return bool((written | read) & nest.reads()) and nest.out not in written
 
 
 def _worthwhile(run: Sequence[Nest], nest: Nest, wider: Group) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Load, substitute
+from dlc.kernel.expr import Apply, Axis, Load, loads, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.flat import axis_inside, coefficient, flat_simplify
@@ -19,6 +19,8 @@ from dlc.kernel.schedules.operands import Operands
 from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.tile import Tile
 
+LEAST_ROWS = 4
+"""Rows from which on a tile of those that share their columns is preferred to one of rows that do not."""
 STREAMS = 4
 """Vectors of a tile whose only row reads each panel of columns once: processors foresee few streams from memory."""
 
@@ -76,7 +78,7 @@ def plan_loops(
     tiling = tile_of(scope, kernel, machine, None, o.column)
     product = tiling.product
     others = [a for a in scope.shared if a != o.column]
-    rows = [a for a in others if o.has_rows and a not in named and _is_row(product, a)]
+    rows = _rows(product, [a for a in others if o.has_rows and a not in named], o.column)
     row = rows[-1] if rows else None
     tiling = replace(tiling, row=row, lanes=tiling.lanes if o.panel_width else _lanes(o.column, tiling.lanes))
     if o.block is not None:
@@ -164,9 +166,28 @@ def _by_stride(product: Nest, column: Axis, axes: tuple[Axis, ...]) -> tuple[Axi
     return tuple(a for _, a in sorted(zip(strides, axes, strict=True), key=lambda x: x[0], reverse=True))
 
 
-def _is_row(product: Nest, axis: Axis) -> bool:
-    """Whether only the operand without the column moves along an axis."""
-    return isinstance(product.body, Apply) and sum(axis_inside(a, axis) for a in product.body.args) == 1
+def _rows(product: Nest, axes: Sequence[Axis], column: Axis) -> list[Axis]:
+    """Axes that rows walk, that of a tile last: one that no operand of the columns has, so that rows share these."""
+    rows = [a for a in axes if _is_row(product, a, column)]
+    apart = [a for a in rows if a.limit is None and a.extent >= LEAST_ROWS and _is_apart(product, a, column)]
+    if not apart or rows[-1] in apart or rows[-1].limit is not None:
+        return rows
+    return [*(a for a in rows if a != apart[-1]), apart[-1]]
+
+
+def _is_row(product: Nest, axis: Axis, column: Axis) -> bool:
+    """Whether operands without the column move along an axis, or those with it, but not both."""
+    match product.body:
+        case Apply("mul", args) if sum(axis_inside(a, column) for a in args) == 1:
+            return sum(axis_inside(a, axis) for a in args) == 1
+        case _:
+            return _is_apart(product, axis, column)
+
+
+def _is_apart(product: Nest, axis: Axis, column: Axis) -> bool:
+    """Whether only operands without the column move along an axis."""
+    moving = [x for x in loads(product.body) if axis_inside(x, axis)]
+    return bool(moving) and not any(axis_inside(x, column) for x in moving)
 
 
 def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:

@@ -43,6 +43,9 @@ class Machine:
     pairs: int = 0
     """Operations that add dot products of two bf16 to a vector of sums, rounding as it may; 0: that is not allowed."""
 
+    reciprocals: bool = False
+    """Whether what is divided by one number may be multiplied by its reciprocal, which rounds twice."""
+
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""
         return max(1, self.vector_bytes // itemsize)

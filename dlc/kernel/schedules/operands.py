@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads
+from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads, map_loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Stmt
 from dlc.kernel.nest import Nest, Param
@@ -63,10 +63,51 @@ def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, panel_
         case Apply("mul", (x, y)) if nest.reduce == "add" and (column in axes_in(x)) != (column in axes_in(y)):
             flip = column in axes_in(x)
             return _product(group, kernel, column, machine, panel_vectors, (y, x) if flip else (x, y), flip, wanted)
+        case _ if rows := _rows_apart(group, column):
+            return _any_terms(group, kernel, column, machine, panel_vectors, rows)
         case _ if panel_vectors:
-            raise Unfit("it is no product of an operand with the columns and one without")
+            raise Unfit("no operand has the columns alone")
         case _:
             return _single_rows(group, kernel, column)
+
+
+def _rows_apart(group: Group, column: Axis) -> tuple[Axis, ...]:
+    """Output axes that some operands have, and none that has the columns."""
+    nest = group.nests[0]
+    found = [frozenset(axes_in(*x.index)) for x in loads(nest.body)]
+    across = frozenset[Axis]().union(*(f for f in found if column in f))
+    apart = frozenset[Axis]().union(*found) - across
+    return tuple(x for x in group.shared if x in apart) if across and nest.where is None else ()
+
+
+def _any_terms(
+    group: Group, kernel: Kernel, column: Axis, machine: Machine, panel_vectors: int, rows: Sequence[Axis]
+) -> Operands:
+    """The operands of any function of one with the columns and others without: distances, and maxima of sums."""
+    nest = group.nests[0]
+    operands = dict.fromkeys(loads(nest.body))
+    fixed = [x for x in group.shared if x != column and x not in rows[-2:]]
+    itemsize = kernel.tensors[nest.out].dtype.itemsize
+    across = [x for x in operands if column in axes_in(*x.index)]
+    row_bytes, column_bytes = (
+        sum(_footprint(x, kernel, fixed) for x in operands if (x in across) == inside) * itemsize
+        for inside in (False, True)
+    )
+    sizes = {p.name: p.type.capacity for p in kernel.tensors.values()}
+    if not panel_vectors:
+        return Operands(group, column, True, None, (), None, Axis("cb", 1), 0, (), row_bytes, column_bytes, sizes)
+    (b,) = across if len(across) == 1 else (None,)
+    if b is None or not is_bare(b):
+        raise Unfit("several operands have the columns, or data decide what is read of it")
+    width = machine.lanes(itemsize) * panel_vectors
+    axis = Axis("cb", -(-column.extent // width))
+    reduced = [x for x in nest.axes if x in nest.reduction_axes and x in axes_in(*b.index)]
+    copied = panel(b, kernel.tensors, column, reduced, width, axis, machine.lanes(itemsize))
+    body = map_loads(nest.body, lambda x: copied.load if x == b else x)
+    changed = Group((replace(nest, body=body), *group.nests[1:]), group.shared)
+    sizes[copied.buffer.name] = copied.buffer.type.capacity
+    buffers = (copied.buffer,)
+    return Operands(changed, column, True, None, (), copied, axis, width, buffers, row_bytes, column_bytes, sizes)
 
 
 def _single_rows(group: Group, kernel: Kernel, column: Axis) -> Operands:

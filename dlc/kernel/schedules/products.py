@@ -3,6 +3,7 @@
     r[i,j] += c·a[i,k]·b[j,k]/n[i]               →   t[i,j] += a[i,k]·b[j,k];  r[i,j] = t[i,j]·c/n[i]
     r[i,j] += a[i,k]·b[k,l]·c[l,j]               →   t[k,j] += b[k,l]·c[l,j];  r[i,j] += a[i,k]·t[k,j]
     r[i]   += a[i,k]/√n[k]                       →   t[k] = 1/√n[k];  r[i] += a[i,k]·t[k]
+    r[i,j] += (a[k,i] - m[i])·(a[k,j] - m[j])    →   t[k,i] = a[k,i] - m[i];  r[i,j] += t[k,i]·t[k,j]
     r[i]   += a[i,j] + b[i,k]   (j<J, k<K)       →   s[i] += a[i,j];  t[i] += b[i,k];  r[i] = K·s[i] + J·t[i]
 
 What does not depend on the axes that are added up is multiplied, or divided by, once; what costs more than a
@@ -14,18 +15,19 @@ of them. Terms that have no axis in common are added up by themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.coefficients import multiplies_constants
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.shared_values import lying
 from dlc.kernel.simplify import is_index
 from dlc.kernel.work import applied
 
@@ -103,7 +105,7 @@ class _Work:
         if multiplies_constants(nest) or reduced - {a for f in factors for a in f.axes}:
             self.nests.append(nest)
             return
-        kept = [self._once(nest, f) for f in factors]
+        kept = [self._once(nest, f) for f in self._alike(nest, factors)]
         if kept != factors:
             factors, nest = kept, replace(nest, body=_value(kept))
         inner = sorted((f for f in factors if f.axes & reduced), key=lambda f: f.divides)
@@ -118,6 +120,25 @@ class _Work:
             part = self._tensor(nest, _kept(nest))
             self._multiply(replace(nest, out=part.param, index=part.index, body=_value(inner)), inner, True)
             self.nests.append(_stored(nest, _value([_Factor(part), *outer]), alone))
+
+    def _alike(self, nest: Nest, factors: Sequence[_Factor]) -> list[_Factor]:
+        """Factors that are computed alike along different axes, read from one tensor."""
+        found: dict[Hashable, list[tuple[int, tuple[Axis, ...]]]] = {}
+        out = list(factors)
+        for k, f in enumerate(factors if nest.where is None else ()):
+            if isinstance(f.value, Apply) and not f.divides:
+                axes = lying(f.value)
+                key = substitute(f.value, {a: a.named(f"{d}") for d, a in enumerate(axes)})
+                found.setdefault((key, tuple(a.extent for a in axes)), []).append((k, axes))
+        for places in found.values():
+            first, axes = places[0]
+            often = math.prod(a.extent for a in axes) * OFTEN <= nest.points
+            if often and len({own for _, own in places}) > 1:
+                part = self._tensor(nest, axes)
+                self.nests.append(Nest(part.param, axes, axes, factors[first].value))
+                for k, own in places:
+                    out[k] = _Factor(Load(part.param, own))
+        return out
 
     def _once(self, nest: Nest, f: _Factor) -> _Factor:
         """A factor, read from a tensor of its own if computing it there saves work."""

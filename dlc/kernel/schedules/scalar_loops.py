@@ -8,6 +8,7 @@ Reductions add up in the order of their axes, long ones part by part. Groups sha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
@@ -17,10 +18,12 @@ from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import coefficient, flat_simplify
-from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded
+from dlc.kernel.schedules.fold import CHUNK, PARTIAL, folded, folded_together
+from dlc.kernel.schedules.inside import Box, all_terms, split
 from dlc.kernel.schedules.interleaved import interleaved
 from dlc.kernel.schedules.levels import levels
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.runs import alike, runs_of
 from dlc.kernel.schedules.scope import Scope, merge_run, order
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
@@ -94,17 +97,89 @@ def scalar_group(
         if name not in scope.scalars and needs_fill(kernel, name):
             body += starting(scope.tensors[name], kernel)
             known.add(name)
-    for k, nest in enumerate(scope.nests):
-        if nest.out in scope.scalars and nest.out not in known:
-            body.append(Let(scope.scalars[nest.out], Const(kernel.start_of(nest.out))))
-        body += _nest(scope, k, kernel, machine, known, numbers)
-        known.add(nest.out)
+    for run in runs_of(scope, machine, known):
+        k, nest = run[0], scope.nests[run[0]]
+        shared = _in_one_loop(scope, run, kernel, machine, numbers) if len(run) > 1 else None
+        if shared is not None:
+            body += shared
+            known |= {scope.nests[k].out for k in run}
+            continue
+        for k in run:
+            body += _started(scope, k, kernel, machine, known, numbers)
+            known.add(scope.nests[k].out)
     contiguous = together is None and outermost == tuple(scope.shared)
     short = _short(scope, kernel, written, tuple(body)) if contiguous else None
     if short is not None:
         return wrap(outermost[:-1], short)
+    box = _inside(scope, machine, written) if together is None else None
+    if box is not None:
+        (nest,) = scope.nests
+
+        def element(where: Expr | None) -> tuple[Stmt, ...]:
+            part = replace(scope, nests=(replace(nest, where=where),))
+            return _nest(part, 0, kernel, machine, set(written), numbers)
+
+        return split(outermost, box, nest.where, element)
     # Braces, because variables of different groups may share names.
     return guarded(outermost, together, tuple(body)) if outermost else (Block(tuple(body)),)
+
+
+def _started(
+    scope: Scope, k: int, kernel: Kernel, machine: Machine, known: set[str], numbers: Numbers
+) -> tuple[Stmt, ...]:
+    """A nest as loops, with the start of the variable that it is in."""
+    nest = scope.nests[k]
+    scalar = scope.scalars.get(nest.out)
+    if scalar is None or nest.out in known:
+        return _nest(scope, k, kernel, machine, known, numbers)
+    if nest.reduce is None and nest.where is None and set(scope.shared).issuperset(nest.axes):
+        return (Let(scalar, nest.body),)
+    return (Let(scalar, Const(kernel.start_of(nest.out))), *_nest(scope, k, kernel, machine, known, numbers))
+
+
+def _in_one_loop(
+    scope: Scope, run: Sequence[int], kernel: Kernel, machine: Machine, numbers: Numbers
+) -> tuple[Stmt, ...] | None:
+    """Nests of `runs_of` as one loop; None where sums have no vectors."""
+    nests = alike([scope.nests[k] for k in run], scope.shared)
+    axes = tuple(a for a in nests[0].axes if a not in scope.shared)
+    if nests[0].out not in scope.scalars:
+        return wrap(axes, _elements(scope, nests, run, kernel))
+    sums = [scope.scalars[n.out] for n in nests]
+    total = folded_together(nests, axes, sums, machine, kernel.dtypes, numbers.sums * len(run))
+    start = (Let(s, Const(kernel.start_of(n.out))) for s, n in zip(sums, nests, strict=True))
+    return None if total is None else (*start, *total)
+
+
+def _elements(scope: Scope, nests: Sequence[Nest], run: Sequence[int], kernel: Kernel) -> tuple[Stmt, ...]:
+    """What computes an element of each of some nests, and then stores all of them.
+
+    A processor may hold up loads that follow a store to an address that is alike in its last bits.
+    """
+    others = {x for k, n in enumerate(scope.nests) if k not in run for x in n.reads()}
+    found: dict[Expr, Expr] = {}
+    values: list[Stmt] = []
+    stores: list[Stmt] = []
+    for k, n in zip(run, nests, strict=True):
+        value = Local(f"e{k}", kernel.dtypes[n.out])
+        values.append(Let(value, substitute(_updated(n), found)))
+        found[Load(n.out, n.index)] = value
+        if n.out not in scope.narrow or n.out in others:
+            stores.append(Store(n.out, n.index[0], value))
+    return (*values, *stores)
+
+
+def _updated(nest: Nest) -> Expr:
+    """What a nest stores: its value, or what its value makes of the element that is there."""
+    return nest.body if nest.reduce is None else apply(nest.reduce, Load(nest.out, nest.index), nest.body)
+
+
+def _inside(scope: Scope, machine: Machine, written: frozenset[str]) -> Box | None:
+    """Where all terms of a lone short sum exist; None where loops are not divided for that."""
+    first, *followers = scope.nests
+    if followers or not machine.vector_bytes or first.out in written or not scope.plain[0] or scope.narrow:
+        return None
+    return all_terms(first, scope.shared)
 
 
 def _common_guard(scope: Scope) -> Expr | None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
 from dlc.kernel.nest import Nest
+from dlc.kernel.schedules.beside_rows import beside_rows
 from dlc.kernel.schedules.buffers import buffer, within
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.columns_innermost import columns_innermost
@@ -22,6 +23,7 @@ from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.estimate import Estimate, least_cycles
 from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.groups import Group, ordered, partition
+from dlc.kernel.schedules.held_values import with_held_values
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
@@ -32,18 +34,22 @@ from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.ranking import Ranking, rankings
+from dlc.kernel.schedules.reciprocals import with_reciprocals
 from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.scope import open_scope
+from dlc.kernel.schedules.shared_values import with_shared_values
 from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.start import needs_fill
+from dlc.kernel.schedules.terms_together import terms_together
 from dlc.kernel.schedules.transform_loops import Transforms
 from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
 from dlc.kernel.schedules.turned import Turned
 from dlc.kernel.schedules.unfit import Unfit
+from dlc.kernel.schedules.vanishing import without_vanishing
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.winograd import Winograd
@@ -276,9 +282,12 @@ class _Prepared:
 def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
-    kernel = without_repeated(kernel)
+    kernel = terms_together(without_repeated(kernel), machine)
+    kernel = with_held_values(only_needed(without_vanishing(kernel, machine)))
+    kernel = with_shared_values(kernel)
     whole = kernel
-    kernel = ordered_products(roots_for_powers(kernel, machine), machine)
+    kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
+    kernel = beside_rows(kernel, machine)
     kernel, converted = converted_factors(kernel, machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)

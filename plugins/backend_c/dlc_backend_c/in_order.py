@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, map_loads
 from dlc.kernel.loops.program import Block, For, If, LoopProgram, Set, Stmt, Store, exprs_of, parts, walk_stmts
 from dlc.kernel.simplify import linear
 
@@ -76,11 +76,11 @@ def _is_sum(stmt: Stmt) -> bool:
 
 
 def _reads(e: Expr, axis: Axis) -> bool:
-    """Whether a load's subscript falls, or is rounded or wrapped, as an axis rises."""
+    """Whether a load's subscript falls, or is rounded or wrapped, as an axis rises; data are no permutation."""
     stack = [e]
     while stack:
         e = stack.pop()
-        if isinstance(e, Load) and axis in axes_in(e.index[0]):
+        if isinstance(e, Load) and axis in axes_in(map_loads(e.index[0], lambda _: Const(0))):
             form = linear(e.index[0])
             if form is None or any((k < 0 or atom != axis) and axis in axes_in(atom) for atom, k in form.terms):
                 return True

@@ -203,7 +203,7 @@ DLC_INLINE @V dlc_@Fc_@V(@V a, @V b)
 _FOLD = """\
 DLC_INLINE @T dlc_fold_@F_@V(@V v)
 {
-    return @X;
+@BEFORE    return @X;
 }
 """
 
@@ -269,17 +269,22 @@ def _vectors(largest: int) -> Iterator[str]:
 
 
 def _fold(t: DType, fn: str, size: int) -> str:
-    """The lanes of a vector combined by halves."""
+    """The lanes of a vector combined by halves: a vector of two floats is the first half of one of four."""
     lanes = size // t.itemsize
     half = lanes // 2
+    before = ""
     if size > 16:
         v = Local("v", t, half)
         texts = (f"(*(const {t}x{half}_any *)&v)", f"(*((const {t}x{half}_any *)&v + 1))")
         value = f"dlc_fold_{fn}_{t}x{half}({vector(fn, t, half, texts, (v, v))})"
+    elif half == 1:
+        value = spell(fn, t, ("v[0]", "v[1]"))
     else:
-        pairs = [spell(fn, t, (f"v[{k}]", f"v[{k + half}]")) for k in range(half)]
-        value = pairs[0] if half == 1 else spell(fn, t, (pairs[0], pairs[1]))
-    return _FOLD.replace("@T", VALUE[t]).replace("@F", fn).replace("@V", f"{t}x{lanes}").replace("@X", value)
+        v = Local("v", t, lanes)
+        before = f"    @V h = {{v[2], v[3], v[2], v[3]}}, w = {vector(fn, t, lanes, ('v', 'h'), (v, v))};\n"
+        value = spell(fn, t, ("w[0]", "w[1]"))
+    text = _FOLD.replace("@BEFORE", before).replace("@X", value)
+    return text.replace("@T", VALUE[t]).replace("@F", fn).replace("@V", f"{t}x{lanes}")
 
 
 def _integer(t: DType) -> str:

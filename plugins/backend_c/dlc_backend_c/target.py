@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlc_backend_c.instructions import PORTABLE_BF16, dots_instruction, in_general_registers
 from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
-from dlc_backend_c.options import FAST, ORDERED, PARTS, Math
+from dlc_backend_c.options import FAST, ORDERED, PARTS, STRICT, Math
 from dlc_backend_c.processor import information
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class CTarget:
             stack=self.stack,
             pairs=self.pairs,
             past=self.past,
+            reciprocals=self.math not in (ORDERED, STRICT),
         )
         return replace(found, **dict(self.speeds))
 

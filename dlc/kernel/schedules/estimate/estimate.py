@@ -39,10 +39,12 @@ from dlc.kernel.schedules.estimate.traffic import Nested, accesses
 from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index
+from dlc.kernel.simplify import INDEX_FUNCTIONS, conjuncts, is_index, linear
 
 BESIDES = 0.1
 """Of what does not decide how long statements take: processors overlap it, but not wholly."""
+LINE = 64
+"""Bytes of a line of cache."""
 START = 4.0
 """Cycles of a loop besides its iterations."""
 
@@ -125,6 +127,7 @@ class _Estimator:
 
     def __init__(self, tensors: Mapping[str, tuple[int, int]], machine: Machine) -> None:
         self._tensors, self._machine = tensors, machine
+        self._steps: dict[str, int] = {}
 
     def work(self, body: Sequence[Stmt], env: Mapping[str, int], along: Axis | None = None) -> _Work:
         """Of statements in a row, which a compiler makes vectors `along` an axis."""
@@ -168,6 +171,7 @@ class _Estimator:
         middle = start + trips // 2 * s.step
         if along is None and self._becomes_vectors(s, trips):
             along = s.axis
+        self._steps[s.axis.name] = s.step
         within = self.work(s.body, {**env, s.axis.name: middle}, along)
         turn = self._operations(1, along) if along is s.axis else 1.0
         found.inner += trips * max(turn, within.cycles) + START
@@ -202,7 +206,7 @@ class _Estimator:
             match x:
                 case Lanes(Load(name, (at,)), count, step):
                     places.append((name, at, x.span))
-                    found.loads += step * self._moves(name, at, count, along)
+                    found.loads += step * self._moves(name, at, count, along) * self._lines(name, at, count)
                     found.arithmetic += (step > 1) * self._operations(count, None)
                 case Words(Load(name, (at,)), count):
                     elements = WORD * count // self._tensors[name][0]
@@ -230,6 +234,15 @@ class _Estimator:
         if lanes == 1:
             return 1.0 if along is None else 1.0 / self._machine.lanes(itemsize)
         return -(-lanes * itemsize // max(itemsize, self._machine.vector_bytes))
+
+    def _lines(self, tensor: str, at: Expr, lanes: int) -> float:
+        """How many lines of cache a vector lies in, on average: each is a load of its own."""
+        form = linear(at)
+        if form is not None and form.constant % lanes == 0:
+            steps = (c * (self._steps.get(x.name, 1) if isinstance(x, Axis) else 1) for x, c in form.terms)
+            if all(step % lanes == 0 for step in steps):
+                return 1.0
+        return 1.0 + min(1.0, lanes * self._tensors[tensor][0] / LINE)
 
     def _moves(self, tensor: str, at: Expr, lanes: int, along: Axis | None) -> float:
         """How many loads or stores move elements."""
