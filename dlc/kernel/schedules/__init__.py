@@ -4,7 +4,7 @@ from dlc.kernel.schedules.alternatives import Alternative, alternatives
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL, Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
-from dlc.kernel.schedules.schedule import Candidate, Scheduled, check_transformed, schedule, scheduled
+from dlc.kernel.schedules.schedule import Candidate, Scheduled, by_blocks, check_transformed, schedule, scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.schedules.unfit import Unfit
 
@@ -17,6 +17,7 @@ __all__ = [
     "Scheduled",
     "Unfit",
     "alternatives",
+    "by_blocks",
     "check_transformed",
     "in_program",
     "lengths",

@@ -50,7 +50,7 @@ def alternatives(
         return (first,)
     ways: list[Alternative] = []
     numbers: list[Alternative] = []
-    for k, (place, own) in enumerate(zip(groups_of(kernel, machine), chosen, strict=True)):
+    for k, (place, own) in enumerate(zip(groups_of(kernel, machine, found.choices), chosen, strict=True)):
 
         def instead(c: Candidate, k: int = k, own: Candidate = own) -> Alternative:
             choices = (*found.choices[:k], c.choice, *found.choices[k + 1 :])
