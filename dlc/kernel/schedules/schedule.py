@@ -128,7 +128,8 @@ def _together(kernel: Kernel, machine: Machine, cycles: float) -> tuple[_Prepare
     if len(prepared.places) != 1 or prepared.places[0].stages is None:
         return None
     (place,) = prepared.places
-    if not any(applied is not None for _, applied in (found := list(tried(place, (Blocks,))))):
+    found = list(tried(place, (Blocks,)))
+    if all(applied is None for _, applied in found):
         return None
     chosen = _chosen(found, place)
     return (prepared, [chosen]) if _cycles(chosen[0].choice, chosen[1]) < cycles else None
