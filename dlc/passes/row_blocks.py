@@ -27,8 +27,9 @@ from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Load, axes_in
 from dlc.kernel.fusion.merge import inline_locals, join, without_local
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import Machine, by_blocks, scheduled
+from dlc.kernel.schedules import Machine, print_choices, scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.groups import has_reuse
+from dlc.kernel.schedules.stages import stages_of
 from dlc.passes.by_machine import ByMachine, cycle_count
 
 MOST_STEPS = 3
@@ -95,7 +96,7 @@ class _Rewriting:
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
         self.sources[op.digest] = original
-        if not isinstance(op, Call) or len(op.types) != 1 or not any(map(has_reuse, op.body.nests)):
+        if not isinstance(op, Call) or len(op.types) != 1 or not _multiplies(op.body):
             return None
         chain = self._chain(op, original)
         if chain is None:
@@ -115,7 +116,6 @@ class _Rewriting:
 
     def _chain(self, op: Call, original: Op) -> _Chain | None:
         """A product with the calls that lead to a factor of it from another product; None where there are none."""
-        found = _Chain(op.body, op.args, (op.body,), self.graph.origin(original))
         factors = {
             f.param
             for n in op.body.nests
@@ -124,24 +124,30 @@ class _Rewriting:
             if isinstance(f, Load)
         }
         values = [a for p, a in zip(op.body.params, op.args, strict=True) if p.name in factors]
-        for _ in range(MOST_STEPS):
-            value = next((v for v in values if isinstance(v, Call) and self._joins(v, op.args.count(v))), None)
-            if not isinstance(value, Call):
-                return None
-            found = self._joined(value, found)
-            if any(map(has_reuse, value.body.nests)):
-                return replace(found, kernel=_divided_last(found.kernel))
-            values = [a for a in value.args if a.type.size == value.type.size]
+        if any(is_constant(a, self.constant) for a in values):
+            return None  # weights are large, and each block would read them again
+        first = _Chain(op.body, op.args, (op.body,), self.graph.origin(original))
+        for value in values:
+            if isinstance(value, Call) and value.body.reduces and not _multiplies(value.body):
+                found = self._up_to_product(value, first, MOST_STEPS)
+                if found is not None and stages_of(found.kernel) is not None:
+                    return found
         return None
 
-    def _joins(self, value: Call, times: int) -> bool:
-        """Whether a call has one result, which a single call reads, once."""
+    def _up_to_product(self, value: Op, chain: _Chain, most: int) -> _Chain | None:
+        """A chain with a call before it, and those before that up to a product; None where there is none."""
+        longer = self._longer(value, chain) if most and isinstance(value, Call) else None
+        if longer is None or _multiplies(longer.parts[0]):
+            return longer and replace(longer, kernel=_divided_last(longer.kernel))
+        before = (a for a in value.operands if a.type.size == value.type.size)
+        return next((found for a in before if (found := self._up_to_product(a, longer, most - 1))), None)
+
+    def _longer(self, value: Call, chain: _Chain) -> _Chain | None:
+        """A chain with the call before it; None if others need its value as well, or it is constant."""
         source = self.sources.get(value.digest)
         alone = source is not None and source.digest not in self.outputs and len(self.graph.users.get(source, ())) == 1
-        return alone and times <= 1 and len(value.types) == 1 and not is_constant(value, self.constant)
-
-    def _joined(self, value: Call, chain: _Chain) -> _Chain:
-        """A chain with the call before it."""
+        if not alone or chain.args.count(value) != 1 or len(value.types) != 1 or is_constant(value, self.constant):
+            return None
         ops = tuple(dict.fromkeys((*value.args, *chain.args)))
         number = {op.digest: k for k, op in enumerate(ops)}
         made, read = ([number[a.digest] for a in args] for args in (value.args, chain.args))
@@ -159,15 +165,17 @@ class _Rewriting:
         """Whether a chain becomes a kernel, and what there is to say of it."""
         if any(p.type.is_open for p in (*chain.kernel.params, *chain.kernel.locals)):
             return False, "apart, because their sizes are open"
-        found = scheduled(chain.kernel, self.machine)
-        rows = by_blocks(found)
-        if not rows:
-            return False, "apart, because blocks of rows take more cycles, or their nests share no rows"
+        found = scheduled_by_blocks(chain.kernel, self.machine)
+        if found is None:
+            return False, "apart, because the second-level cache holds a few rows only of what lies between them"
         apart = sum(scheduled(k, self.machine).cycles for k in chain.parts)
-        text = f"cycles apart {cycle_count(apart)}, by blocks {cycle_count(found.cycles)}"
-        if found.cycles >= apart:
-            return False, f"apart: {text}"
-        return True, f"by blocks of {rows} rows: {text}"
+        text = f"cycles apart {cycle_count(apart)}, as {print_choices(found.choices)} {cycle_count(found.cycles)}"
+        return found.cycles < apart, text
+
+
+def _multiplies(kernel: Kernel) -> bool:
+    """Whether a kernel has a product that is computed by tiles."""
+    return any(map(has_reuse, kernel.nests))
 
 
 def _divided_last(kernel: Kernel) -> Kernel:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.schedules.candidate import Candidate
 from dlc.kernel.schedules.choice import Choice, Place
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.schedules.schedule import Candidate, attempted, candidates_of, groups_of, scheduled
+from dlc.kernel.schedules.schedule import attempted, candidates_of, groups_of, scheduled
 
 HOPELESS = 4.0
 """Times the cycles of the one that is chosen: what is estimated to take more is not worth a measurement."""

@@ -101,29 +101,18 @@ def scheduled(
     count = len(prepared.places)
     if not choices:
         found = [_best(place, families) for place in prepared.places]
-        together = _together(kernel, machine, sum(_cycles(x.choice, considered) for x, considered in found))
-        if together is not None:
-            prepared, found = together
     elif len(choices) == count:
         found = [_given(choice, place) for choice, place in zip(choices, prepared.places, strict=True)]
     else:
         raise Unfit(f"the kernel has {count} groups of nests, and the schedule has {len(choices)} parts")
     chosen = [applied for applied, _ in found]
-    return Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
+    one = Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
+    together = None if choices else scheduled_by_blocks(kernel, machine)
+    return one if together is None or together.cycles >= one.cycles else together
 
 
-def by_blocks(found: Scheduled) -> int:
-    """Rows of the blocks that a kernel's nests run by together; 0 where they do not."""
-    return next((c.rows for c in found.choices if isinstance(c, Blocks)), 0)
-
-
-def _by_blocks(choices: Sequence[Choice]) -> bool:
-    """Whether a schedule that is given is one of all nests together."""
-    return any(isinstance(c, Blocks) for c in choices)
-
-
-def _together(kernel: Kernel, machine: Machine, cycles: float) -> tuple[_Prepared, list[Found]] | None:
-    """All nests of a kernel as one group, if its loops take less than `cycles`."""
+def scheduled_by_blocks(kernel: Kernel, machine: Machine) -> Scheduled | None:
+    """The loops of a kernel whose nests share rows, by blocks of them; None where they do not, or do not apply."""
     prepared = _prepare(kernel, machine, stages=True)
     if len(prepared.places) != 1 or prepared.places[0].stages is None:
         return None
@@ -131,8 +120,13 @@ def _together(kernel: Kernel, machine: Machine, cycles: float) -> tuple[_Prepare
     found = list(tried(place, (Blocks,)))
     if all(applied is None for _, applied in found):
         return None
-    chosen = _chosen(found, place)
-    return (prepared, [chosen]) if _cycles(chosen[0].choice, chosen[1]) < cycles else None
+    applied, considered = _chosen(found, place)
+    return Scheduled(prepared.program([applied]), (applied.choice,), (considered,))
+
+
+def _by_blocks(choices: Sequence[Choice]) -> bool:
+    """Whether a schedule that is given is one of all nests together."""
+    return any(isinstance(c, Blocks) for c in choices)
 
 
 def _cycles(choice: Choice, considered: Sequence[Candidate]) -> float:
