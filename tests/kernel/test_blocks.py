@@ -1,4 +1,4 @@
-"""Nests that share rows run block by block: attention on any machine, with masks, shared keys and shorter last blocks."""
+"""Nests that share rows run by blocks: attention on any machine, with masks, shared keys and shorter last blocks."""
 
 from __future__ import annotations
 
