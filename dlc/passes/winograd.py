@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dlc.api.passes import Level, Pass
+from dlc.api.passes import Level
 from dlc.base.report import Report
 from dlc.base.types import f32, f64
 from dlc.graph.evaluate import is_constant
@@ -32,7 +32,7 @@ from dlc.graph.structure import Call, Constant
 from dlc.graph.tensor import Tensor
 from dlc.kernel.cook_toom import CookToom, squared
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import Machine, Unfit, check_transformed
+from dlc.kernel.schedules import Unfit, check_transformed
 from dlc.kernel.schedules.winograd_estimate import Sizes, algorithms, direct_cycles, winograd_cycles
 from dlc.kernel.schedules.winograd_nests import (
     TAPS,
@@ -46,7 +46,8 @@ from dlc.kernel.schedules.winograd_nests import (
 from dlc.ops.elementwise import Cast
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Reshape, Transpose
-from dlc.spec import Bytes, option
+from dlc.passes.by_machine import ByMachine, cycle_count
+from dlc.spec import option
 
 GAIN = 1.1
 """How many times faster the estimate must be."""
@@ -57,7 +58,7 @@ CHANGING = 0.5
 
 
 @dataclass(frozen=True)
-class Winograd(Pass[Graph, Graph]):
+class Winograd(ByMachine):
     """Convolutions with 3x3 windows by fewer products: y = x * w  →  y = A'((B'xB) . (GwG'))A."""
 
     name: ClassVar[str] = "winograd"
@@ -65,12 +66,6 @@ class Winograd(Pass[Graph, Graph]):
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True
     tile: Literal["auto", "2", "4", "off"] = option("auto", "outputs of a tile in each dimension")
-    vector_bytes: int = option(0, "bytes of the machine's vectors; 0: nothing is changed", low=0)
-    registers: int = option(16, "number of its vector registers", low=1)
-    l1: Bytes = option(32 << 10, "its first-level cache", low=0)
-    l2: Bytes = option(512 << 10, "its second-level cache", low=0)
-    l2_rate: float = option(32.0, "bytes that it reads from there in a cycle", low=0.01)
-    memory_rate: float = option(6.0, "bytes that it reads from beyond in a cycle", low=0.01)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs, up to rounding; what was chosen for each convolution is reported."""
@@ -78,12 +73,6 @@ class Winograd(Pass[Graph, Graph]):
         if self.tile == "off" or self.vector_bytes < 16:
             return state
         return state.rewrite(_Rewriting(self, state, report))
-
-    @property
-    def machine(self) -> Machine:
-        """What estimates are made for."""
-        sizes = self.vector_bytes, self.registers, self.l1, self.l2
-        return Machine(*sizes, l2_rate=self.l2_rate, memory_rate=self.memory_rate)
 
 
 @dataclass(frozen=True)
@@ -203,7 +192,7 @@ class _Rewriting:
         best = min(allowed, key=found.__getitem__)
         chosen = best if self.options.tile != "auto" or found[best] * GAIN < direct else None
         shape = f"{images}x{rows}x{columns} outputs, {w.channel.extent} to {w.column.extent} channels"
-        estimates = (f"direct {_count(direct)}", *(f"{_title(f)} {_count(c)}" for f, c in found.items()))
+        estimates = (f"direct {cycle_count(direct)}", *(f"{_title(f)} {cycle_count(c)}" for f, c in found.items()))
         bound = "" if chosen is None else f", error bound {error_bound(chosen, w.channel.extent):.0f}"
         title = "direct" if chosen is None else _title(chosen)
         return _Choice(w, chosen, f"{title} for {shape}: cycles {', '.join(estimates)}{bound}")
@@ -215,10 +204,6 @@ def _with(kernel: Kernel, choices: dict[int, _Choice]) -> Kernel:
 
 def _title(f: CookToom) -> str:
     return f"F({f.outputs}x{f.outputs},{f.taps}x{f.taps})"
-
-
-def _count(cycles: float) -> str:
-    return f"{cycles / 1e6:.2f} M" if cycles >= 1e5 else f"{cycles / 1e3:.1f} k"
 
 
 def error_bound(f: CookToom, channels: int) -> float:

@@ -1,10 +1,11 @@
 """How classes of nests become fast loops: element-wise and movement, reductions, contractions."""
 
 from dlc.kernel.schedules.alternatives import Alternative, alternatives
+from dlc.kernel.schedules.candidate import Candidate
 from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL, Machine
 from dlc.kernel.schedules.overrun import in_program, lengths, overruns
-from dlc.kernel.schedules.schedule import Candidate, Scheduled, check_transformed, schedule, scheduled
+from dlc.kernel.schedules.schedule import Scheduled, check_transformed, schedule, scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.schedules.unfit import Unfit
 
@@ -25,5 +26,6 @@ __all__ = [
     "print_choices",
     "schedule",
     "scheduled",
+    "scheduled_by_blocks",
     "sizes_first",
 ]

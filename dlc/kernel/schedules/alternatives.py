@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.schedules.candidate import Candidate
 from dlc.kernel.schedules.choice import Choice, Place
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.schedules.schedule import Candidate, attempted, candidates_of, groups_of, scheduled
+from dlc.kernel.schedules.schedule import attempted, candidates_of, groups_of, scheduled
 
 HOPELESS = 4.0
 """Times the cycles of the one that is chosen: what is estimated to take more is not worth a measurement."""
@@ -50,7 +51,7 @@ def alternatives(
         return (first,)
     ways: list[Alternative] = []
     numbers: list[Alternative] = []
-    for k, (place, own) in enumerate(zip(groups_of(kernel, machine), chosen, strict=True)):
+    for k, (place, own) in enumerate(zip(groups_of(kernel, machine, found.choices), chosen, strict=True)):
 
         def instead(c: Candidate, k: int = k, own: Candidate = own) -> Alternative:
             choices = (*found.choices[:k], c.choice, *found.choices[k + 1 :])

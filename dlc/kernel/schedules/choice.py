@@ -18,6 +18,7 @@ from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import Ranking
 from dlc.kernel.schedules.scope import Scope
+from dlc.kernel.schedules.stages import Stages
 from dlc.kernel.schedules.transformed import Transform, Transformed
 from dlc.spec import Configurable, option
 
@@ -39,6 +40,7 @@ class Place:
         ranking: What its nest counts, where it ranks elements.
         transformed: What its nests are, where they transform tiles, multiply them and transform them back.
         transform: What its nest is, where it transforms tiles.
+        stages: Its nests, where they are all of a kernel and run block by block.
     """
 
     group: Group
@@ -50,6 +52,7 @@ class Place:
     ranking: Ranking | None = None
     transformed: Transformed | None = None
     transform: Transform | None = None
+    stages: Stages | None = None
 
 
 @dataclass(frozen=True)

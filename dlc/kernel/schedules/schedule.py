@@ -13,15 +13,15 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.beside_rows import beside_rows
+from dlc.kernel.schedules.blocks import Blocks
 from dlc.kernel.schedules.buffers import buffer, within
+from dlc.kernel.schedules.candidate import Candidate, attempt, best, choices_of, tried
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.columns_innermost import columns_innermost
-from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
-from dlc.kernel.schedules.copies import Copies
 from dlc.kernel.schedules.empty import without_empty
-from dlc.kernel.schedules.estimate import Estimate, least_cycles
 from dlc.kernel.schedules.extents import limited
+from dlc.kernel.schedules.families import FAMILIES
 from dlc.kernel.schedules.groups import Group, ordered, partition
 from dlc.kernel.schedules.held_values import with_held_values
 from dlc.kernel.schedules.invariant import without_invariant_axes
@@ -29,64 +29,39 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.parallel import shared
 from dlc.kernel.schedules.past import stored_past
-from dlc.kernel.schedules.plain import Heap, Loops
+from dlc.kernel.schedules.plain import Heap
 from dlc.kernel.schedules.polyphase import split_phases
 from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.ranking import Ranking, rankings
 from dlc.kernel.schedules.reciprocals import with_reciprocals
 from dlc.kernel.schedules.repeated import without_repeated
-from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_loops import starting
-from dlc.kernel.schedules.scalar_tiles import ScalarTiles
-from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.shared_values import with_shared_values
 from dlc.kernel.schedules.split import split_blocks
+from dlc.kernel.schedules.stages import stages_of
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.terms_together import terms_together
 from dlc.kernel.schedules.transform_loops import Transforms
 from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
-from dlc.kernel.schedules.turned import Turned
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.vanishing import without_vanishing
 from dlc.kernel.schedules.widen import widened
-from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.winograd import Winograd
-from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
-FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Turned, Loops),
-)
-"""The families of schedules of a group, the one that is expected to be fastest first."""
-MARGIN = 1.1
-"""A later candidate is chosen where an earlier one takes more than this many times its cycles: estimates are rough."""
-ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd)
-"""These, and those of a nest that ranks elements and of nests that transform tiles."""
+ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd, Blocks)
+"""These, and those of a nest that ranks elements, of nests that transform tiles and of nests that share rows."""
 
 
 Piece: TypeAlias = Group | Ranking | Transformed
 """Nests that become loops together."""
 
-ENOUGH = 2.0
-"""No further candidate is tried behind one that takes at most this many times what the arithmetic takes."""
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """A way in which a group may become loops.
-
-    Attributes:
-        choice: With every number that it leaves open where it applies.
-        estimate: Of its loops; None where it does not apply.
-        unfit: Why it does not apply; "" where it does.
-    """
-
-    choice: Choice
-    estimate: Estimate | None = None
-    unfit: str = ""
+Found: TypeAlias = tuple[Applied, tuple[Candidate, ...]]
+"""A group's loops, and what there was to choose from."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +77,11 @@ class Scheduled:
     program: LoopProgram
     choices: tuple[Choice, ...]
     considered: tuple[tuple[Candidate, ...], ...]
+
+    @property
+    def cycles(self) -> float:
+        """What the loops take, as estimated."""
+        return sum(_cycles(choice, tried) for choice, tried in zip(self.choices, self.considered, strict=True))
 
 
 def schedule(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> LoopProgram:
@@ -123,7 +103,7 @@ def scheduled(
     Raises:
         Unfit: a choice that is given does not apply, or there is not one for each group of nests.
     """
-    prepared = _prepare(kernel, machine)
+    prepared = _prepare(kernel, machine, stages=_by_blocks(choices))
     count = len(prepared.places)
     if not choices:
         found = [_best(place, families) for place in prepared.places]
@@ -132,10 +112,35 @@ def scheduled(
     else:
         raise Unfit(f"the kernel has {count} groups of nests, and the schedule has {len(choices)} parts")
     chosen = [applied for applied, _ in found]
-    return Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
+    one = Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
+    together = None if choices else scheduled_by_blocks(kernel, machine)
+    return one if together is None or together.cycles >= one.cycles else together
 
 
-def _given(choice: Choice, place: Place) -> tuple[Applied, tuple[Candidate, ...]]:
+def scheduled_by_blocks(kernel: Kernel, machine: Machine) -> Scheduled | None:
+    """The loops of a kernel whose nests share rows, by blocks of them; None where they do not, or do not apply."""
+    prepared = _prepare(kernel, machine, stages=True)
+    if len(prepared.places) != 1 or prepared.places[0].stages is None:
+        return None
+    (place,) = prepared.places
+    found = list(tried(place, (Blocks,)))
+    if all(applied is None for _, applied in found):
+        return None
+    applied, considered = _chosen(found, place)
+    return Scheduled(prepared.program([applied]), (applied.choice,), (considered,))
+
+
+def _by_blocks(choices: Sequence[Choice]) -> bool:
+    """Whether a schedule that is given is one of all nests together."""
+    return any(isinstance(c, Blocks) for c in choices)
+
+
+def _cycles(choice: Choice, considered: Sequence[Candidate]) -> float:
+    """What the loops of a group take by the way that was chosen."""
+    return next(c.estimate.cycles for c in considered if c.choice == choice and c.estimate is not None)
+
+
+def _given(choice: Choice, place: Place) -> Found:
     found, takes = choice.estimated(place)
     applied = _marked(found, choice, place)
     return applied, (Candidate(applied.choice, takes),)
@@ -155,58 +160,33 @@ def check_transformed(kernel: Kernel, machine: Machine) -> None:
         Winograd().apply(place)
 
 
-def _best(place: Place, families: Sequence[type[Choice]]) -> tuple[Applied, tuple[Candidate, ...]]:
+def _best(place: Place, families: Sequence[type[Choice]]) -> Found:
     """The first candidate that no other one is much faster than, and all there are; `Loops` and `Heap` always apply."""
-    found = [*_tried(place, _offered(place, families), 0.0), *_tried(place, _families(place), ENOUGH)]
-    fitting = [(applied, c.estimate.cycles) for c, applied in found if applied is not None and c.estimate is not None]
-    least = min(cycles for _, cycles in fitting)
-    chosen = next(applied for applied, cycles in fitting if cycles <= MARGIN * least)
+    return _chosen([*tried(place, _offered(place, families), 0.0), *tried(place, _families(place))], place)
+
+
+def _chosen(found: Sequence[tuple[Candidate, Applied | None]], place: Place) -> Found:
+    """The best of what was tried for a group, and all of it."""
+    chosen = best(found)
     marked = _marked(chosen, chosen.choice, place)
     return marked, tuple(replace(c, choice=marked.choice) if a is chosen else c for c, a in found)
 
 
-def _tried(place: Place, families: Sequence[type[Choice]], most: float) -> Iterator[tuple[Candidate, Applied | None]]:
-    """Candidates in order of preference, with the loops of those that apply.
-
-    None is tried behind one that takes at most `most` times what the arithmetic takes.
-    """
-    least = least_cycles(place.group.nests, place.kernel, place.machine) if families else 0.0
-    enough = False
-    for choice in _choices(place, families):
-        if isinstance(choice, Candidate):
-            yield choice, None
-        elif enough:
-            yield Candidate(choice, unfit="no way takes much less than one before it"), None
-        else:
-            candidate, applied = _attempt(choice, place)
-            yield candidate, applied
-            enough = candidate.estimate is not None and candidate.estimate.cycles <= most * least
-
-
-def _attempt(choice: Choice, place: Place) -> tuple[Candidate, Applied | None]:
-    """A choice as a candidate, with its loops where it applies."""
-    try:
-        applied, takes = choice.estimated(place)
-    except Unfit as problem:
-        return Candidate(choice, unfit=str(problem)), None
-    return Candidate(applied.choice, takes), applied
-
-
-def groups_of(kernel: Kernel, machine: Machine) -> tuple[Place, ...]:
-    """The groups of nests of a kernel, each of which a schedule has a choice for."""
-    return _prepare(kernel, machine).places
+def groups_of(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> tuple[Place, ...]:
+    """The groups of nests of a kernel, each of which a schedule, such as the one that is given, has a choice for."""
+    return _prepare(kernel, machine, stages=_by_blocks(choices)).places
 
 
 def candidates_of(place: Place, families: Sequence[type[Choice]] = ()) -> Iterator[Candidate]:
     """All ways in which a group may become loops and that apply: also those that are not tried for a build."""
-    for choice in _choices(place, (*_offered(place, families), *_families(place))):
+    for choice in choices_of(place, (*_offered(place, families), *_families(place))):
         if not isinstance(choice, Candidate):
             yield from attempted(choice, place)
 
 
 def attempted(choice: Choice, place: Place) -> Iterator[Candidate]:
     """A choice for a group with everything that it leaves open; none if it does not apply."""
-    candidate, applied = _attempt(choice, place)
+    candidate, applied = attempt(choice, place)
     if applied is not None:
         try:
             yield replace(candidate, choice=_marked(applied, choice, place).choice)
@@ -214,18 +194,9 @@ def attempted(choice: Choice, place: Place) -> Iterator[Candidate]:
             return
 
 
-def _choices(place: Place, families: Sequence[type[Choice]]) -> Iterator[Choice | Candidate]:
-    """What may apply, in order of preference; of a family of which nothing does, why."""
-    for family in families:
-        try:
-            yield from family.candidates(place)
-        except Unfit as problem:
-            yield Candidate(family(), unfit=str(problem))
-
-
 def _offered(place: Place, families: Sequence[type[Choice]]) -> Sequence[type[Choice]]:
     """What plugins have for a place: what ranks elements or transforms tiles has families of its own alone."""
-    own = place.ranking or place.transformed or place.transform
+    own = place.ranking or place.transformed or place.transform or place.stages
     return families if own is None else ()
 
 
@@ -235,6 +206,8 @@ def _families(place: Place) -> tuple[type[Choice], ...]:
         return (Heap,)
     if place.transformed is not None:
         return (Winograd,)
+    if place.stages is not None:
+        return (Blocks,)
     return FAMILIES if place.transform is None else (Transforms,)
 
 
@@ -264,7 +237,8 @@ class _Prepared:
         scopes = [p.scope for p in self.places if p.scope is not None]
         narrow = {name: s.tensors[name].type for s in scopes for name in s.narrow}
         inside = {name for s in scopes for name in s.scalars}
-        inside |= {name for p in self.places if p.transformed is not None for name in p.transformed.inside}
+        whole = [x for p in self.places for x in (p.transformed, p.stages) if x is not None]
+        inside |= {name for x in whole for name in x.inside}
         buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in inside]
         body = (*self.start, *(s for g in groups for s in g.body))
         if self.sizes:
@@ -279,7 +253,7 @@ class _Prepared:
         return LoopProgram(self.whole.params, self.whole.results, placed, body, self.machine.vector_bytes > 0)
 
 
-def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Prepared:
+def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False, stages: bool = False) -> _Prepared:
     kernel = widened(without_empty(kernel))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     kernel = terms_together(without_repeated(kernel), machine)
@@ -292,6 +266,10 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False) -> _Pr
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
+    if stages and (found := stages_of(kernel)) is not None:
+        filled = frozenset(p.name for p in kernel.results if needs_fill(kernel, p.name))
+        place = Place(found.group, kernel, machine, filled, 0, stages=found)
+        return _Prepared(whole, kernel, sizes, (), (place,), machine)
     pieces = _pieces(kernel, alone, converted, machine.vector_bytes > 0)
     if not whole_tiles:
         pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]

@@ -115,8 +115,9 @@ class C(Options, Backend):
         sizes = {"vector-bytes": target.vector_bytes, "registers": target.registers, "l1": target.l1, "l2": target.l2}
         whole = {"vector-bytes": str(target.vector_bytes)}
         rates = {key.replace("_", "-"): value for key, value in target.speeds if key in ("l2_rate", "memory_rate")}
-        found["whole-vectors"] = whole
-        return found if target.math == STRICT else found | {"winograd": {k: str(v) for k, v in (sizes | rates).items()}}
+        numbers = {k: str(v) for k, v in (sizes | rates).items()}
+        found |= {"whole-vectors": whole, "row-blocks": numbers}
+        return found if target.math == STRICT else found | {"winograd": numbers}
 
     def schedules(self, kernels: "Sequence[Kernel]") -> "Sequence[KernelSchedule]":
         """How each kernel becomes loops, and the workspace that its function asks for; raises DlcError (USAGE)."""

@@ -193,8 +193,13 @@ class Nested:
         return self.trips * body
 
     def _held(self, way: int) -> float:
-        """What an iteration takes of a cache whose ways have so many bytes."""
-        return sum(a.held(trips, way) for a, trips in self._touched)
+        """What an iteration takes of a cache whose ways have so many bytes, no tensor more than its bytes or a pass."""
+        found: dict[str, list[float]] = {}
+        sizes: dict[str, int] = {}
+        for a, trips in self._touched:
+            found.setdefault(a.tensor, []).append(a.held(trips, way))
+            sizes[a.tensor] = a.size
+        return sum(min(sum(held), max(sizes[name], *held)) for name, held in found.items())
 
 
 def _footprint(touched: Iterable[tuple[Access, Trips]]) -> float:
