@@ -286,5 +286,5 @@ def _times(
             if bar.due:
                 bar.at(done, f"round {done:,}")
 
-        times = in_turn(calls, length, shown)
+        times = in_turn(calls, length, shown, rest=len(peers) > 0 and opened.backend.threads_of_call() > 1)
     return times, steps[-len(times[OWN].seconds) :]  # without those to warm up
