@@ -5,16 +5,23 @@
 
 A subscript is a sum of terms `c*x`. Those that the loop moves less than one step lie within a range, the others are
 multiples of some number: iterations touch different elements where the ranges of all of them lie apart within that.
+Conditions around a statement make ranges shorter.
+
+    for b: for t in 4*b..4*b+4: if 2*(t % 7)+1 < 13: r[26*(t//7)+2*(t % 7)+1] = …
+
+Numbers t whose quotients and remainders say where an iteration writes are read as digits: two numbers differ in some
+digit, and must be apart whatever the lower ones are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
-from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, substitute
 from dlc.kernel.loops.program import (
     Block,
     For,
@@ -29,17 +36,19 @@ from dlc.kernel.loops.program import (
     walk_stmts,
     writes,
 )
-from dlc.kernel.simplify import bounds, linear, simplify
+from dlc.kernel.simplify import Linear, bounds, conjuncts, linear, simplify
 
 
 @dataclass(frozen=True)
 class _Access:
-    """Elements that one iteration touches: `lanes` from `at` on, in terms of what moves inside of the loop."""
+    """Elements that one iteration touches: `lanes` from `at` on, in terms of what moves inside of the loop, where
+    certain linear forms are not above 0."""
 
     tensor: str
     at: Expr
     lanes: int
     moving: frozenset[Axis]
+    guards: tuple[Linear, ...]
 
 
 def own_buffers(loop: For, local: Collection[str]) -> tuple[str, ...] | None:
@@ -57,14 +66,44 @@ def own_buffers(loop: For, local: Collection[str]) -> tuple[str, ...] | None:
         return None
     number = Axis("#", count)
     written = writes(loop.body)
-    found: dict[str, list[_Access]] = {}
-    for access in _accesses(loop.body, {loop.axis: loop.start + number * loop.step}, frozenset({number}), [0]):
-        if access.tensor in written:
-            found.setdefault(access.tensor, []).append(access)
+    found = _by_tensor(loop, number, written, None)
     shared = {name for name, accesses in found.items() if not _apart(accesses, number)}
+    if shared - set(local) and (inner := _numbers(loop, number)):
+        digits = _by_tensor(loop, number, shared - set(local), inner)
+        shared -= {name for name, accesses in digits.items() if _apart_by_digits(accesses, inner[0], number)}
     if not shared <= set(local) or not all(defined_first(loop.body, name) for name in shared):
         return None
     return tuple(name for name in found if name in shared)
+
+
+def _by_tensor(
+    loop: For, number: Axis, tensors: Collection[str], inner: tuple[Axis, Expr, int] | None
+) -> dict[str, list[_Access]]:
+    """What one iteration of a loop does with some tensors; with `inner`, in terms of such numbers."""
+    found: dict[str, list[_Access]] = {}
+    values = {loop.axis: loop.start + number * loop.step}
+    for access in _Walk(inner).accesses(loop.body, values, frozenset({number}), ()):
+        if access.tensor in tensors:
+            found.setdefault(access.tensor, []).append(access)
+    return found
+
+
+def _numbers(loop: For, number: Axis) -> tuple[Axis, Expr, int] | None:
+    """(numbers of which each iteration of a loop has some of its own, the first of an iteration, how many these are).
+
+    None where there is no loop inside over such numbers.
+    """
+    for s in walk_stmts(loop.body):
+        match s:
+            case For(axis, start, stop, _, 1) if loop.axis in axes_in(start):
+                count = most_iterations(start, stop, 1, axis.extent)
+                first = simplify(substitute(start, {loop.axis: loop.start + number * loop.step}))
+                form = linear(first)
+                if form and count and not form.without(number).terms and count <= form.coefficient(number):
+                    return Axis("##", axis.extent), first, count
+            case _:
+                pass
+    return None
 
 
 GRAIN: Final = 64
@@ -120,47 +159,82 @@ def most_iterations(start: Expr, stop: Expr, step: int, extent: int) -> int | No
             return max(0, -(-min(lengths) // step)) if lengths else None
 
 
-def _accesses(
-    body: tuple[Stmt, ...], values: Mapping[Axis, Expr], moving: frozenset[Axis], names: list[int]
-) -> Iterator[_Access]:
-    """Everything that statements read or write; `values` are those of axes in terms of the `moving` ones."""
-    for s in body:
-        for e in subexpressions(exprs_of(s)):
-            match e:
-                case Lanes(Load(tensor, (at,))):
-                    yield _Access(tensor, substitute(at, values), e.span, moving)
-                case Load(tensor, (at,)):
-                    yield _Access(tensor, substitute(at, values), 1, moving)
+@dataclass
+class _Walk:
+    """What statements read or write; loops over `inner` (see `_numbers`) have one axis."""
+
+    inner: tuple[Axis, Expr, int] | None
+    loops: int = 0
+
+    def accesses(
+        self,
+        body: tuple[Stmt, ...],
+        values: Mapping[Axis, Expr],
+        moving: frozenset[Axis],
+        guards: tuple[Linear, ...],
+    ) -> Iterator[_Access]:
+        """Everything that statements touch; `values` are those of axes in terms of the `moving` ones."""
+        for s in body:
+            for e in subexpressions(exprs_of(s)):
+                match e:
+                    case Lanes(Load(tensor, (at,))):
+                        yield _Access(tensor, substitute(at, values), e.span, moving, guards)
+                    case Load(tensor, (at,)):
+                        yield _Access(tensor, substitute(at, values), 1, moving, guards)
+                    case _:
+                        pass
+            match s:
+                case For(axis, _, _, inner):
+                    value, number = self._values(s, values)
+                    yield from self.accesses(inner, {**values, axis: value}, moving | {number}, guards)
+                case If(condition, then, otherwise):
+                    more = tuple(_not_above(condition, values))
+                    yield from self.accesses(then, values, moving, (*guards, *more))
+                    yield from self.accesses(otherwise, values, moving, guards)
+                case Block(inner):
+                    yield from self.accesses(inner, values, moving, guards)
+                case Store(tensor, at, _, lanes):
+                    yield _Access(tensor, substitute(at, values), lanes, moving, guards)
                 case _:
                     pass
-        match s:
-            case For(axis, start, stop, inner, step):
-                first, last = (substitute(e, values) for e in (start, stop))
-                count = most_iterations(first, last, step, axis.extent)
-                names[0] += 1
-                # Of unknown length it reaches anywhere.
-                number = Axis(f"#{names[0]}", count if count is not None else 1 << 40)
-                yield from _accesses(inner, {**values, axis: first + number * step}, moving | {number}, names)
-            case If(_, then, otherwise):
-                yield from _accesses(then, values, moving, names)
-                yield from _accesses(otherwise, values, moving, names)
-            case Block(inner):
-                yield from _accesses(inner, values, moving, names)
-            case Store(tensor, at, _, lanes):
-                yield _Access(tensor, substitute(at, values), lanes, moving)
+
+    def _values(self, s: For, values: Mapping[Axis, Expr]) -> tuple[Expr, Axis]:
+        """(the value of a loop's variable, what moves in it)."""
+        first, last = (substitute(e, values) for e in (s.start, s.stop))
+        count = most_iterations(first, last, s.step, s.axis.extent)
+        if self.inner and s.step == 1 and count is not None:
+            axis, start, most = self.inner
+            if count <= most and simplify(first) == start:
+                return axis, axis
+        self.loops += 1
+        # Of unknown length it reaches anywhere.
+        number = Axis(f"#{self.loops}", count if count is not None else 1 << 40)
+        return first + number * s.step, number
+
+
+def _not_above(condition: Expr, values: Mapping[Axis, Expr]) -> Iterator[Linear]:
+    """Linear forms that are not above 0 where a condition holds."""
+    for c in conjuncts(condition):
+        match c:
+            case Apply("lt" | "le" | "gt" | "ge" as fn, (x, y)):
+                less = x - y if fn in ("lt", "le") else y - x
+                if (form := linear(substitute(less + (1 if fn in ("lt", "gt") else 0), values))) is not None:
+                    yield form
             case _:
                 pass
 
 
 @dataclass(frozen=True)
 class _Reach:
-    """Where an access lies: fixed terms + step * number + first + [0, length - 1] + any multiples of `units`."""
+    """Where an access lies: fixed terms + step * number + first + [0, length - 1] + any multiples of `units`; it is
+    there for numbers up to `last`."""
 
     fixed: frozenset[tuple[Expr, int]]
     step: int
     first: int
     length: int
     units: tuple[int, ...]
+    last: int
 
 
 def _apart(accesses: Collection[_Access], number: Axis) -> bool:
@@ -181,8 +255,9 @@ def _apart(accesses: Collection[_Access], number: Axis) -> bool:
     if len({frozenset((e, c) for e, c in r.fixed if not unit or c % unit) for r in reaches}) > 1:
         return False
     firsts = [(r.first - start) % unit if unit else r.first - start for r in reaches]
-    length = max(f + r.length for f, r in zip(firsts, reaches, strict=True)) - min(firsts)
-    return length <= step and (not unit or step * (number.extent - 1) + length <= unit)
+    ends = [f + r.length for f, r in zip(firsts, reaches, strict=True)]
+    whole = max(e + step * r.last for e, r in zip(ends, reaches, strict=True)) - min(firsts)
+    return max(ends) - min(firsts) <= step and (not unit or whole <= unit)
 
 
 def _reach(access: _Access, number: Axis) -> _Reach | None:
@@ -194,7 +269,9 @@ def _reach(access: _Access, number: Axis) -> _Reach | None:
     # Counted from the other end where it falls.
     first = form.constant + min(0, moved * (number.extent - 1))
     length, fixed, units = access.lanes, set[tuple[Expr, int]](), list[int]()
-    for atom, c in form.without(number).terms:
+    terms, limited = _limited(form.without(number), access, number, step)
+    first, length = first + limited[0], length + limited[1] - limited[0]
+    for atom, c in terms:
         inside = set(axes_in(atom)) & access.moving
         if not inside:
             fixed.add((atom, c))
@@ -207,7 +284,102 @@ def _reach(access: _Access, number: Axis) -> _Reach | None:
         else:
             first += min(span[0] * c, span[1] * c)
             length += (span[1] - span[0]) * abs(c)
-    return _Reach(frozenset(fixed), moved, first, length, tuple(units))
+    last = _last(access.guards, number) if moved > 0 else number.extent - 1
+    return _Reach(frozenset(fixed), moved, first, length, tuple(units), last)
+
+
+def _limited(
+    form: Linear, access: _Access, number: Axis, step: int
+) -> tuple[tuple[tuple[Expr, int], ...], tuple[int, int]]:
+    """(terms that no condition limits, least and largest sum of the others)."""
+    terms, least, largest = dict(form.terms), 0, 0
+    for guard in access.guards:
+        parts = dict(guard.terms)
+        times = {terms[e] // c if e in terms and terms[e] % c == 0 else 0 for e, c in parts.items()}
+        if len(times) != 1 or (m := times.pop()) <= 0 or any(abs(terms[e]) >= step for e in parts):
+            continue
+        spans = [(bounds(e), c) for e, c in parts.items()]
+        known = [sorted((span[0] * c, span[1] * c)) for span, c in spans if span]
+        if len(known) < len(spans) or any(number in axes_in(e) or not set(axes_in(e)) <= access.moving for e in parts):
+            continue
+        low, high = (sum(ends[k] for ends in known) for k in (0, 1))
+        least, largest = least + m * low, largest + m * max(low, min(high, -guard.constant))
+        terms = {e: c for e, c in terms.items() if e not in parts}
+    return tuple(terms.items()), (least, largest)
+
+
+def _last(guards: Collection[Linear], number: Axis) -> int:
+    """The largest number for which linear forms are not above 0."""
+    last = number.extent - 1
+    for guard in guards:
+        c, rest = guard.coefficient(number), bounds(guard.without(number).expr())
+        if c > 0 and rest:
+            last = min(last, max(0, -rest[0] // c))
+    return last
+
+
+def _apart_by_digits(accesses: Collection[_Access], inner: Axis, number: Axis) -> bool:
+    """Whether no two values of `inner` touch the same element, wherever else `number` does not say where that is."""
+    forms = [f for a in accesses for f in (linear(a.at), *a.guards)]
+    if any(f is None or number in axes_in(f.expr()) for f in forms):
+        return False
+    cuts = sorted({1, *(c for f in forms if f for e, _ in f.terms for c in _cuts(e, inner))})
+    if any(b % a for a, b in pairwise(cuts)):
+        return False
+    ends = (*cuts[1:], -(-inner.extent // cuts[-1]) * cuts[-1])
+    digits = tuple(Axis(f"##{a}", b // a) for a, b in zip(cuts, ends, strict=True))
+    values = dict(zip(cuts, digits, strict=True))
+
+    def read(form: Linear) -> Linear | None:
+        total: Expr = Const(form.constant)
+        for e, c in form.terms:
+            total = total + _in_digits(e, inner, values) * c
+        return linear(total)
+
+    found: list[_Access] = []
+    for a in accesses:
+        form, guards = linear(a.at), [read(g) for g in a.guards]
+        at = read(form) if form else None
+        if at is None or any(inner in axes_in(e) for e, _ in at.terms):
+            return False
+        found.append(replace(a, at=at.expr(), guards=tuple(g for g in guards if g)))
+    return all(
+        _apart([replace(a, moving=a.moving - {inner} | set(digits[: k + 1])) for a in found], digit)
+        for k, digit in enumerate(digits)
+        if digit.extent > 1
+    )
+
+
+def _cuts(e: Expr, axis: Axis) -> tuple[int, ...]:
+    """Where quotients and remainders divide an axis into digits."""
+    match e:
+        case Apply("mod", (Apply("floordiv", (x, Const(int() as c))), Const(int() as d))) if x == axis:
+            return c, c * d
+        case Apply("floordiv" | "mod", (x, Const(int() as c))) if x == axis:
+            return (c,)
+        case _:
+            return ()
+
+
+def _in_digits(e: Expr, axis: Axis, digits: Mapping[int, Axis]) -> Expr:
+    """A quotient or remainder of an axis as the sum of its digits."""
+    low, high = 1, axis.extent * axis.extent + 1
+    match e:
+        case Apply("mod", (Apply("floordiv", (x, Const(int() as c))), Const(int() as d))) if x == axis:
+            low, high = c, c * d
+        case Apply("floordiv", (x, Const(int() as c))) if x == axis:
+            low = c
+        case Apply("mod", (x, Const(int() as c))) if x == axis:
+            high = c
+        case _ if e != axis:
+            return e
+        case _:
+            pass
+    total: Expr = Const(0)
+    for cut, digit in digits.items():
+        if low <= cut < high:
+            total = total + digit * (cut // low)
+    return total
 
 
 def defined_first(body: tuple[Stmt, ...], name: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dlc.kernel.expr import Apply, Expr, Load
+from dlc.kernel.expr import Apply, Expr, Load, apply, axes_in
 from dlc.kernel.loops.independent import defined_first, grain, most_iterations, own_buffers
 from dlc.kernel.loops.program import (
     Block,
@@ -32,7 +32,7 @@ from dlc.kernel.schedules.choice import NONE, Applied, Choice, Place
 from dlc.kernel.schedules.estimate import estimate
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.unfit import Unfit
-from dlc.kernel.simplify import is_index
+from dlc.kernel.simplify import is_index, linear, simplify
 
 REGION: Final = 12_000.0
 """Cycles that a parallel loop must save, about 4 us. Handing ranges to threads that look for work takes 0.6 us of these
@@ -133,9 +133,10 @@ class _Marks:
                 count, threads = _iterations(s) or 1, self._machine.threads
                 inside, names = self.chosen(body)
                 best = min((alone, ()), (inside * count, names), key=lambda x: x[0])
-                together = alone * -(-count // (threads * grain(s))) * grain(s) / count + REGION
-                if together < best[0] and self.own(s) is not None:
-                    best = together, (axis.name,)
+                most = -(-count // (threads * grain(s))) * grain(s)
+                if alone * most / count + REGION < best[0] and self.own(s) is not None:
+                    together = self._share(s, most) + self._exchanged(s) + REGION
+                    best = min(best, (together, (axis.name,)), key=lambda x: x[0])
                 return best
             case Block(body):
                 return self.chosen(body)
@@ -143,6 +144,22 @@ class _Marks:
                 return max(self.chosen(then), self.chosen(otherwise), key=lambda x: x[0])
             case _:
                 return alone, ()
+
+    def _share(self, loop: For, most: int) -> float:
+        """What so many iterations take: what all of them read counts whole."""
+        return estimate((replace(loop, stop=_first(loop, most)),), self._tensors, self._machine).cycles
+
+    def _exchanged(self, loop: For) -> float:
+        """What it takes others to read results of which each thread has written some between those of others.
+
+        Where threads have parts one behind the other, most of what the next kernel's threads read is their own.
+        """
+        sizes = {t.name: t.type.nbytes for t in self._tensors if t.name not in self._local}
+        scattered = {
+            s.out for s in walk_stmts(loop.body) if isinstance(s, Store) and s.out in sizes and _scattered(s.at, loop)
+        }
+        threads = self._machine.threads
+        return sum(sizes[n] for n in scattered) * (1 - 1 / threads) / self._machine.memory_rate
 
     def cycles(self, s: Stmt) -> float:
         """What a statement takes on one thread."""
@@ -193,6 +210,18 @@ def _is_product(e: Expr, products: Collection[str]) -> bool:
             return name in products
         case _:
             return False
+
+
+def _first(loop: For, count: int) -> Expr:
+    """Where a loop stops after so many iterations."""
+    return simplify(apply("min", loop.start + count * loop.step, loop.stop))
+
+
+def _scattered(at: Expr, loop: For) -> bool:
+    """Whether places of an iteration lie between those of others: a loop inside has larger steps."""
+    form, inside = linear(at), {s.axis for s in walk_stmts(loop.body) if isinstance(s, For)}
+    step = abs(form.coefficient(loop.axis)) if form else 0
+    return bool(form and step) and any(abs(c) > step and inside & set(axes_in(e)) for e, c in form.terms)
 
 
 def _iterations(loop: For) -> int | None:
