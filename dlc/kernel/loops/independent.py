@@ -243,6 +243,11 @@ def _apart(accesses: Collection[_Access], number: Axis) -> bool:
     With elements at f + s*n + [0, l), up to multiples of u, those of different n are different if l <= s and all of
     them lie within u.
     """
+    steps = {form.coefficient(number) for a in accesses if (form := linear(a.at)) and number in axes_in(a.at)}
+    if len(steps) == 1:
+        # What only the last iteration does counts from there.
+        last = (number - (number.extent - 1)) * steps.pop()
+        accesses = [replace(a, at=a.at + last) if _is_last(a, number) else a for a in accesses]
     found = [_reach(access, number) for access in accesses]
     reaches = [r for r in found if r is not None]
     if len(reaches) < len(found) or len({r.step for r in reaches}) > 1:
@@ -316,6 +321,16 @@ def _last(guards: Collection[Linear], number: Axis) -> int:
         if c > 0 and rest:
             last = min(last, max(0, -rest[0] // c))
     return last
+
+
+def _is_last(access: _Access, number: Axis) -> bool:
+    """Whether only the last iteration has an access, whose place does not tell."""
+    first = 0
+    for guard in access.guards:
+        c, rest = guard.coefficient(number), bounds(guard.without(number).expr())
+        if c < 0 and rest:
+            first = max(first, -(rest[0] // c))
+    return first == number.extent - 1 and number not in axes_in(access.at)
 
 
 def _apart_by_digits(accesses: Collection[_Access], inner: Axis, number: Axis) -> bool:
