@@ -7,8 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+Name = TypeVar("Name")
 WARM_UP: Final = 0.1
 """Seconds of calls of each program before the first that is measured."""
 _LEAST_WARM, _MOST_WARM = 2, 1000
@@ -72,12 +73,12 @@ class Length:
 
 
 def in_turn(
-    calls: Mapping[str, Callable[[], object]],
+    calls: Mapping[Name, Callable[[], object]],
     length: Length,
     on_round: Callable[[int], None] = lambda done: None,  # noqa: ARG005
     *,
     rest: bool = False,
-) -> dict[str, Times]:
+) -> dict[Name, Times]:
     """Times of programs that are called in turn, after some calls to warm up.
 
     In each round in another order, so that each is called after each other one as often: what a program leaves in the
@@ -95,7 +96,7 @@ def in_turn(
         _warm_up(call)
     order = list(calls)
     drawn = random.Random(0)
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    found: dict[Name, list[float]] = {name: [] for name in calls}
     begin, done = time.perf_counter(), 0
     while not length.is_over(done, time.perf_counter() - begin):
         drawn.shuffle(order)

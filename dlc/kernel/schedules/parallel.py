@@ -220,8 +220,9 @@ def _first(loop: For, count: int) -> Expr:
 def _scattered(at: Expr, loop: For) -> bool:
     """Whether places of an iteration lie between those of others: a loop inside has larger steps."""
     form, inside = linear(at), {s.axis for s in walk_stmts(loop.body) if isinstance(s, For)}
-    step = abs(form.coefficient(loop.axis)) if form else 0
-    return bool(form and step) and any(abs(c) > step and inside & set(axes_in(e)) for e, c in form.terms)
+    if form is None or not (step := abs(form.coefficient(loop.axis))):
+        return False
+    return any(abs(c) > step and inside & set(axes_in(e)) for e, c in form.terms)
 
 
 def _iterations(loop: For) -> int | None:
