@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,19 +12,15 @@ import typer
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
 from dlc.cli import flags
+from dlc.cli.bench_measure import Opened, measure
 from dlc.cli.commands.run import Files, Seed, Subject
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
-    from dlc.api.plan import Plan
-    from dlc.api.profile import Limits, Profiler
     from dlc.api.program import Program
-    from dlc.base.types import Array
-    from dlc.bench.peers import Peer
-    from dlc.bench.result import Result, Row
-    from dlc.bench.times import Length, Times
+    from dlc.bench.times import Length
     from dlc.cli.workspace import Workspace
 
 Rounds = Annotated[
@@ -71,8 +65,6 @@ Threads = Annotated[
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE.html", help="Write a report with all steps and their roofline.")
 ]
-_STEPS = "steps"
-"""Name of the program that tells the time of its steps, among those that are called in turn."""
 
 
 @flags.spelled
@@ -114,7 +106,7 @@ def bench(
     space = Workspace.open(terminal, cache)
     with ExitStack() as stack:
         opened = _opened(stack, space, options.of(subject), kernels, max_memory, counts)
-        results = _measure(terminal, opened, subject, inputs or [], seed, names, length)
+        results = measure(terminal, opened, subject, inputs or [], seed, names, length)
     if html:
         from dlc.files.writing import write_whole
         from dlc.html.bench import bench_html
@@ -160,22 +152,6 @@ def _peers(text: str) -> tuple[str, ...]:
     return names
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """What is measured."""
-
-    program: Program
-    backend: Backend
-    model: Path | None
-    """The file that it was built from just now."""
-    plan: Plan | None
-    profiler: Profiler | None
-    profiled: Program | None
-    """The same program, which tells the times of its steps."""
-    no_steps: str = ""
-    """Why these are not measured."""
-
-
 def _opened(
     stack: ExitStack,
     space: Workspace,
@@ -183,7 +159,7 @@ def _opened(
     kernels: bool | None,
     max_memory: int | None,
     counts: tuple[int, ...],
-) -> tuple[_Opened, ...]:
+) -> tuple[Opened, ...]:
     """The program of each number of threads, and where steps are measured a second one each."""
     from dlc.cli.functions import plan_of
     from dlc.cli.programs import program_file, refuse_flags
@@ -198,7 +174,7 @@ def _opened(
             message = f"--threads: {choice.model} is built already"
             raise error("no-effect", message, help="give the model instead", exit_code=ExitCode.USAGE)
         program = load(choice.model, space.registry, max_memory=max_memory)
-        return (_Opened(program, made_by(Path(choice.model), space.registry), None, None, None, None, why),)
+        return (Opened(program, made_by(Path(choice.model), space.registry), None, None, None, None, why),)
     prepared = space.prepare(choice)
 
     def built(backend: Backend) -> tuple[Program, Any]:
@@ -206,15 +182,15 @@ def _opened(
         made = space.build_into(replace(prepared, pipeline=replace(prepared.pipeline, backend=backend)), directory)
         return load(directory, space.registry, max_memory=max_memory), plan_of(made.steps)
 
-    def opened(backend: Backend) -> _Opened:
+    def opened(backend: Backend) -> Opened:
         measuring = None if kernels is False else backend.profiler()
         why = "" if kernels is False else f"{backend.name} does not measure the steps of its programs"
         if kernels and measuring is None:
             raise _no_steps(why, "leave it out")
         program, plan = built(backend)
         if measuring is None or plan is None:
-            return _Opened(program, backend, Path(choice.model), plan, None, None, why)
-        return _Opened(program, backend, Path(choice.model), plan, measuring[1], built(measuring[0])[0])
+            return Opened(program, backend, Path(choice.model), plan, None, None, why)
+        return Opened(program, backend, Path(choice.model), plan, measuring[1], built(measuring[0])[0])
 
     backend = prepared.pipeline.backend
     return tuple(opened(backend.with_threads(n)) for n in counts) or (opened(backend),)
@@ -222,142 +198,3 @@ def _opened(
 
 def _no_steps(why: str, help: str) -> Exception:
     return error("no-effect", f"--kernels: {why}", help=help, exit_code=ExitCode.USAGE)
-
-
-def _measure(
-    terminal: Terminal,
-    opened: Sequence[_Opened],
-    subject: str,
-    files: list[str],
-    seed: int,
-    names: tuple[str, ...],
-    length: Length,
-) -> tuple[Result, ...]:
-    """A result for each number of threads."""
-    from dlc.cli.programs import gather_feeds, tell_random
-
-    feeds, random = gather_feeds(opened[0].program, files, seed)
-    tell_random(terminal, random, seed)
-    sides = [_side(terminal, each, names, feeds) for each in opened]
-    times, steps = _times(terminal, sides, feeds, length)
-    made = zip(sides, times, steps, strict=True)
-    return tuple(_result(side, names, t, s, (subject, seed, random)) for side, t, s in made)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """What is called with one number of threads."""
-
-    opened: _Opened
-    found: Mapping[str, Array]
-    """Outputs of dlc's program."""
-    peers: Mapping[str, Peer]
-    absent: Mapping[str, Row]
-    limits: Limits | None
-
-
-def _side(terminal: Terminal, opened: _Opened, names: tuple[str, ...], feeds: dict[str, Array]) -> _Side:
-    from dlc.cli.programs import call
-
-    found = call(opened.program, feeds)
-    peers, absent = _open_peers(terminal, opened, names, feeds)
-    limits = None
-    if opened.profiler:
-        with terminal.progress() as progress:
-            progress.at("limits of this machine")
-            limits = opened.profiler.limits()
-    return _Side(opened, found, peers, absent, limits)
-
-
-def _result(
-    side: _Side,
-    names: tuple[str, ...],
-    times: Mapping[str, Times],
-    steps: Sequence[Any],
-    about: tuple[str, int, tuple[str, ...]],
-) -> Result:
-    from dlc.bench.result import OWN, Result, Row
-    from dlc.bench.steps import measured, works
-    from dlc.version import __version__
-
-    opened, limits = side.opened, side.limits
-    subject, seed, random = about
-    own = works(opened.plan) if opened.plan else ()
-    known = [w.operations for w in own if w.operations is not None]
-    rows = [Row(OWN, __version__, times[OWN])]
-    rows += [side.absent.get(n) or _row(side.peers[n], times[n], side.found, opened.backend) for n in names]
-    return Result(
-        subject,
-        opened.backend.brief,
-        seed,
-        random,
-        tuple(rows),
-        sum(known) if own and len(known) == len(own) else None,
-        limits,
-        measured(own, steps, limits) if limits else (),
-        opened.no_steps,
-        opened.backend.threads_of_call(),
-    )
-
-
-def _open_peers(
-    terminal: Terminal, opened: _Opened, names: tuple[str, ...], feeds: Mapping[str, Array]
-) -> tuple[dict[str, Peer], dict[str, Row]]:
-    """(peers that can be measured, rows of the others)."""
-    from dlc.bench.peers import Unavailable, open_peer
-    from dlc.bench.result import Row
-
-    found: dict[str, Peer] = {}
-    absent: dict[str, Row] = {}
-    with terminal.progress() as progress:
-        for name in names:
-            progress.at(name)
-            try:
-                found[name] = open_peer(name, opened.model, feeds, opened.backend.threads_of_call())
-            except Unavailable as problem:
-                absent[name] = Row(name, reason=str(problem))
-    return found, absent
-
-
-def _row(peer: Peer, times: Times, own: Mapping[str, Array], backend: Backend) -> Row:
-    from dlc.bench.result import Row, differences
-
-    return Row(peer.name, peer.version, times, differences=differences(own, peer.run(), backend.tolerance))
-
-
-def _times(
-    terminal: Terminal, sides: Sequence[_Side], feeds: dict[str, Array], length: Length
-) -> tuple[list[dict[str, Times]], list[list[Any]]]:
-    """Of each side times of every program by name, and of every round the seconds of every step."""
-    import numpy as np
-
-    from dlc.bench.result import OWN
-    from dlc.bench.times import in_turn
-    from dlc.cli.programs import call
-
-    calls: dict[tuple[int, str], Callable[[], object]] = {}
-    steps: list[list[Any]] = [[] for _ in sides]
-    for k, side in enumerate(sides):
-        buffers = {name: np.empty_like(array) for name, array in side.found.items()}
-        program, profiler, profiled = side.opened.program, side.opened.profiler, side.opened.profiled
-        calls[k, OWN] = partial(call, program, feeds, buffers)
-        calls |= {(k, name): peer.run for name, peer in side.peers.items()}
-        if profiler is not None and profiled is not None:
-            calls[k, _STEPS] = partial(_add_steps, steps[k], profiler, profiled, feeds, buffers)
-    many = max(side.opened.backend.threads_of_call() for side in sides) > 1
-    with terminal.bar(length.rounds) as bar:
-
-        def shown(done: int) -> None:
-            if bar.due:
-                bar.at(done, f"round {done:,}")
-
-        times = in_turn(calls, length, shown, rest=many and any(side.peers for side in sides))
-    found = [{name: t for (k, name), t in times.items() if k == n} for n in range(len(sides))]
-    # Without those to warm up.
-    return found, [s[-len(t[OWN].seconds) :] for t, s in zip(found, steps, strict=True)]
-
-
-def _add_steps(
-    into: list[Any], profiler: Profiler, program: Program, feeds: dict[str, Array], buffers: dict[str, Array]
-) -> None:
-    into.append(profiler.seconds(program, feeds, buffers))

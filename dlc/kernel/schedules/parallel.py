@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from dlc.kernel.expr import Apply, Expr, Load, apply, axes_in
-from dlc.kernel.loops.independent import defined_first, grain, most_iterations, own_buffers
+from dlc.kernel.loops.accesses import most_iterations
+from dlc.kernel.loops.independent import defined_first, grain, own_buffers
 from dlc.kernel.loops.program import (
     Block,
     Buffer,
