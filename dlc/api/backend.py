@@ -259,6 +259,17 @@ class Backend(Configurable, ABC):
         """Threads that a call of its programs runs on, at most: `dlc bench` gives other runtimes as many."""
         return 1
 
+    def with_threads(self, threads: int) -> "Backend":
+        """The backend whose calls run on so many threads, for `dlc bench --threads`.
+
+        Raises:
+            DlcError: (USAGE) its programs cannot; by default they have one thread.
+        """
+        if threads == 1:
+            return self
+        message = f"--threads {threads}: a call of a program of {self.name} runs on one thread"
+        raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
+
     def load_file(self, source: Source) -> Program:
         """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
         raise self._no_file(source)

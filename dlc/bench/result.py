@@ -56,6 +56,8 @@ class Result:
     """In the order of the plan; () where steps were not measured."""
     no_steps: str = ""
     """Why they were not, where that is not what the user asked for."""
+    threads: int = 1
+    """Of a call, at most."""
 
     @property
     def own(self) -> Times:
@@ -77,6 +79,16 @@ class Result:
     def relative(self, row: Row) -> float | None:
         """The median of a program in units of dlc's."""
         return row.times.median / self.own.median if row.times else None
+
+    def gain(self, of: Result, row: Row) -> float | None:
+        """How many times as long a program of this result takes in another one, of other threads."""
+        other = next((r for r in of.rows if r.name == row.name), None)
+        return other.times.median / row.times.median if row.times and other and other.times else None
+
+    def step_gain(self, of: Result, step: Measured) -> float | None:
+        """The same of a step, which computes the same nodes in both, though perhaps not in the same order."""
+        other = next((s for s in of.steps if s.work.nodes == step.work.nodes), None)
+        return other.seconds / step.seconds if other and step.seconds else None
 
 
 def differences(

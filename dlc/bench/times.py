@@ -7,8 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+Name = TypeVar("Name")
 WARM_UP: Final = 0.1
 """Seconds of calls of each program before the first that is measured."""
 _LEAST_WARM, _MOST_WARM = 2, 1000
@@ -17,6 +18,12 @@ LEAST_ROUNDS: Final = 5
 """However long one takes."""
 MOST_ROUNDS: Final = 100_000
 """However short one is."""
+_REST: Final = 0.01
+"""Seconds, longer than some systems take to bring the accounts of threads up to date, in which none does much."""
+_MOST_REST: Final = 0.2
+"""Seconds after which threads that never rest are no longer waited for."""
+_AWAKE: Final = 0.003
+"""Seconds of calls after a rest before the one that is measured."""
 
 
 @dataclass(frozen=True)
@@ -66,38 +73,55 @@ class Length:
 
 
 def in_turn(
-    calls: Mapping[str, Callable[[], object]],
+    calls: Mapping[Name, Callable[[], object]],
     length: Length,
     on_round: Callable[[int], None] = lambda done: None,  # noqa: ARG005
-) -> dict[str, Times]:
+    *,
+    rest: bool = False,
+) -> dict[Name, Times]:
     """Times of programs that are called in turn, after some calls to warm up.
 
     In each round in another order, so that each is called after each other one as often: what a program leaves in the
-    caches, and threads of its own that have not come to rest, cost the next one time.
+    caches costs the next one time. So do threads that look for more work when a call is over, those of some runtimes
+    for tens of milliseconds on a core that the next program needs: with `rest` that one waits for them, and is called
+    a few times before it is measured.
 
     Args:
         calls: Name → what calls the program once.
         length: How long to measure.
         on_round: Told how many rounds are done.
+        rest: Whether programs have threads, which are to rest before another program is measured.
     """
     for call in calls.values():
         _warm_up(call)
     order = list(calls)
     drawn = random.Random(0)
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    found: dict[Name, list[float]] = {name: [] for name in calls}
     begin, done = time.perf_counter(), 0
     while not length.is_over(done, time.perf_counter() - begin):
         drawn.shuffle(order)
         for name in order:
+            if rest:
+                _wait_for_rest()
+                _warm_up(calls[name], _AWAKE)
             found[name].append(_seconds(calls[name]))
         done += 1
         on_round(done)
     return {name: Times(seconds) for name, seconds in found.items()}
 
 
-def _warm_up(call: Callable[[], object]) -> None:
+def _wait_for_rest() -> None:
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < _MOST_REST:
+        before = time.process_time()
+        time.sleep(_REST)
+        if time.process_time() - before < _REST / 4:
+            break
+
+
+def _warm_up(call: Callable[[], object], seconds: float = WARM_UP) -> None:
     begin, done = time.perf_counter(), 0
-    while done < _LEAST_WARM or (done < _MOST_WARM and time.perf_counter() - begin < WARM_UP):
+    while done < _LEAST_WARM or (done < _MOST_WARM and time.perf_counter() - begin < seconds):
         call()
         done += 1
 

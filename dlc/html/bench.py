@@ -57,17 +57,24 @@ class Roofline:
     """(y, 10^9 operations per second)."""
 
 
-def bench_html(result: Result) -> str:
-    """The page."""
-    return render(
-        "bench.html.j2",
-        model=escape(result.model),
-        result=result,
-        no_steps=escape(result.no_steps),
-        rows=[(row, escape(row.reason), result.relative(row), _worst(row.differences)) for row in result.rows],
-        steps=[(s, escape(", ".join(s.work.nodes))) for s in result.steps],
-        roofline=roofline(result.steps, result.limits) if result.limits else None,
-    )
+def bench_html(results: Sequence[Result]) -> str:
+    """The page: a part for each number of threads, with what it gains over the first."""
+    first = results[0]
+    return render("bench.html.j2", model=escape(first.model), parts=[_part(r, first) for r in results])
+
+
+def _part(result: Result, first: Result) -> dict[str, object]:
+    return {
+        "result": result,
+        "gains": result is not first,
+        "no_steps": escape(result.no_steps),
+        "rows": [
+            (row, escape(row.reason), result.relative(row), _worst(row.differences), result.gain(first, row))
+            for row in result.rows
+        ],
+        "steps": [(s, escape(", ".join(s.work.nodes)), result.step_gain(first, s)) for s in result.steps],
+        "roofline": roofline(result.steps, result.limits) if result.limits else None,
+    }
 
 
 def _worst(differences: Sequence[Comparison]) -> float | None:

@@ -1,5 +1,7 @@
 """Programs that are called in turn, and what is told of their times."""
 
+import threading
+import time
 from collections import Counter
 from itertools import pairwise
 
@@ -39,3 +41,20 @@ def test_seconds_are_at_least_a_few_rounds() -> None:
     found = in_turn({"x": lambda: None}, Length(seconds=0.0), told.append)
     assert len(found["x"].seconds) == LEAST_ROUNDS
     assert told == [1, 2, 3, 4, 5]
+
+
+def test_threads_that_look_for_work_rest_before_another_is_measured() -> None:
+    def look() -> None:
+        end = time.thread_time() + 0.03
+        while time.thread_time() < end:
+            pass
+
+    threads: list[threading.Thread] = []
+    awake: list[bool] = []
+
+    def looks() -> None:
+        threads.append(threading.Thread(target=look))
+        threads[-1].start()
+
+    in_turn({"a": looks, "b": lambda: awake.append(any(t.is_alive() for t in threads))}, Length(rounds=3), rest=True)
+    assert not any(awake[-3:])

@@ -36,7 +36,7 @@ class Runtime:
     wrong: float = 0.0
 
     def __call__(self, name: str, model: Path, inputs: Mapping[str, Any], threads: int) -> Peer:
-        assert (model.name, threads) == ("small.onnx", 1)
+        assert (model.name, threads) == ("small.onnx", 1) or name == "onnxruntime"
         if name == "openvino":
             raise Unavailable("not installed: pip install openvino")
         w = np.array([[1, -2, 3, 0], [0, 1, -1, 2], [2, 0, 1, -3]], np.float32)
@@ -99,6 +99,35 @@ def test_times_and_steps_fit_together(dlc: Dlc, model: Path, fake: Fake) -> None
     assert found["gflops"] == pytest.approx(found["operations"] / own["median_ms"] / 1e6, abs=1e-3)
 
 
+def test_several_numbers_of_threads(dlc: Dlc, model: Path, fake: Fake) -> None:
+    fake(Runtime())
+    options = "--rounds", "3", "--threads", "1,2", "--against", "onnxruntime"
+    ran = dlc("bench", model, *options, "--json", "--html", "bench.html")
+    found = ran.document
+    (other,) = found["others"]
+    assert (found["threads"], other["threads"]) == (1, 2)
+    for one, two in zip(found["programs"], other["programs"], strict=True):
+        assert one["gain"] == 1.0
+        assert two["gain"] == pytest.approx(one["median_ms"] / two["median_ms"])
+    (one,), (two,) = found["steps"], other["steps"]
+    assert two["gain"] == pytest.approx(one["ms"] / two["ms"])
+    near, far = found["limits"]["memories"][0], other["limits"]["memories"][0]
+    assert far["bytes"] == 2 * near["bytes"]
+    page = Path("bench.html").read_text()
+    assert page.count("<svg") == page.count("Threads: ") == 2
+    text = dlc("bench", model, "--rounds", "1", "--threads", "1,2").out
+    assert re.search(r"dlc \S+ +2 .*x .*x", text)
+    assert "limits of this machine, threads 2" in text
+    assert re.search(r"^ +0 .*bias, product, positive$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("threads", ["0", "1,", "two"])
+def test_what_is_no_number_of_threads(dlc: Dlc, model: Path, threads: str) -> None:
+    ran = dlc("bench", model, "--threads", threads)
+    assert ran.code == ExitCode.USAGE
+    assert "number of threads" in ran.err
+
+
 def test_outputs_that_differ(dlc: Dlc, model: Path, fake: Fake) -> None:
     fake(Runtime(wrong=0.5))
     ran = dlc("bench", model, "--rounds", "1", "--against", "onnxruntime", "--no-kernels")
@@ -134,6 +163,10 @@ def test_a_program_that_is_built_already(dlc: Dlc, program: Path) -> None:
     assert found["operations"] is None
     assert found["steps"] == []
     assert "built already" in found["no_steps"]
+
+
+def test_threads_of_a_program_that_is_built_already(dlc: Dlc, program: Path) -> None:
+    assert dlc("bench", program / "out", "--threads", "1,2").code == ExitCode.USAGE
 
 
 def test_inputs_from_a_file(dlc: Dlc, model: Path) -> None:

@@ -36,7 +36,32 @@ def first_loop(body: str, buffers: str = "") -> For:
     return next(s for s in walk_stmts(program(body, buffers).body) if isinstance(s, For))
 
 
+TILES = """for b<49 in 0..49 step 25:
+  for t<49 in b..min(b+25, 49):
+    for i in 0..2:
+      if t//7*2+i < 13 and t % 7*2 < 13:
+        r[(t//7*2+i)*13+t % 7*2] = p[0]
+      if t//7*2+i < 13 and t % 7*2 < 12:
+        r[(t//7*2+i)*13+t % 7*2+1] = p[0]"""
+"""Tiles of 2x2 over 13x13 elements, those of the border cut."""
+IMAGES = """for b<98 in 0..98 step 25:
+  for t<98 in b..min(b+25, 98):
+    for i in 0..2:
+      if t//7 % 7*2+i < 13 and t % 7*2 < 13:
+        r[t//49*169+(t//7 % 7*2+i)*13+t % 7*2] = p[0]
+      if t//7 % 7*2+i < 13 and t % 7*2 < 12:
+        r[t//49*169+(t//7 % 7*2+i)*13+t % 7*2+1] = p[0]"""
+"""The same of two images."""
+TAIL = """for y<64 in 0..64 step 28:
+  for j in 0..14:
+    r[j+y] = 1.0
+  if y+28 >= 64:
+    r[63] = 1.0"""
+"""What is left is done by the last iteration."""
 INDEPENDENT: Sequence[tuple[str, str, tuple[str, ...]]] = (
+    (TILES, "", ()),
+    (IMAGES, "", ()),
+    (TAIL, "", ()),
     ("for i in 0..64:\n  r[i] = p[63-i]", "", ()),
     ("for i in 0..8:\n  for j in 0..8:\n    r[8*i+j] = p[i]", "", ()),
     # Columns: those of one iteration lie between those of others, in every row.
@@ -53,6 +78,12 @@ INDEPENDENT: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ),
 )
 DEPENDENT: Sequence[tuple[str, str]] = (
+    (TILES.replace("< 12", "< 13"), ""),  # the last column is the next row's first
+    (TILES.replace("+25, 49", "+26, 49"), ""),  # blocks have a tile in common
+    (TILES.replace("*13+", "*12+"), ""),
+    (IMAGES.replace("7*2+i < 13", "7*2+i < 14"), ""),  # the last row is the next image's first
+    (TAIL.replace(">= 64", ">= 36"), ""),  # two iterations do it
+    (TAIL.replace("r[63]", "r[40]"), ""),
     ("for i in 0..64:\n  r[0] = p[i]", ""),
     ("for i in 0..63:\n  r[i] = p[i]\n  r[i+1] = p[i]", ""),
     ("for i in 0..32:\n  r[i] = p[i]\n  r[63-i] = r[i]", ""),

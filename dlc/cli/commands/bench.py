@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,19 +12,15 @@ import typer
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
 from dlc.cli import flags
+from dlc.cli.bench_measure import Opened, measure
 from dlc.cli.commands.run import Files, Seed, Subject
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
-    from dlc.api.plan import Plan
-    from dlc.api.profile import Profiler
     from dlc.api.program import Program
-    from dlc.base.types import Array
-    from dlc.bench.peers import Peer
-    from dlc.bench.result import Result, Row
-    from dlc.bench.times import Length, Times
+    from dlc.bench.times import Length
     from dlc.cli.workspace import Workspace
 
 Rounds = Annotated[
@@ -58,11 +53,18 @@ Kernels = Annotated[
         "most. By default where the target can.",
     ),
 ]
+Threads = Annotated[
+    str,
+    typer.Option(
+        "--threads",
+        metavar="N[,N]",
+        help="Numbers of threads: a program is built and measured for each, in turn, and compared with as many cores. "
+        "[default: as the target says]",
+    ),
+]
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE.html", help="Write a report with all steps and their roofline.")
 ]
-_STEPS = "steps"
-"""Name of the program that tells the time of its steps, among those that are called in turn."""
 
 
 @flags.spelled
@@ -77,6 +79,7 @@ def bench(
     seconds: Seconds = None,
     against: Against = "",
     kernels: Kernels = None,
+    threads: Threads = "",
     html: Html = None,
     max_memory: flags.MaxMemory = None,
     quiet: flags.Quiet = False,
@@ -98,20 +101,20 @@ def bench(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     length = _length(rounds, seconds)
-    names = _peers(against)
+    names, counts = _peers(against), _counts(threads)
     check_outputs({"--html": html}, (subject, *(inputs or ())))
     space = Workspace.open(terminal, cache)
     with ExitStack() as stack:
-        opened = _opened(stack, space, options.of(subject), kernels, max_memory)
-        result = _measure(terminal, opened, subject, inputs or [], seed, names, length)
+        opened = _opened(stack, space, options.of(subject), kernels, max_memory, counts)
+        results = measure(terminal, opened, subject, inputs or [], seed, names, length)
     if html:
         from dlc.files.writing import write_whole
         from dlc.html.bench import bench_html
 
-        write_whole(html, bench_html(result).encode("utf-8"))
+        write_whole(html, bench_html(results).encode("utf-8"))
     report = f"\nreport: {escape(str(html))}" if html else ""
-    code = ExitCode.OK if all(row.agrees for row in result.rows) else ExitCode.MISMATCH
-    return Outcome(bench_text(result) + report, {**bench_json(result), "html": str(html) if html else None}, code)
+    code = ExitCode.OK if all(row.agrees for r in results for row in r.rows) else ExitCode.MISMATCH
+    return Outcome(bench_text(results) + report, {**bench_json(results), "html": str(html) if html else None}, code)
 
 
 def _length(rounds: int | None, seconds: float | None) -> Length:
@@ -121,6 +124,16 @@ def _length(rounds: int | None, seconds: float | None) -> Length:
         message = "--rounds and --seconds both say how long to measure"
         raise error("no-effect", message, help="leave one of the two out", exit_code=ExitCode.USAGE)
     return Length(rounds) if seconds is None else Length(seconds=seconds)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """The numbers of --threads, each once. Raises DlcError (USAGE) for what is none."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    for word in words:
+        if not (word.isdecimal() and int(word)):
+            message = f"--threads {text}: {word!r} is no number of threads"
+            raise error("bad-option", message, help="give it as 1,2", exit_code=ExitCode.USAGE)
+    return tuple(dict.fromkeys(map(int, words)))
 
 
 def _peers(text: str) -> tuple[str, ...]:
@@ -139,26 +152,15 @@ def _peers(text: str) -> tuple[str, ...]:
     return names
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """What is measured."""
-
-    program: Program
-    backend: Backend
-    model: Path | None
-    """The file that it was built from just now."""
-    plan: Plan | None
-    profiler: Profiler | None
-    profiled: Program | None
-    """The same program, which tells the times of its steps."""
-    no_steps: str = ""
-    """Why these are not measured."""
-
-
 def _opened(
-    stack: ExitStack, space: Workspace, choice: BuildOptions, kernels: bool | None, max_memory: int | None
-) -> _Opened:
-    """The program, and where steps are measured the second one."""
+    stack: ExitStack,
+    space: Workspace,
+    choice: BuildOptions,
+    kernels: bool | None,
+    max_memory: int | None,
+    counts: tuple[int, ...],
+) -> tuple[Opened, ...]:
+    """The program of each number of threads, and where steps are measured a second one each."""
     from dlc.cli.functions import plan_of
     from dlc.cli.programs import program_file, refuse_flags
     from dlc.runtime.loading import load, made_by
@@ -168,8 +170,11 @@ def _opened(
         why = "the steps of a program that is built already are not known"
         if kernels:
             raise _no_steps(why, "give the model instead")
+        if counts:
+            message = f"--threads: {choice.model} is built already"
+            raise error("no-effect", message, help="give the model instead", exit_code=ExitCode.USAGE)
         program = load(choice.model, space.registry, max_memory=max_memory)
-        return _Opened(program, made_by(Path(choice.model), space.registry), None, None, None, None, why)
+        return (Opened(program, made_by(Path(choice.model), space.registry), None, None, None, None, why),)
     prepared = space.prepare(choice)
 
     def built(backend: Backend) -> tuple[Program, Any]:
@@ -177,114 +182,19 @@ def _opened(
         made = space.build_into(replace(prepared, pipeline=replace(prepared.pipeline, backend=backend)), directory)
         return load(directory, space.registry, max_memory=max_memory), plan_of(made.steps)
 
+    def opened(backend: Backend) -> Opened:
+        measuring = None if kernels is False else backend.profiler()
+        why = "" if kernels is False else f"{backend.name} does not measure the steps of its programs"
+        if kernels and measuring is None:
+            raise _no_steps(why, "leave it out")
+        program, plan = built(backend)
+        if measuring is None or plan is None:
+            return Opened(program, backend, Path(choice.model), plan, None, None, why)
+        return Opened(program, backend, Path(choice.model), plan, measuring[1], built(measuring[0])[0])
+
     backend = prepared.pipeline.backend
-    measuring = None if kernels is False else backend.profiler()
-    why = "" if kernels is False else f"{backend.name} does not measure the steps of its programs"
-    if kernels and measuring is None:
-        raise _no_steps(why, "leave it out")
-    program, plan = built(backend)
-    if measuring is None or plan is None:
-        return _Opened(program, backend, Path(choice.model), plan, None, None, why)
-    return _Opened(program, backend, Path(choice.model), plan, measuring[1], built(measuring[0])[0])
+    return tuple(opened(backend.with_threads(n)) for n in counts) or (opened(backend),)
 
 
 def _no_steps(why: str, help: str) -> Exception:
     return error("no-effect", f"--kernels: {why}", help=help, exit_code=ExitCode.USAGE)
-
-
-def _measure(
-    terminal: Terminal,
-    opened: _Opened,
-    subject: str,
-    files: list[str],
-    seed: int,
-    names: tuple[str, ...],
-    length: Length,
-) -> Result:
-    from dlc.bench.result import OWN, Result, Row
-    from dlc.bench.steps import measured, works
-    from dlc.cli.programs import call, gather_feeds, tell_random
-    from dlc.version import __version__
-
-    feeds, random = gather_feeds(opened.program, files, seed)
-    tell_random(terminal, random, seed)
-    found = call(opened.program, feeds)
-    peers, absent = _open_peers(terminal, opened, names, feeds)
-    limits = None
-    if opened.profiler:
-        with terminal.progress() as progress:
-            progress.at("limits of this machine")
-            limits = opened.profiler.limits()
-    times, steps = _times(terminal, opened, feeds, found, peers, length)
-    own = works(opened.plan) if opened.plan else ()
-    known = [w.operations for w in own if w.operations is not None]
-    rows = [Row(OWN, __version__, times[OWN])]
-    rows += [absent.get(name) or _row(peers[name], times[name], found, opened.backend) for name in names]
-    return Result(
-        subject,
-        opened.backend.brief,
-        seed,
-        random,
-        tuple(rows),
-        sum(known) if own and len(known) == len(own) else None,
-        limits,
-        measured(own, steps, limits) if limits else (),
-        opened.no_steps,
-    )
-
-
-def _open_peers(
-    terminal: Terminal, opened: _Opened, names: tuple[str, ...], feeds: Mapping[str, Array]
-) -> tuple[dict[str, Peer], dict[str, Row]]:
-    """(peers that can be measured, rows of the others)."""
-    from dlc.bench.peers import Unavailable, open_peer
-    from dlc.bench.result import Row
-
-    found: dict[str, Peer] = {}
-    absent: dict[str, Row] = {}
-    with terminal.progress() as progress:
-        for name in names:
-            progress.at(name)
-            try:
-                found[name] = open_peer(name, opened.model, feeds, opened.backend.threads_of_call())
-            except Unavailable as problem:
-                absent[name] = Row(name, reason=str(problem))
-    return found, absent
-
-
-def _row(peer: Peer, times: Times, own: Mapping[str, Array], backend: Backend) -> Row:
-    from dlc.bench.result import Row, differences
-
-    return Row(peer.name, peer.version, times, differences=differences(own, peer.run(), backend.tolerance))
-
-
-def _times(
-    terminal: Terminal,
-    opened: _Opened,
-    feeds: dict[str, Array],
-    out: Mapping[str, Array],
-    peers: Mapping[str, Peer],
-    length: Length,
-) -> tuple[dict[str, Times], list[Any]]:
-    """Times of every program by name, and of every round the seconds of every step."""
-    import numpy as np
-
-    from dlc.bench.result import OWN
-    from dlc.bench.times import in_turn
-    from dlc.cli.programs import call
-
-    buffers = {name: np.empty_like(array) for name, array in out.items()}
-    calls: dict[str, Callable[[], object]] = {OWN: lambda: call(opened.program, feeds, buffers)}
-    calls |= {name: peer.run for name, peer in peers.items()}
-    steps: list[Any] = []
-    profiler, profiled = opened.profiler, opened.profiled
-    if profiler is not None and profiled is not None:
-        calls[_STEPS] = lambda: steps.append(profiler.seconds(profiled, feeds, buffers))
-    with terminal.bar(length.rounds) as bar:
-
-        def shown(done: int) -> None:
-            if bar.due:
-                bar.at(done, f"round {done:,}")
-
-        times = in_turn(calls, length, shown)
-    return times, steps[-len(times[OWN].seconds) :]  # without those to warm up

@@ -118,7 +118,13 @@ def _columns_shared(
 
 
 def _sum(row: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
-    """Σ row[k]·values[k], positive terms first."""
+    """Σ row[k]·values[k], positive terms first; of two products compilers could fuse either one with their sum.
+
+    So a power of two among the factors is taken out of all, which changes no digit.
+    """
+    sizes = {abs(c) for c in row if c}
+    if sum(map(bool, row)) > 1 and 1 not in sizes and (powers := sorted(filter(_is_power_of_two, sizes))):
+        return apply("mul", _sum([c / powers[0] for c in row], values), float(powers[0]))
     terms = sorted(((c, x) for c, x in zip(row, values, strict=True) if c), key=lambda t: (t[0] < 0, abs(t[0]) != 1))
     if not terms:
         return Const(0.0)
@@ -127,3 +133,7 @@ def _sum(row: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
     for c, term in rest:
         total = total + term if c > 0 else total - term
     return total
+
+
+def _is_power_of_two(x: Fraction) -> bool:
+    return all(n & (n - 1) == 0 for n in (x.numerator, x.denominator))

@@ -191,6 +191,17 @@ def _is_apart(product: Nest, axis: Axis, column: Axis) -> bool:
 
 
 def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
+    """Values of the block axis per block, as the caches ask for; of several threads each gets as many blocks.
+
+    Not where the rows have fewer bytes than the columns: then threads share the columns.
+    """
+    found, threads = _rows_by_caches(o, block, machine), machine.threads
+    if threads == 1 or o.row_bytes < o.column_bytes or block.extent < 2 * threads:
+        return found
+    return -(-block.extent // (-(-block.extent // (found * threads)) * threads))
+
+
+def _rows_by_caches(o: Operands, block: Axis, machine: Machine) -> int:
     """Values of the block axis per block; all of them when blocks would move more bytes than they save."""
     budget = machine.l2 // 2
     if o.row_bytes <= budget:

@@ -28,6 +28,8 @@ VECTORS = 2
 ISSUED = 1.5
 """Sums, loads and stores of vectors that a transform gets done in a cycle."""
 MOST_BLOCKS = 256
+WAITING = 0.25
+"""Of the time of a block, what threads lose that share its loops one after the other."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,18 @@ def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = Tr
 
 @lru_cache(maxsize=1024)
 def block_size(tiles: int, channels: int, columns: int, f: CookToom, machine: Machine) -> int:
-    """Tiles of a block: as is fastest by the estimate."""
+    """Tiles of a block: as is fastest by the estimate, on as many threads as the machine has."""
     return min(
         _block_sizes(tiles, row_limit(VECTORS, machine.registers)),
-        key=lambda size: _cycles(tiles, size, channels, columns, f, machine),
+        key=lambda size: (
+            _cycles(tiles, size, channels, columns, f, machine) * _part(-(-tiles // size), machine.threads)
+        ),
     )
+
+
+def _part(blocks: int, threads: int) -> float:
+    """Of all blocks, what one thread does: whole blocks, or its part of each at the cost of waiting for others."""
+    return min(-(-blocks // threads) / blocks, 1 / threads + WAITING) if threads > 1 else 1.0
 
 
 def _block_sizes(tiles: int, unit: int) -> Iterator[int]:

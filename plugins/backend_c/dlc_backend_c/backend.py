@@ -164,7 +164,7 @@ class C(Options, Backend):
         """Programs with the option profile, timed by a clock that is compiled for them; raises DlcError (TOOL)."""
         from dlc_backend_c.profiler import CProfiler
 
-        return self._changed(profile=True), CProfiler.made(self)
+        return self._changed(profile=True), CProfiler.made(self, threads=self.threads_of_call())
 
     def measured_machine(self) -> "MeasuredMachine":
         """This machine, measured by code that is compiled with the options; raises DlcError (USAGE, TOOL)."""
@@ -185,6 +185,10 @@ class C(Options, Backend):
         from dlc_backend_c.processor import cores
 
         return min(self.most_threads, cores())
+
+    def with_threads(self, threads: int) -> "C":
+        """The same with another number; raises DlcError (USAGE) where programs cannot have so many."""
+        return self._changed(threads=str(threads))
 
     def load(self, directory: Path) -> "Model | TrainingModel":
         """The program whose shared library was built into `directory`, with training if it has any; raises DlcError."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -52,18 +54,21 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class CProfiler:
-    """A clock, and what measures the limits of this machine."""
+    """A clock, and what measures the limits of this machine, or of as many of its cores as there are `threads`."""
 
     _target: CTarget
     _ffi: Any
     _library: Any
     _times: int
+    _threads: int
 
     @classmethod
-    def made(cls, options: Options, target: CTarget | None = None, times: int = _BEST_OF) -> CProfiler:
+    def made(
+        cls, options: Options, target: CTarget | None = None, times: int = _BEST_OF, threads: int = 1
+    ) -> CProfiler:
         """Compiled with a program's compiler and flags, for their target unless another is given.
 
-        Every limit is the best of so many times.
+        Every limit is the best of so many times, of threads that work at the same time.
 
         Raises:
             DlcError: (TOOL) there is no compiler, or it fails.
@@ -81,7 +86,7 @@ class CProfiler:
             flags = (*target.flags, *options.flags, "-fPIC", "-shared")
             run((*toolchain.command, *flags, "limits.c", "-o", "limits.so"), place, "compiling limits.c")
             library = open_library(ffi, place / "limits.so", apart=True)
-        return cls(target, ffi, library, times)
+        return cls(target, ffi, library, times, threads)
 
     def seconds(self, program: Program, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> Sequence[float]:
         """Seconds of each step in one call, without those that the clock takes."""
@@ -93,39 +98,42 @@ class CProfiler:
         """Multiply-adds of vectors of the target, and reads of what each memory holds, the best of several times."""
         vector = vector_bytes(self._target.vector_bytes)
         count = 1 << 17
-        seconds = self._best(lambda: self._library.multiply_adds(count, 1.0 + 1e-7, 1e-7))
-        return Limits(2 * count * _CHAINS * (vector // 4) / seconds, tuple(self._memories(vector)))
+        seconds = self._best(lambda _: self._library.multiply_adds(count, 1.0 + 1e-7, 1e-7), self._threads)
+        operations = 2 * count * _CHAINS * (vector // 4) * self._threads
+        return Limits(operations / seconds, tuple(self._memories(vector)))
 
     def clock(self) -> Clock:
         """Cycles in a second, and those of a sum, the best of several times."""
         count = 1 << 14
-        integers = self._best(lambda: self._library.add_integers(count, 3))
-        floats = self._best(lambda: self._library.add_floats(count, 1e-7))
+        integers = self._best(lambda _: self._library.add_integers(count, 3))
+        floats = self._best(lambda _: self._library.add_floats(count, 1e-7))
         return Clock(count * _STEPS / integers, floats / integers)
 
     def _memories(self, vector: int) -> Sequence[Memory]:
-        l1, l2, l3 = self._target.l1, self._target.l2, caches().get(3, 0)
-        parts = [("L1", l1, l1 // 2), ("L2", l2, l2 // 2), *([("L3", l3, l3 // 2)] if l3 > 2 * l2 else [])]
+        """Each core has caches of the first two levels to itself; what lies beyond is everybody's."""
+        threads, l1, l2, l3 = self._threads, self._target.l1, self._target.l2, caches().get(3, 0)
+        own = [("L1", threads * l1, l1 // 2), ("L2", threads * l2, l2 // 2)]
+        parts = [*own, *([("L3", l3, l3 // 2 // threads)] if l3 > 2 * threads * l2 else [])]
         whole = max(_LEAST_MEMORY, 4 * l3)
         memory = aligned(whole)
         memory[:] = 0  # pages that were never written are all the same one
         unit = vector * _STREAMS
         found: list[Memory] = []
-        for name, size, part in (*parts, ("memory", None, whole)):
+        for name, size, part in (*parts, ("memory", None, whole // threads)):
             vectors = max(part // unit, 1) * _STREAMS
             rounds = max((4 << 20) // part, 1)
-            pointer = self._ffi.cast("const void *", address(memory))
-            seconds = self._best(lambda p=pointer, n=vectors, r=rounds: self._library.read_all(p, n, r))
-            found.append(Memory(name, size, vectors * vector * rounds / seconds))
+            pointers = [self._ffi.cast("const void *", address(memory) + k * vectors * vector) for k in range(threads)]
+            seconds = self._best(lambda k, p=pointers, n=vectors, r=rounds: self._library.read_all(p[k], n, r), threads)
+            found.append(Memory(name, size, vectors * vector * rounds * threads / seconds))
         return found
 
-    def _best(self, measured: Callable[[], object]) -> float:
-        """Seconds of a call, the least of several, each as long as a clock can tell."""
+    def _best(self, measured: Callable[[int], object], threads: int = 1) -> float:
+        """Seconds of a call, the least of several, each as long as a clock can tell; threads call with their number."""
         calls, found = 1, 0.0
         while True:
-            found = _timed(measured, calls)
+            found = _timed(measured, calls, threads)
             if found * calls >= _SECONDS:
-                return min(found, *(_timed(measured, calls) for _ in range(self._times)))
+                return min(found, *(_timed(measured, calls, threads) for _ in range(self._times)))
             calls *= 2
 
 
@@ -140,8 +148,20 @@ def vector_bytes(registers: int) -> int:
     return max(registers, _LEAST_VECTOR)
 
 
-def _timed(measured: Callable[[], object], calls: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(calls):
-        measured()
-    return (time.perf_counter() - begin) / calls
+def _timed(measured: Callable[[int], object], calls: int, threads: int) -> float:
+    """Seconds of a call, from when the first thread begins until the last one is done."""
+    together = threading.Barrier(threads)
+
+    def span(thread: int) -> tuple[float, float]:
+        together.wait()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            measured(thread)
+        return begin, time.perf_counter()
+
+    if threads == 1:
+        begin, end = span(0)
+        return (end - begin) / calls
+    with ThreadPoolExecutor(threads) as pool:
+        spans = list(pool.map(span, range(threads)))
+    return (max(end for _, end in spans) - min(begin for begin, _ in spans)) / calls
