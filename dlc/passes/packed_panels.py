@@ -42,7 +42,8 @@ def row_in_panels(
             continue
         if not all(column in x.index and column.extent == given[x.param].shape[x.index.index(column)] for x in reads):
             continue
-        narrow = [x for x in reads if given[x.param].dtype.per_byte > 1 and _terms(x, nest, given[x.param]) is not None]
+        each = [x for x in reads if set(nest.reduction_axes) <= set(axes_in(x))]  # not zero points of blocks
+        narrow = [x for x in each if given[x.param].dtype.per_byte > 1 and _terms(x, nest, given[x.param]) is not None]
         if len(narrow) == 1:
             return _moved(kernel, k, given, column, reads, narrow[0])
     return None

@@ -93,7 +93,7 @@ class _Exprs(ExprReader):
             step = tokens.extent("a number of elements") if tokens.accept("by") else 1
         tokens.expect("]")
         if words:
-            return Words(load, lanes)
+            return Words(load, lanes, step)
         return Lanes(load, lanes, step) if lanes > 1 else load
 
     def atom(self, depth: int) -> Expr:

@@ -103,8 +103,11 @@ def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
 
 
 def _element(tensor: str, at: Expr, lanes: int, step: int = 1) -> str:
-    apart = f" by {step}" if step > 1 else ""
-    return f"{tensor}[{_text(at)}{f' .. +{lanes}{apart}' if lanes > 1 else ''}]"
+    return f"{tensor}[{_text(at)}{f' .. +{lanes}{_apart(step)}' if lanes > 1 else ''}]"
+
+
+def _apart(step: int) -> str:
+    return f" by {step}" if step > 1 else ""
 
 
 def _text(e: Expr) -> str:
@@ -118,8 +121,8 @@ def _spelled(e: Expr) -> Expr:
             return Axis(name, 0)
         case Lanes(Load(param, (at,)), lanes, step):
             return Axis(_element(param, at, lanes, step), 0)
-        case Words(Load(param, (at,)), lanes):
-            return Axis(f"{param}[{_text(at)} .. +{lanes} words]", 0)
+        case Words(Load(param, (at,)), lanes, step):
+            return Axis(f"{param}[{_text(at)} .. +{lanes} words{_apart(step)}]", 0)
         case Fold(fn, vector):
             return Axis(f"{fn} of {vector.name}", 0)
         case Dots(a, b):

@@ -67,10 +67,19 @@ class Words(Expr):
 
     A word has four elements of bytes, and is an i32, or two that are stored as bf16, and these it is: a variable of two
     bf16 for each lane. Their bits are what `Dots` multiplies; which element is the lowest is the machine's choice.
+
+    Attributes:
+        step: From an element of a word to the next: 1, or how many packed elements a byte holds, of which each becomes
+            a byte without a sign.
     """
 
     first: Load
     lanes: int = 1
+    step: int = 1
+
+    def span(self, itemsize: int) -> int:
+        """Elements from the first to the last, of so many bytes each."""
+        return (WORD * self.lanes // itemsize - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
@@ -236,7 +245,7 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return (first,)
         case Fold(_, vector):
             return (vector,)
-        case Words(first, _):
+        case Words(first):
             return (first,)
         case Dots(a, b):
             return a, b
@@ -256,8 +265,8 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
                 found = dtype
-            case Words(Load(name, _)):
-                found = bf16 if tensors[name] is f32 else i32
+            case Words(Load(name, _), _, step):
+                found = bf16 if tensors[name] is f32 and step == 1 else i32
             case Dots():
                 found = e.dtype
             case Apply(fn, args):

@@ -43,6 +43,9 @@ class Machine:
     pairs: int = 0
     """Operations that add dot products of two bf16 to a vector of sums, rounding as it may; 0: that is not allowed."""
 
+    digits: bool = False
+    """Whether factors may be taken apart into digits of bytes, of which vectors have dot products."""
+
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""
         return max(1, self.vector_bytes // itemsize)

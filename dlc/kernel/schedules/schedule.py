@@ -18,6 +18,7 @@ from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
 from dlc.kernel.schedules.copies import Copies
+from dlc.kernel.schedules.digits import DigitTiles
 from dlc.kernel.schedules.empty import without_empty
 from dlc.kernel.schedules.estimate import Estimate, least_cycles
 from dlc.kernel.schedules.extents import limited
@@ -52,7 +53,7 @@ from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
 FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Turned, Loops),
+    *(Copies, WordTiles, ScalarWords, Windows, DigitTiles, Tiles, ScalarTiles, Rows, Turned, Loops),
 )
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1

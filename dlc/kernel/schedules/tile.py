@@ -47,6 +47,7 @@ class Tile:
         words: Terms that each step multiplies and adds at once; 0: one. See `dlc.kernel.schedules.words`.
         packed: Packed tensors, with the elements of a word of 32 bits.
         beside: A variable to which each step adds an expression that all columns share.
+        digits: Whether blocks of terms are summed by digits of a factor. See `dlc.kernel.schedules.digit_tiles`.
     """
 
     product: Nest
@@ -63,6 +64,7 @@ class Tile:
     words: int = 0
     packed: Mapping[str, int] = field(default_factory=dict[str, int])
     beside: tuple[Local, Expr] | None = None
+    digits: bool = False
 
     @property
     def dtype(self) -> DType:
