@@ -157,7 +157,7 @@ class _Reader:
             tokens.expect(word)
         below = tokens.extent("a bound") if tokens.accept("below") else None
         copies = tokens.extent("a number of copies") if tokens.accept("times") else 1
-        return Buffer(name, type, stack, below, copies)
+        return Buffer(name, type, stack, below, copies, tokens.accept("digits"))
 
     def _body(self, outer: int, depth: int) -> tuple[Stmt, ...]:
         """The statements that stand deeper than column `outer`; their variables end with them."""

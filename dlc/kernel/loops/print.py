@@ -46,6 +46,7 @@ def print_loops(program: LoopProgram) -> str:
     buffers = [
         f"{_INDENT}{b.name}: {b.type} {'on the stack' if b.stack else 'in the workspace'}"
         f"{f' below {b.below}' if b.below is not None else ''}{f' times {b.copies}' if b.copies > 1 else ''}"
+        f"{' digits' * b.digits}"
         for b in program.buffers
     ]
     return "\n".join([head, *buffers, *_lines(program.body, 1, sizes_of(program)), "}"])

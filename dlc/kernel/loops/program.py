@@ -107,6 +107,7 @@ class Buffer:
         stack: Small enough for the stack; otherwise it lies in the workspace that the caller provides.
         below: What is written there is at least 0 and below this number; None: nothing is known.
         copies: How many there are of it in the workspace, one for each thread: what parallel loops call their own.
+        digits: Whether its bytes are digits of floats: they differ from what the digits make up by rounding.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Buffer:
     stack: bool = False
     below: int | None = None
     copies: int = 1
+    digits: bool = False
 
     @property
     def dtype(self) -> DType:

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Final
 
 from dlc.base.types import Type, f32, i8, i32
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, select
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads
 from dlc.kernel.loops.program import WORD, Block, Dots, Fold, Lanes, Let, Local, Prefetch, Set, Stmt, Store, Words, wrap
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.block_scales import Blocks, blocks_of
@@ -31,7 +31,7 @@ WEIGHTS: Final = (float(1 << 14), float(1 << 7), 1.0)
 LARGEST: Final = 127 * WEIGHTS[0]
 """What the largest factor of a block becomes."""
 TINY: Final = 2.0**-100
-"""Blocks without a larger factor are zero: their unit would have no inverse."""
+"""The largest factor of a block counts as much at least: its inverse is a float."""
 EXACT: Final = 1 << 24
 """Whole numbers up to here are exact as f32."""
 WRITTEN_OUT: Final = 4
@@ -153,19 +153,19 @@ def taken_apart(t: Tile, of: Digits) -> tuple[Stmt, ...]:
     largest: Expr = Apply("abs", (values[0],))
     for x in values[1:]:
         largest = Apply("max", (largest, Apply("abs", (x,))))
-    out += (Let(most, largest), Let(top, Fold("max", most)), Let(unit, top * (1 / LARGEST)))
-    out += (Let(inverse, select(apply("gt", top, TINY), LARGEST / top, 0.0)), Let(whole, Const(0.0)))
+    out += (Let(most, largest), Let(top, Apply("max", (Fold("max", most), Const(TINY)))))
+    out += (Let(unit, top / LARGEST), Let(inverse, LARGEST / top), Let(whole, Const(0.0)))
     for x, (part, n) in zip(values, parts, strict=True):
         rest = Local(f"r{part}_{n}", f32, t.lanes)
-        out += (Let(rest, Apply("round", (x * inverse,))), Set(whole, whole + rest))
+        out += (Let(rest, x * inverse), Set(whole, whole + x))
         for d, weight in enumerate(WEIGHTS):
             digit = Local(f"d{part}_{n}_{d}", f32, t.lanes)
             if weight > 1:
                 out += (Let(digit, Apply("round", (rest * (1 / weight),))), Set(rest, rest - digit * weight))
-            value = digit if weight > 1 else rest
+            value = digit if weight > 1 else Apply("round", (rest,))
             out.append(Store("digits", of.place(d, part, Const(n * t.lanes)), Apply("i8", (value,)), t.lanes))
     total = Local("total", f32)
-    out += (Let(total, Fold("add", whole)), Store("units", of.block, unit), Store("totals", of.block, total * unit))
+    out += (Let(total, Fold("add", whole)), Store("units", of.block, unit), Store("totals", of.block, total))
     return wrap(of.blocks.outer, (Block(tuple(out)),))
 
 

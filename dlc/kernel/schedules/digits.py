@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
+from dlc.base.types import i8
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import applied, check_contraction, columns_of_group, panels_of
 from dlc.kernel.schedules.digit_tiles import digits_of, taken_apart
@@ -58,4 +59,4 @@ class DigitTiles(Choice):
         found = applied(replace(self, vectors=vectors), place, plan, body, digits.buffers)
         size = sum(b.type.nbytes for b in found.buffers)
         require(((size <= machine.stack, f"its digits take {size} bytes of a stack that may have {machine.stack}"),))
-        return replace(found, buffers=tuple(replace(b, stack=True) for b in found.buffers))
+        return replace(found, buffers=tuple(replace(b, stack=True, digits=b.dtype is i8) for b in found.buffers))
