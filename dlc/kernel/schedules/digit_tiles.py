@@ -22,6 +22,7 @@ from dlc.kernel.loops.program import WORD, Block, Dots, Fold, Lanes, Let, Local,
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.block_scales import Blocks, blocks_of
 from dlc.kernel.schedules.flat import at, coefficient
+from dlc.kernel.schedules.prefetch import LINE
 from dlc.kernel.schedules.tile import Spot, Tile, mapping_of
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import linear, simplify
@@ -210,7 +211,7 @@ def _word(
                 raise Unfit(f"words of {t.column.name} do not lie next to each other")
             first = form.without(lane).expr()
             last = t.column.extent * of.count * of.words * of.each.extent - 1
-            if part == 0 and last > AHEAD * of.per_byte:
+            if part == 0 and last > AHEAD * of.per_byte and v * t.lanes * WORD % LINE == 0:
                 out.append(Prefetch(of.narrow.param, apply("min", simplify(first + AHEAD * of.per_byte), last)))
             out.append(Let(word, Words(Load(of.narrow.param, (first,)), t.lanes, of.per_byte)))
         for d in range(len(WEIGHTS)):

@@ -18,7 +18,7 @@ from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import applied, check_contraction, columns_of_group, panels_of
 from dlc.kernel.schedules.digit_tiles import digits_of, taken_apart
 from dlc.kernel.schedules.loop_plan import plan_loops
-from dlc.kernel.schedules.machine import PANEL
+from dlc.kernel.schedules.machine import PANEL, WIDE_PANEL
 from dlc.kernel.schedules.operands import prepare
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.unfit import Unfit, require
@@ -51,7 +51,8 @@ class DigitTiles(Choice):
         digits = digits_of(plan.tile)
         tensors = {p.name: p.dtype for p in digits.buffers}
         tile = replace(plan.tile, digits=True, dtypes={**plan.tile.dtypes, **tensors})
-        vectors = self.vectors or max(1, PANEL // tile.lanes)
+        width = PANEL if columns[0].extent % WIDE_PANEL else WIDE_PANEL
+        vectors = self.vectors or max(1, width // tile.lanes)
         plan = replace(plan, tile=tile, vectors=vectors)
         if vectors * len(tensors) > machine.registers:
             raise Unfit(f"the sums of {vectors} vectors are more than {machine.registers} registers hold")

@@ -55,6 +55,8 @@ LEAST_LANES = 4
 """Elements of a vector at least."""
 PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
+WIDE_PANEL = 2 * PANEL
+"""The same of packed constants that one row is multiplied by: of what the row becomes less is read for each of them."""
 SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
 WORDS_PANEL = 2
