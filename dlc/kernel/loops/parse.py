@@ -200,7 +200,7 @@ class _Reader:
                 write = tokens.accept("write")
                 if not write:
                     tokens.expect("read")
-                return Prefetch(tensor, at, write)
+                return Prefetch(tensor, at, write, tokens.accept("once"))
             case name if tokens.peek(":") or tokens.peek("<"):
                 extent = tokens.extent("an extent") if tokens.accept("<") else None
                 tokens.expect(":")

@@ -97,8 +97,8 @@ def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
             return f"{local.name} = {_text(value)}"
         case Store(out, at, value, lanes, past):
             return f"{_element(out, at, lanes)} = {_text(value)}{' past caches' * past}"
-        case Prefetch(tensor, at, write):
-            return f"prefetch {_element(tensor, at, 1)} to {'write' if write else 'read'}"
+        case Prefetch(tensor, at, write, once):
+            return f"prefetch {_element(tensor, at, 1)} to {'write' if write else 'read'}{' once' * once}"
         case Block():
             return "block:"
 

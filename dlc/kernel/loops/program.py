@@ -187,11 +187,12 @@ class Store:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read."""
+    """A hint that the cache line around tensor[at] is wanted soon, to be written or only read; `once`: not again."""
 
     tensor: str
     at: Expr
     write: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True)

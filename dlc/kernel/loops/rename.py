@@ -73,8 +73,8 @@ class Renaming:
             case Store(out, at, value):
                 name = self.tensors.get(out, out)
                 return replace(s, out=name, at=self.expr(self.place(out, at)), value=self.expr(value))
-            case Prefetch(tensor, at, write):
-                return Prefetch(self.tensors.get(tensor, tensor), self.expr(self.place(tensor, at)), write)
+            case Prefetch(tensor, at, write, once):
+                return Prefetch(self.tensors.get(tensor, tensor), self.expr(self.place(tensor, at)), write, once)
             case Block(inner):
                 return Block(self.body(inner))
 

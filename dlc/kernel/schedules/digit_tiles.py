@@ -212,7 +212,8 @@ def _word(
             first = form.without(lane).expr()
             last = t.column.extent * of.count * of.words * of.each.extent - 1
             if part == 0 and last > AHEAD * of.per_byte and v * t.lanes * WORD % LINE == 0:
-                out.append(Prefetch(of.narrow.param, apply("min", simplify(first + AHEAD * of.per_byte), last)))
+                ahead = apply("min", simplify(first + AHEAD * of.per_byte), last)
+                out.append(Prefetch(of.narrow.param, ahead, once=True))
             out.append(Let(word, Words(Load(of.narrow.param, (first,)), t.lanes, of.per_byte)))
         for d in range(len(WEIGHTS)):
             digit = Local(f"a{part}_{d}", i32, t.lanes)

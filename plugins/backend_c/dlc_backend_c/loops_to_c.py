@@ -109,11 +109,11 @@ class Writer:
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Store():
                 self._store(s)
-            case Prefetch(tensor, at, write):
+            case Prefetch(tensor, at, write, once):
                 place = self.subscript(at)
                 if tensor in self.packed:
                     place = f"({place}) / {self.storage(tensor).per_byte}"
-                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)});")
+                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)}{', 0' * once});")
             case Block(body):
                 self.block("", body)
 
