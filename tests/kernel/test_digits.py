@@ -58,7 +58,7 @@ def arguments(kernel: Kernel, seed: int = 0) -> list[Array]:
             found.append(random.integers(0, 16, p.shape, np.uint8).astype(p.dtype.numpy))
         else:
             found.append(random.uniform(0.5, 1.5, p.shape).astype(np.float32))
-    row = random.standard_normal(found[2].shape, np.float32)
+    row: Array = random.standard_normal(kernel.params[2].shape, np.float32)
     row[::37] *= 100.0
     return [*found[:2], row, *found[3:]]
 
