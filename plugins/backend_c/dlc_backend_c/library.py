@@ -173,7 +173,9 @@ def _read(path: Path) -> Array:
     import mmap
 
     size = path.stat().st_size
-    memory = mmap.mmap(-1, size + LARGE_PAGE)
+    # Private: memory that processes share seldom has large pages.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size + LARGE_PAGE, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
