@@ -1,7 +1,8 @@
 """A decode step of a Llama-like model: how fast its weights are read, beside what the memory allows and onnxruntime.
 
     python benchmarks/decode.py [f32] [f16] [int4] [int4-zero] [--parameters small] [--past 512] [--seconds 10]
-                                [--threads 1] [--cpu native] [--peers onnxruntime] [--keep DIR [--built]] [--json]
+                                [--threads 1] [--cpu native] [--peers onnxruntime] [--keep DIR [--built]]
+                                [--read-weights] [--json]
 
 One token with a key-value cache of 512: RMS norms, rotary positions, grouped attention, gated units, vocabulary. Every
 weight but the table of embeddings is read once, so memory limits the step. `--parameters full` has 1.2 billion (5 GB of
@@ -105,7 +106,7 @@ def measure(name: str, sizes: Llama, folder: Path, args: argparse.Namespace) -> 
         cost = build(path, directory, target)
         built.write_text(json.dumps(cost))
     seconds, memory = json.loads(built.read_text())
-    model, given = Model.load(directory), feeds(sizes)
+    model, given = Model.load(directory, args.read_weights), feeds(sizes)
     outputs = {o.name: np.empty(o.shape, o.dtype) for o in model.outputs}
     found: dict[str, Any] = {"type": name, "weights": weights, "bytes_read": size, "build_seconds": seconds}
     found |= {"build_bytes": memory, "weight_file_bytes": max(p.stat().st_size for p in directory.iterdir())}
@@ -156,6 +157,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", default=["onnxruntime"], help="onnxruntime, openvino, or none")
     parser.add_argument("--keep", type=Path, help="directory for models and programs, which stay")
     parser.add_argument("--built", action="store_true", help="use programs that are in DIR as they are")
+    parser.add_argument("--read-weights", action="store_true", help="do not map the file of weights")
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     args = parser.parse_args()
     results: list[dict[str, Any]] = []

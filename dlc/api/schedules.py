@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dlc.api.backend import Backend, KernelSchedule
+from dlc.graph.evaluate import is_constant
 from dlc.graph.structure import Call
+from dlc.kernel.kernel import Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,7 @@ def states_schedules(backend: Backend) -> bool:
 
 def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
     """The graph of kernels with their schedules on the backend's target, and the bytes that each of them works in."""
-    kernels = {op.body.digest: op.body for each in graph.graphs for op in each.ops if isinstance(op, Call)}
+    kernels = kernels_as_stored(graph)
     found = dict(zip(kernels, backend.schedules(tuple(kernels.values())), strict=True))
 
     def stated(graph: Graph) -> Graph:
@@ -45,6 +47,24 @@ def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
             report.missed(f"{digest[:SHOWN]}{of} as {schedule.text}{takes}", why)
     _note_tuned(found, report)
     return stated(graph)
+
+
+def kernels_as_stored(graph: Graph) -> dict[str, Kernel]:
+    """The kernels of a graph by digest; parameters that are constants in all calls are packed."""
+    known: dict[str, bool] = {}
+    kernels: dict[str, Kernel] = {}
+    packed: dict[str, set[tuple[bool, ...]]] = {}
+    for op in (op for each in graph.graphs for op in each.ops if isinstance(op, Call)):
+        kernels.setdefault(op.body.digest, op.body)
+        narrow = any(x.type.dtype.per_byte > 1 for x in op.operands)
+        which = tuple(narrow and x.type.dtype.per_byte > 1 and is_constant(x, known) for x in op.operands)
+        packed.setdefault(op.body.digest, set()).add(which)
+    for digest, forms in packed.items():
+        k = kernels[digest]
+        if len(forms) == 1 and any(form := next(iter(forms))):
+            params = tuple(replace(p, packed=each) for p, each in zip(k.params, form, strict=True))
+            kernels[digest] = replace(k, params=params)
+    return kernels
 
 
 def _note_tuned(found: Mapping[str, KernelSchedule], report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 
@@ -114,7 +114,7 @@ class Kernel:
             raise ValueError("two tensors of a kernel share a name")
 
         def renamed(ps: tuple[Param, ...]) -> tuple[Param, ...]:
-            return tuple(p if names[p.name] == p.name else Param(names[p.name], p.type) for p in ps)
+            return tuple(p if names[p.name] == p.name else replace(p, name=names[p.name]) for p in ps)
 
         changed = {old: new for old, new in names.items() if old != new}
         out: list[Nest] = []

@@ -2,7 +2,7 @@
 
     r[c] += x[k]·((f32(q[c,k]) - z[c,b])·s[c,b])
     →
-    r[c] += x[k]·((f32(q'[c//16,k//8,c%16,k%8]) - z'[c//16,b,c%16])·s'[c//16,b,c%16])
+    r[c] += x[k]·((f32(q'[c//32,k//8,c%32,k%8]) - z'[c//32,b,c%32])·s'[c//32,b,c%32])
 
 A word of 32 bits holds neighbouring terms of one column, and a vector of words those of a panel's columns: an element
 of each word is a shift and a mask of the whole vector.
@@ -16,7 +16,7 @@ from dlc.graph.op import Op
 from dlc.kernel.expr import Apply, Axis, Expr, Load, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.schedules.machine import PANEL, WORD_BITS
+from dlc.kernel.schedules.machine import PANEL, WIDE_PANEL, WORD_BITS
 from dlc.kernel.simplify import linear, simplify_nest
 from dlc.passes.panels import in_words, packed, packed_index, words_index
 
@@ -42,7 +42,8 @@ def row_in_panels(
             continue
         if not all(column in x.index and column.extent == given[x.param].shape[x.index.index(column)] for x in reads):
             continue
-        narrow = [x for x in reads if given[x.param].dtype.per_byte > 1 and _terms(x, nest, given[x.param]) is not None]
+        each = [x for x in reads if set(nest.reduction_axes) <= set(axes_in(x))]  # not zero points of blocks
+        narrow = [x for x in each if given[x.param].dtype.per_byte > 1 and _terms(x, nest, given[x.param]) is not None]
         if len(narrow) == 1:
             return _moved(kernel, k, given, column, reads, narrow[0])
     return None
@@ -87,10 +88,11 @@ def _moved(
     terms = _terms(narrow, nest, given[narrow.param])
     assert terms is not None
     values, places = dict(given), dict[str, tuple[Expr, ...]]()
+    panel = PANEL if column.extent % WIDE_PANEL else WIDE_PANEL
     for x in reads:
         d = x.index.index(column)
         order = (d, *(j for j in range(len(x.index)) if j != d))
-        values[x.param], places[x.param] = packed(given[x.param], order, PANEL), packed_index(x, order, PANEL)
+        values[x.param], places[x.param] = packed(given[x.param], order, panel), packed_index(x, order, panel)
     values[narrow.param] = in_words(values[narrow.param], word)
     places[narrow.param] = words_index(places[narrow.param], word)
     nest = nest.map_loads(lambda x: Load(x.param, places[x.param]) if x.param in places else x)

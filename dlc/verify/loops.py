@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dlc.api.backend import Backend
+from dlc.api.schedules import kernels_as_stored
 from dlc.graph.graph import Graph
 from dlc.graph.structure import Call
 from dlc.kernel.kernel import Kernel
@@ -52,10 +53,11 @@ class LoopChecker:
         seen = {c.kernel for c in self.checked}
         calls = {op.body.digest: (op, each) for each in graph.graphs for op in each.ops if isinstance(op, Call)}
         waiting = [(digest, *found) for digest, found in calls.items() if digest not in seen]
+        kernels = kernels_as_stored(graph)
         for k, (digest, op, each) in enumerate(waiting):
             self.tell(f"verify loops of kernel {k + 1} of {len(waiting)}")
             start = time.perf_counter()
-            findings = self._findings(op.body)
+            findings = self._findings(kernels[digest])
             if findings is None:
                 continue
             seconds, nodes = time.perf_counter() - start, tuple(each.origin(op))

@@ -14,7 +14,7 @@ import numpy as np
 from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.target import CTarget
 
-from dlc.base.types import dtype_of_numpy, in_compute_type
+from dlc.base.types import dtype_of_numpy, in_compute_type, packed
 from dlc.kernel.kernel import Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -26,7 +26,7 @@ STRICT = ("-pedantic", "-Wall", "-Wextra", "-Werror")
 @lru_cache(maxsize=512)
 def _function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
     """Remembered, because the next compiler gets the same text."""
-    return c_function(kernel, name, target)
+    return c_function(kernel, name, target, packed=[k for k, p in enumerate(kernel.params) if p.packed])
 
 
 class Compiled:
@@ -80,6 +80,7 @@ class Compiled:
         made = (np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in kernel.results)
         results = [given.get(k, raw) for k, raw in enumerate(made)]
         inputs = [np.ascontiguousarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
+        inputs = [packed(a) if p.packed else a for a, p in zip(inputs, kernel.params, strict=True)]
         pointers = [a.ctypes.data for a in (*inputs, *results)]
         if function.workspace:
             raw = np.full(function.workspace + 64 + GUARD, 0xA5, np.uint8)

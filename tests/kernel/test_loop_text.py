@@ -22,7 +22,7 @@ def test_every_statement_has_a_spelling() -> None:
         If(i < 3, (Store("r0", i + 1, total * 2.0),), (Store("r0", i * 4, vector, 4),)),
         Prefetch("p0", i + 8),
         Prefetch("r0", i, write=True),
-        Prefetch("p0", i + 16, later=True),
+        Prefetch("p0", i + 16, hint="later"),
     )
     program = LoopProgram(
         (Param("p0", Type(f32, (64,))),),

@@ -36,8 +36,14 @@ class Case:
         known = Machine(numbers.pop("vector_bytes"), numbers.pop("registers"))
         known = replace(known, general=numbers.pop("general", 0), words=bool(numbers.pop("words", 0)))
         known = replace(known, past=numbers.pop("past", 0), l2=numbers.pop("l2", known.l2))
+        known = replace(known, digits=bool(numbers.pop("digits", 0)))
         assert not numbers
-        return cls(parse_kernel("\n".join(kernel)), known, schedule.removeprefix("schedule "))
+        return cls(stored_packed(parse_kernel("\n".join(kernel))), known, schedule.removeprefix("schedule "))
+
+
+def stored_packed(kernel: Kernel) -> Kernel:
+    """The kernel with its parameters of less than 8 bits as constants are stored: several to a byte."""
+    return replace(kernel, params=tuple(replace(p, packed=p.dtype.per_byte > 1) for p in kernel.params))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)

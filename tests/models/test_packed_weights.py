@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from dlc_backend_c.runtime import Model
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -102,6 +103,16 @@ def test_products(type: str, shape: str, cpu: str, bench: Bench, place: Path) ->
     got = built({"x": x})["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
     assert weights(built.directory) < size + 3 * 64 + 256
+
+
+def test_weights_that_are_read_are_those_that_are_mapped(bench: Bench, place: Path) -> None:
+    whole, size = product("uint4", "one row")
+    built = bench.compile(whole, place, target="c{weights=map}")
+    assert weights(built.directory) >= size
+    x = np.random.default_rng(1).standard_normal((1, SHAPES["one row"][0]), np.float32)
+    mapped, read = (Model.load(built.directory, read_weights=r)(x=x)["y"] for r in (False, True))
+    assert np.array_equal(mapped, read)
+    assert np.abs(mapped).max() > 0
 
 
 @pytest.mark.parametrize("type", TYPES)

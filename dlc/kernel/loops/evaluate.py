@@ -328,9 +328,11 @@ class Values(Interpreter):
             case Lanes(Load(name, (place,)), _, step):
                 return self._read(name, place, e.span)[:, ::step]
             case Words(Load(name, (place,)), lanes):
-                if name in self._machine.stored:
+                if name in self._machine.stored and e.step == 1:
                     return self._read(name, place, lanes * WORD // self._machine.stored[name].itemsize)
-                return np.ascontiguousarray(self._read(name, place, WORD * lanes)).view(np.int32)
+                found = self._read(name, place, e.span(1))[:, :: e.step]
+                bytes_ = found if e.step == 1 else found.astype(np.uint8)
+                return np.ascontiguousarray(bytes_).view(np.int32)
             case Dots(a, b) if e.dtype is f32:
                 x, y = (self.numbers.loaded(self.leaf(v), f32) for v in (a, b))
                 terms = self.numbers.applied("mul", f32, x, y)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dlc.base.lexer import MAX_DEPTH, Tokens
 from dlc.kernel.expr import Axis, Const, Expr, Load
 from dlc.kernel.loops.program import (
+    PREFETCH_HINTS,
     Block,
     Buffer,
     Dots,
@@ -93,7 +94,7 @@ class _Exprs(ExprReader):
             step = tokens.extent("a number of elements") if tokens.accept("by") else 1
         tokens.expect("]")
         if words:
-            return Words(load, lanes)
+            return Words(load, lanes, step)
         return Lanes(load, lanes, step) if lanes > 1 else load
 
     def atom(self, depth: int) -> Expr:
@@ -157,7 +158,7 @@ class _Reader:
             tokens.expect(word)
         below = tokens.extent("a bound") if tokens.accept("below") else None
         copies = tokens.extent("a number of copies") if tokens.accept("times") else 1
-        return Buffer(name, type, stack, below, copies)
+        return Buffer(name, type, stack, below, copies, tokens.accept("digits"))
 
     def _body(self, outer: int, depth: int) -> tuple[Stmt, ...]:
         """The statements that stand deeper than column `outer`; their variables end with them."""
@@ -200,7 +201,8 @@ class _Reader:
                 write = tokens.accept("write")
                 if not write:
                     tokens.expect("read")
-                return Prefetch(tensor, at, write, tokens.accept("later"))
+                hint = next((h for h in PREFETCH_HINTS if tokens.accept(h)), "")
+                return Prefetch(tensor, at, write, hint)
             case name if tokens.peek(":") or tokens.peek("<"):
                 extent = tokens.extent("an extent") if tokens.accept("<") else None
                 tokens.expect(":")

@@ -46,6 +46,7 @@ def print_loops(program: LoopProgram) -> str:
     buffers = [
         f"{_INDENT}{b.name}: {b.type} {'on the stack' if b.stack else 'in the workspace'}"
         f"{f' below {b.below}' if b.below is not None else ''}{f' times {b.copies}' if b.copies > 1 else ''}"
+        f"{' digits' * b.digits}"
         for b in program.buffers
     ]
     return "\n".join([head, *buffers, *_lines(program.body, 1, sizes_of(program)), "}"])
@@ -96,15 +97,18 @@ def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
             return f"{local.name} = {_text(value)}"
         case Store(out, at, value, lanes, past):
             return f"{_element(out, at, lanes)} = {_text(value)}{' past caches' * past}"
-        case Prefetch(tensor, at, write, later):
-            return f"prefetch {_element(tensor, at, 1)} to {'write' if write else 'read'}{' later' * later}"
+        case Prefetch(tensor, at, write, hint):
+            return f"prefetch {_element(tensor, at, 1)} to {'write' if write else 'read'}{f' {hint}' if hint else ''}"
         case Block():
             return "block:"
 
 
 def _element(tensor: str, at: Expr, lanes: int, step: int = 1) -> str:
-    apart = f" by {step}" if step > 1 else ""
-    return f"{tensor}[{_text(at)}{f' .. +{lanes}{apart}' if lanes > 1 else ''}]"
+    return f"{tensor}[{_text(at)}{f' .. +{lanes}{_apart(step)}' if lanes > 1 else ''}]"
+
+
+def _apart(step: int) -> str:
+    return f" by {step}" if step > 1 else ""
 
 
 def _text(e: Expr) -> str:
@@ -118,8 +122,8 @@ def _spelled(e: Expr) -> Expr:
             return Axis(name, 0)
         case Lanes(Load(param, (at,)), lanes, step):
             return Axis(_element(param, at, lanes, step), 0)
-        case Words(Load(param, (at,)), lanes):
-            return Axis(f"{param}[{_text(at)} .. +{lanes} words]", 0)
+        case Words(Load(param, (at,)), lanes, step):
+            return Axis(f"{param}[{_text(at)} .. +{lanes} words{_apart(step)}]", 0)
         case Fold(fn, vector):
             return Axis(f"{fn} of {vector.name}", 0)
         case Dots(a, b):

@@ -22,6 +22,8 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.nest import Param
 from dlc.kernel.scalar import result_dtype
 
+PREFETCH_HINTS: Final = ("later", "once")
+"""What `Prefetch.hint` may say."""
 WORD: Final = 4
 """Bytes of a word: terms of a sum of products that an instruction multiplies and adds at once."""
 
@@ -67,10 +69,19 @@ class Words(Expr):
 
     A word has four elements of bytes, and is an i32, or two that are stored as bf16, and these it is: a variable of two
     bf16 for each lane. Their bits are what `Dots` multiplies; which element is the lowest is the machine's choice.
+
+    Attributes:
+        step: From an element of a word to the next: 1, or how many packed elements a byte holds, of which each becomes
+            a byte without a sign.
     """
 
     first: Load
     lanes: int = 1
+    step: int = 1
+
+    def span(self, itemsize: int) -> int:
+        """Elements from the first to the last, of so many bytes each."""
+        return (WORD * self.lanes // itemsize - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,7 @@ class Buffer:
         stack: Small enough for the stack; otherwise it lies in the workspace that the caller provides.
         below: What is written there is at least 0 and below this number; None: nothing is known.
         copies: How many there are of it in the workspace, one for each thread: what parallel loops call their own.
+        digits: Whether its bytes are digits of floats: they differ from what the digits make up by rounding.
     """
 
     name: str
@@ -105,6 +117,7 @@ class Buffer:
     stack: bool = False
     below: int | None = None
     copies: int = 1
+    digits: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -179,13 +192,14 @@ class Prefetch:
     """A hint that the cache line around tensor[at] is wanted soon, to be written or only read.
 
     Attributes:
-        later: Much else is wanted before, so that the second-level cache is the place for it, not the first.
+        hint: "later": much else is wanted before, so that the second-level cache is the place for it, not the first;
+            "once": it is not wanted again; "": neither.
     """
 
     tensor: str
     at: Expr
     write: bool = False
-    later: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,7 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return (first,)
         case Fold(_, vector):
             return (vector,)
-        case Words(first, _):
+        case Words(first):
             return (first,)
         case Dots(a, b):
             return a, b
@@ -261,8 +275,8 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
                 found = dtype
-            case Words(Load(name, _)):
-                found = bf16 if tensors[name] is f32 else i32
+            case Words(Load(name, _), _, step):
+                found = bf16 if tensors[name] is f32 and step == 1 else i32
             case Dots():
                 found = e.dtype
             case Apply(fn, args):

@@ -34,8 +34,8 @@ class Renaming:
                 return self._load(e)
             case Lanes(first, n, step):
                 return Lanes(self._load(first), n, step)
-            case Words(first, n):
-                return Words(self._load(first), n)
+            case Words(first, n, step):
+                return Words(self._load(first), n, step)
             case Dots(a, b):
                 return Dots(self._local(a), self._local(b))
             case Apply(fn, args):

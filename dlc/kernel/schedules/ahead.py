@@ -94,7 +94,7 @@ def hints(t: Tile, s: Spot, k: Axis, steps: int) -> tuple[Prefetch, ...]:
     next = apply("min", at(first, {k: Const(0)}) + a.step, a.last - max(beside))
     within = share * (far * k.extent // a.shares) + k * (far // a.shares)
     return tuple(
-        Prefetch(a.load.param, simplify(next + within + (x + far * u)), later=True)
+        Prefetch(a.load.param, simplify(next + within + (x + far * u)), hint="later")
         for x in beside
         for u in range(steps // a.shares)
     )

@@ -46,6 +46,9 @@ class Machine:
     reciprocals: bool = False
     """Whether what is divided by one number may be multiplied by its reciprocal, which rounds twice."""
 
+    digits: bool = False
+    """Whether factors may be taken apart into digits of bytes, of which vectors have dot products."""
+
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""
         return max(1, self.vector_bytes // itemsize)
@@ -55,6 +58,8 @@ LEAST_LANES = 4
 """Elements of a vector at least."""
 PANEL = 16
 """Columns of a panel: a line of cache in single precision, and whole vectors whatever their size."""
+WIDE_PANEL = 2 * PANEL
+"""The same of packed constants that one row is multiplied by: of what the row becomes less is read for each of them."""
 SCALAR_PANEL = 4
 """The same on machines without vectors: columns of a tile of scalars."""
 WORDS_PANEL = 2

@@ -69,6 +69,7 @@ class Tile:
         packed: Packed tensors, with the elements of a word of 32 bits.
         beside: A variable to which each step adds an expression that all columns share.
         ahead: What is fetched of the next panel meanwhile; None: nothing.
+        digits: Whether blocks of terms are summed by digits of a factor. See `dlc.kernel.schedules.digit_tiles`.
     """
 
     product: Nest
@@ -86,6 +87,7 @@ class Tile:
     packed: Mapping[str, int] = field(default_factory=dict[str, int])
     beside: tuple[Local, Expr] | None = None
     ahead: Ahead | None = None
+    digits: bool = False
 
     @property
     def dtype(self) -> DType:

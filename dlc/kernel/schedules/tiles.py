@@ -17,6 +17,7 @@ from dlc.kernel.schedules.ahead import hints
 from dlc.kernel.schedules.block_scales import Blocks, blocks_of
 from dlc.kernel.schedules.byte_tiles import bytes_of, words_step
 from dlc.kernel.schedules.clip import guarded
+from dlc.kernel.schedules.digit_tiles import sums_of_digits
 from dlc.kernel.schedules.flat import at, axis_inside, flat_simplify
 from dlc.kernel.schedules.lanes import Known, has_lanes, vectorise
 from dlc.kernel.schedules.levels import Levels, levels
@@ -105,9 +106,13 @@ def _in_blocks(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], found: Blocks)
     (row,) = sums
     parts = [replace(x, name=f"{x.name}_part") for x in row]
     whole = Local("whole", t.dtype, t.lanes)
-    start = [Let(x, Const(0.0)) for x in (*parts, *([whole] if found.zero is not None else ()))]
-    beside = (whole, found.shared) if found.zero is not None else None
-    part = replace(t, product=replace(t.product, body=found.terms), reduced=found.inner, beside=beside)
+    if t.digits:
+        terms = sums_of_digits(t, s, parts, whole if found.zero is not None else None)
+    else:
+        start = [Let(x, Const(0.0)) for x in (*parts, *([whole] if found.zero is not None else ()))]
+        beside = (whole, found.shared) if found.zero is not None else None
+        part = replace(t, product=replace(t.product, body=found.terms), reduced=found.inner, beside=beside)
+        terms = (*start, *_running(part, s, [parts]))
     lane = Axis("lane", t.lanes)
     end: list[Stmt] = []
     for v, (sum, x) in enumerate(zip(row, parts, strict=True)):
@@ -120,7 +125,7 @@ def _in_blocks(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], found: Blocks)
                     raise Unfit(f"what blocks share has no form for {t.lanes} values of {t.column.name} at once")
                 value = Apply(fn, (value, vector if fn == "mul" else Apply("mul", (whole, vector))))
         end.append(Set(sum, sum + value))
-    return wrap(found.outer, (Block((*start, *_running(part, s, [parts]), *end)),))
+    return wrap(found.outer, (Block((*terms, *end)),))
 
 
 def _written_out(k: Axis, guard: Expr) -> bool:

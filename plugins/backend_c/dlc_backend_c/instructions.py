@@ -22,12 +22,14 @@ class Instruction:
         lanes: Sums in a vector; 1: they are in general registers.
         body: Statements that return c, the sums, plus the dot products of a and b, vectors of i32 that hold the words.
         sums: The name of the type of the sums: i32 of bytes, f32 of bf16.
+        single: Whether it is one instruction.
     """
 
     name: str
     lanes: int
     body: str
     sums: str = "i32"
+    single: bool = True
 
 
 _VNNI: Final = """\
@@ -81,10 +83,10 @@ INSTRUCTIONS: Final[Mapping[str, Instruction]] = {
     for i in (
         Instruction("avx512-vnni", 16, _VNNI),
         Instruction("avx-vnni", 8, _VEX_VNNI),
-        Instruction("avx512-pairs", 16, _PAIRS.replace("@R", "v")),
-        Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x")),
-        Instruction("arm-dotprod", 4, _SIGNED),
-        Instruction("arm-dsp", 1, _DSP),
+        Instruction("avx512-pairs", 16, _PAIRS.replace("@R", "v"), single=False),
+        Instruction("avx2-pairs", 8, _PAIRS.replace("@R", "x"), single=False),
+        Instruction("arm-dotprod", 4, _SIGNED, single=False),
+        Instruction("arm-dsp", 1, _DSP, single=False),
         Instruction("avx512-bf16", 16, _BF16, "f32"),
     )
 }

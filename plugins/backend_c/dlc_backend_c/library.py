@@ -22,6 +22,8 @@ from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
 
+LARGE_PAGE: Final = 2 << 20
+"""Bytes of a large page of most systems."""
 ALIGN: Final = 64
 """Bytes: where outputs and working memory begin, so that vectors of them do not cross lines of a cache."""
 SIZE: Final = 8
@@ -114,17 +116,17 @@ class Library:
         return self.ffi.cast("void *", 0 if array is None else address(array))
 
 
-def opened(directory: Path) -> Library:
-    """The library in `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
+def opened(directory: Path, read: bool = False) -> Library:
+    """The library in `directory`, with weights that are mapped, or `read`; raises DlcError as `Model.load`."""
     try:
         # A build that installs into it meanwhile waits: manifest, library and weights are of one model.
         with directory_lock(directory, shared=True):
-            return _opened(directory)
+            return _opened(directory, read)
     except TimeoutError as problem:
         raise damaged(directory, str(problem.strerror)) from None
 
 
-def _opened(directory: Path) -> Library:
+def _opened(directory: Path, read: bool) -> Library:
     found = read_manifest(directory)
     content = found.data
     library = _checked_library(directory, content)
@@ -147,7 +149,8 @@ def _opened(directory: Path) -> Library:
         raise damaged(directory, f"the library cannot be loaded: {problem}") from None
     kept: list[Any] = []
     if content["weights"] == "map":
-        weights = _mapped(directory / f"{prefix}_weights.bin")
+        path = directory / f"{prefix}_weights.bin"
+        weights = _read(path) if read else _mapped(path)
         kept.append(weights)
         succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", address(weights))))
     return Library(directory, found.signature, content, ffi, lib, tuple(kept))
@@ -163,6 +166,26 @@ def _mapped(path: Path) -> Array:
         with suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def _read(path: Path) -> Array:
+    """The bytes of a file in memory of their own, in large pages where the system has them."""
+    import mmap
+
+    size = path.stat().st_size
+    # Private: memory that processes share seldom has large pages.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size + LARGE_PAGE, **private)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    found = whole[-address(whole) % LARGE_PAGE :][:size]
+    with path.open("rb", buffering=0) as file:
+        done = 0
+        while count := file.readinto(found[done:].data):  # a system reads 2 GiB at a time at most
+            done += count
+    return found[:done]
 
 
 def address(array: Array) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from dlc.base.types import DType, bool_, f32, i32, i64
 from dlc.kernel.expr import Apply, Const, Expr, Load
 from dlc.kernel.loops.program import (
+    WORD,
     Block,
     Dots,
     Fold,
@@ -40,6 +41,9 @@ from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
 from dlc_backend_c.to_bytes import to_byte
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
+
+LOCALITY = {"": "", "later": ", 2", "once": ", 0"}
+"""Of 3, the nearest cache: the last argument of a prefetch by its hint."""
 
 
 @dataclass
@@ -108,12 +112,11 @@ class Writer:
                 self.line(f"{local.name} = {self.computed(value, local.dtype, local.lanes)};")
             case Store():
                 self._store(s)
-            case Prefetch(tensor, at, write, later):
+            case Prefetch(tensor, at, write, hint):
                 place = self.subscript(at)
                 if tensor in self.packed:
                     place = f"({place}) / {self.storage(tensor).per_byte}"
-                level = ", 2" * later  # of 3, the nearest cache
-                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)}{level});")
+                self.line(f"__builtin_prefetch(&{tensor}[{place}], {int(write)}{LOCALITY[hint]});")
             case Block(body):
                 self.block("", body)
 
@@ -203,6 +206,8 @@ class Writer:
     def _elements(self, e: Lanes | Words) -> str:
         """The values of neighbouring elements, as a vector or as words of bytes."""
         name, n, at = e.first.param, e.lanes, self.subscript(e.first.index[0])
+        if isinstance(e, Words) and e.step > 1:
+            return f"(i32x{n})dlc_bytes_{self.stored[name]}_u32x{n}({name}, {_in_word(e.first, WORD * e.step)})"
         if isinstance(e, Words):
             return f"(*(const {'dlc_word' if n == 1 else f'i32x{n}_bytes'} *)&{name}[{at}])"
         dtype = self.tensors[name]
@@ -218,14 +223,13 @@ class Writer:
 
     def _every(self, e: Lanes, raised: bool = False) -> str:
         """The values of an element of each of several words; `raised` by the bits below it."""
-        name, at = e.first.param, e.first.index[0]
-        base = index(simplify(at - _place_in_word(e)))
-        kind = "raised" if raised else "every"
-        return f"dlc_{kind}_{self.stored[name]}_{self.tensors[name]}x{e.lanes}({name}, {base}, {_place_in_word(e)})"
+        name, kind = e.first.param, "raised" if raised else "every"
+        place = _in_word(e.first, e.step)
+        return f"dlc_{kind}_{self.stored[name]}_{self.tensors[name]}x{e.lanes}({name}, {place})"
 
     def _times_every(self, x: str, e: Lanes, like: DType) -> str:
         """A vector times elements of words: two to the power of the bits below them is in the other factor."""
-        place, stored = _place_in_word(e), self.stored[e.first.param]
+        place, stored = _place_in_word(e.first, e.step), self.stored[e.first.param]
         if stored.kind != "uint" or place in (0, e.step - 1):  # the upper bits of a word are no number with a sign
             return f"({x} * {self._every(e)})"
         return f"(({x} * {spelling.literal(2.0 ** -(place * stored.bits), like)}) * {self._every(e, raised=True)})"
@@ -277,9 +281,15 @@ class Writer:
         return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
 
 
-def _place_in_word(e: Lanes) -> int:
-    """Which element of each word lanes are."""
-    place = simplify(e.first.index[0] % e.step)
+def _in_word(first: Load, size: int) -> str:
+    """Where a word of so many elements begins, and the place of one in it."""
+    place = _place_in_word(first, size)
+    return f"{index(simplify(first.index[0] - place))}, {place}"
+
+
+def _place_in_word(first: Load, size: int) -> int:
+    """Which element of its word one is."""
+    place = simplify(first.index[0] % size)
     assert isinstance(place, Const), "elements of words lie at one place in each"
     return int(place.value)
 

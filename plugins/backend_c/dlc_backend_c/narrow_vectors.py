@@ -114,6 +114,13 @@ DLC_INLINE @V dlc_every_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
     return @unpacked;
 }
 """
+# Elements of words at this place and each as many bits further on as a byte has: bytes of the words that they make.
+_BYTES = """\
+DLC_INLINE @U dlc_bytes_@type_@U(const uint8_t *p, ptrdiff_t at, int place)
+{
+    return *(const @U_any *)(p + at / @per_byte) >> (@bits * place) & @ones_of_bytesu;
+}
+"""
 # The same, times two to the power of the bits below it: no shift is needed.
 _RAISED = """\
 DLC_INLINE @V dlc_raised_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
@@ -207,5 +214,6 @@ def _unpack(t: DType, lanes: int) -> str:
         "shifts": ", ".join(str(k % each * t.bits) for k in range(lanes)),
         "unpacked": result,
         "bits": t.bits,
+        "ones_of_bytes": ((1 << t.bits) - 1) * 0x01010101,
     }
-    return filled(_UNPACK + _EVERY + (_RAISED if t.kind == "uint" else ""), names)
+    return filled(_UNPACK + _EVERY + (_RAISED + _BYTES if t.kind == "uint" else ""), names)

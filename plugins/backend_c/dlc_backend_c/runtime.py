@@ -45,9 +45,13 @@ class Model:
     _own: threading.local = field(default_factory=threading.local, repr=False)
 
     @classmethod
-    def load(cls, directory: Path) -> Model:
-        """The model in `directory`; raises DlcError when it is not there, is damaged, or cannot run here."""
-        return cls(opened(Path(directory)))
+    def load(cls, directory: Path, read_weights: bool = False) -> Model:
+        """The model in `directory`; raises DlcError when it is not there, is damaged, or cannot run here.
+
+        A file of weights is mapped, so that processes share it, or with `read_weights` read into memory of this model:
+        systems have more large pages for that than for files, and steps that read all weights once are faster.
+        """
+        return cls(opened(Path(directory), read_weights))
 
     @property
     def signature(self) -> Signature:

@@ -121,13 +121,18 @@ def schedules(
             Job(
                 "schedule",
                 k.digest,
-                (("kernel", k.digest), machine, ("given", text)),
+                (("kernel", k.digest), ("packed", _packed(k)), machine, ("given", text)),
                 lambda k=k, text=text: _to_bytes(_schedule(k, target, text)),
             )
             for k, text in zip(kernels, texts, strict=True)
         ]
         found = [_from_bytes(made) for made in workshop.cached(jobs)]
     return [replace(f, tuned=preferred.tuned(k, target)[1]) for k, f in zip(kernels, found, strict=True)]
+
+
+def _packed(kernel: Kernel) -> str:
+    """The numbers of the parameters of which a byte holds several elements."""
+    return " ".join(str(k) for k, p in enumerate(kernel.params) if p.packed)
 
 
 def given_for(kernel: Kernel, given: Given) -> str:

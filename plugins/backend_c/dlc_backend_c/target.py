@@ -86,6 +86,7 @@ class CTarget:
             words=in_general_registers(self.instructions),
             stack=self.stack,
             pairs=self.pairs,
+            digits=self.digits,
             past=self.past,
             reciprocals=self.math not in (ORDERED, STRICT),
         )
@@ -98,6 +99,14 @@ class CTarget:
             return 0
         sums = self.vector_bytes // 4  # of f32
         return 1 if dots_instruction("f32", sums, self.instructions) else PORTABLE_BF16
+
+    @property
+    def digits(self) -> bool:
+        """Whether an instruction multiplies bytes in vectors, and the mode allows to round factors to what it takes."""
+        if self.math in (ORDERED, STRICT):
+            return False
+        found = dots_instruction("i32", self.vector_bytes // 4, self.instructions)
+        return found is not None and found.single
 
     @property
     def identity(self) -> str:

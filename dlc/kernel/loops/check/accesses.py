@@ -204,9 +204,9 @@ class _Finder:
             case Lanes(Load(name, (at,))):
                 yield from self._reads(at, around)
                 yield self.access(name, at, e.span, False, around)
-            case Words(Load(name, (at,)), lanes):
+            case Words(Load(name, (at,))):
                 yield from self._reads(at, around)
-                yield self.access(name, at, 4 * lanes, False, around)
+                yield self.access(name, at, e.span(1), False, around)
             case Apply("select", (condition, then, otherwise)):
                 yield from self._reads(condition, around)
                 yield from self._reads(then, (*around, Guard(condition, True)))

@@ -13,15 +13,17 @@ from typing import Final
 
 import numpy as np
 
-from dlc.base.types import Array, DType
+from dlc.base.types import Array, DType, f32
 from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
+from dlc.kernel.loops.check.digits import added_up, unrounded, words_of_digits
 from dlc.kernel.loops.check.memory import Iterations, KnownMemory, ParallelFault, Sharing
-from dlc.kernel.loops.check.residues import Field, Unknowable
+from dlc.kernel.loops.check.residues import Field, Unknowable, reduced
 from dlc.kernel.loops.evaluate import AT_ONCE, Machine, Values, everywhere, iterations
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import (
     Block,
+    Dots,
     For,
     If,
     Let,
@@ -29,6 +31,7 @@ from dlc.kernel.loops.program import (
     Set,
     Stmt,
     Store,
+    Words,
     exprs_of,
     subexpressions,
     walk_stmts,
@@ -53,7 +56,10 @@ class CheckedMachine(Machine):
         """
         numbers = self.field = Field()
         empty = {r.name: np.zeros(r.type.capacity, numbers.numpy(r.dtype)) for r in program.results}
-        empty |= {b.name: np.zeros(b.size, numbers.numpy(b.dtype)) for b in program.buffers}
+        self.digits = frozenset(b.name for b in program.buffers if b.digits)
+        self.digit_words = words_of_digits(program.body, self.digits)
+        kinds = {b.name: f32 if b.digits else b.dtype for b in program.buffers}
+        empty |= {b.name: np.zeros(b.size, numbers.numpy(kinds[b.name])) for b in program.buffers}
         dtypes: dict[str, DType] = {p.name: p.dtype for p in (*program.params, *program.results, *program.buffers)}
         stored = {p.name: p.stored for p in (*program.params, *program.results) if p.stored is not None}
         below = {b.name: b.below for b in program.buffers if b.below is not None}
@@ -70,7 +76,13 @@ class CheckedMachine(Machine):
     def step(self, s: Stmt, batch: Batch, active: Array | None) -> None:
         if isinstance(s, Store):
             self.known_memory.statement = self.numbers_of[id(s)]
-        super().step(s, batch, active)
+        if isinstance(s, Store) and s.out in self.digits:
+            at = self.values(batch, active)
+            spots = at.spots(s.out, s.at, s.lanes)
+            batch.note(s.out, spots, active, write=True)
+            self.memory.write(s.out, spots, at.converted(unrounded(s.value), f32, s.lanes))
+        else:
+            super().step(s, batch, active)
 
     def traits(self, s: For) -> Traits:
         """Loops around parallel ones run in order, so that there is one point around these."""
@@ -279,6 +291,25 @@ class _FieldValues(Values):
     def __init__(self, machine: CheckedMachine, batch: Batch, active: Array | None) -> None:
         super().__init__(machine, batch, active)
         self._checked = machine
+
+    def leaf(self, e: Expr) -> Array:
+        """A word of digits is where they lie; the sum of its products is that of residues."""
+        match e:
+            case Words(Load(name, (place,))) if name in self._checked.digits:
+                self._read(name, place, e.span(1))
+                return self.index(place).astype(np.int32)
+            case Dots(a, b) if b.name in self._checked.digit_words:
+                digits = self._checked.known_memory.tensors[self._checked.digit_words[b.name]]
+                return added_up(self.leaf(a), digits, self.leaf(b))
+            case _:
+                return super().leaf(e)
+
+    def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
+        """Sums of products of digits stay residues."""
+        found = super().applied(fn, args, like)
+        if fn == "add" and isinstance(args[1], Dots) and args[1].b.name in self._checked.digit_words:
+            return reduced(found.astype(np.float64)).astype(np.int32)
+        return found
 
     def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
         """What an unknown condition chooses is unknown."""

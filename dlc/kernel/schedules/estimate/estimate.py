@@ -45,6 +45,8 @@ BESIDES = 0.1
 """Of what does not decide how long statements take: processors overlap it, but not wholly."""
 LINE = 64
 """Bytes of a line of cache."""
+PARTED = 1.5
+"""Operations that make bytes of packed elements: a mask, and a shift for all but the lowest."""
 START = 4.0
 """Cycles of a loop besides its iterations."""
 
@@ -208,10 +210,11 @@ class _Estimator:
                     places.append((name, at, x.span))
                     found.loads += step * self._moves(name, at, count, along) * self._lines(name, at, count)
                     found.arithmetic += (step > 1) * self._operations(count, None)
-                case Words(Load(name, (at,)), count):
-                    elements = WORD * count // self._tensors[name][0]
-                    places.append((name, at, elements))
-                    found.loads += self._moves(name, at, elements, along)
+                case Words(Load(name, (at,)), count, step):
+                    itemsize = self._tensors[name][0]
+                    places.append((name, at, x.span(itemsize)))
+                    found.loads += self._moves(name, at, WORD * count // itemsize, along)
+                    found.arithmetic += (step > 1) * PARTED * self._operations(count, along)
                 case Dots() if x.dtype is f32:
                     found.arithmetic += (max(1, self._machine.pairs) - 1) * self._operations(lanes, along)
                 case Load(name, (at,)):
