@@ -320,6 +320,22 @@ def test_extremes_are_nan_where_an_operand_is(target: CTarget, cc: str, tmp_path
         assert np.array_equal(x, y, equal_nan=True)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
+def test_elements_over_any_number_are_quotients(target: CTarget, tmp_path: Path) -> None:
+    numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-39, 1e-38, 3e-20, 7e-20, 1.0, -3.0, 1e20, 3e38]
+    over = np.array(numbers, np.float32)
+    row = np.tile(over, 10)
+    shape = f"f32[{len(over)},{len(row)}]"
+    text = f"kernel(p0: {shape}, p1: f32[{len(over)}]) -> (r0: {shape}) {{ r0[i,j] = p0[i,j]/p1[i] }}"
+    compiled = Compiled([parse_kernel(text)], target, tmp_path)
+    (got,) = compiled(0, [np.tile(row, (len(over), 1)), over])
+    with np.errstate(all="ignore"):
+        want = row / over[:, None]
+    assert np.allclose(got, want, rtol=4e-7, atol=1e-44, equal_nan=True)
+    assert np.array_equal(np.signbit(got[got == 0]), np.signbit(want[got == 0]))
+    assert ("inverse" in compiled.functions[0].text) == (target.vector_bytes >= 16)
+
+
 def power(x: float, exponent: float) -> float:
     """As C's `pow`: numpy takes the root of a number for its power to a half."""
     if x == 0:
