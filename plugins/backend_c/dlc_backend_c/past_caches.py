@@ -1,7 +1,8 @@
 """Stores past the caches as C: whole vectors where they are aligned, 16 bytes at a time where only these are.
 
-Processors collect neighbouring stores until a line is full, which they write without having read it; a vector of 64 bytes
-is a line. The instruction keeps no order with other stores; the functions that use it end with one that makes them visible to other threads.
+Processors collect neighbouring stores until a line is full, which they write without having read it; a vector of 64
+bytes is a line. The instruction keeps no order with other stores; the functions that use it end with one that makes
+them visible to other threads.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def _vector(t: DType, size: int) -> str:
         _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
     )
     text = (
-        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions() if t is f32 else ""))
+        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions(lanes) if t is f32 else ""))
         .replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__")
         .replace("@P", "ps" if t is f32 else "pd")
         .replace("@V", f"{t}x{lanes}")

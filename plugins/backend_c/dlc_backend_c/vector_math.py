@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlc_backend_c.erf_pieces import BODY, LANES
+
 
 @dataclass(frozen=True)
 class Polynomial:
@@ -164,6 +166,7 @@ DLC_INLINE @V dlc_tanh_@V(@V x)
 }
 DLC_INLINE @V dlc_erf_@V(@V x)
 {
+@PIECES
     const @V four = dlc_splat_@V(4.0f), one = dlc_splat_@V(1.0f);
     @V a = dlc_abs_@V(x), t = dlc_pick_@V((@V_mask)(a > four), four, a), z = x * x, p, q;
 @ERF_NEAR
@@ -171,9 +174,15 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 @ERF_FAR
     q = dlc_signed_@V(1.0f - dlc_exp_near_@V(q), x);
     return dlc_pick_@V((@V_mask)(a < one) | (@V_mask)(x != x), p, q);
+@END
 }
 """
 
+_PIECES: Final = f"""\
+#if defined(__AVX512F__)
+{BODY}    (void)dlc_pick_@V, (void)dlc_exp_near_@V; /* of other processors */
+    return p;
+#else"""
 _POWER: Final = re.compile(r"@2\^([a-z])")
 """A power of two whose exponent is a whole number in [-126, 127], by its bits."""
 
@@ -183,9 +192,12 @@ def scalar_functions() -> str:
     return _filled(_SCALARS, {name: p.scalar() for name, p in POLYNOMIALS.items()})
 
 
-def vector_functions() -> str:
-    """The same for vectors: @V is their type, @V_mask that of comparisons."""
+def vector_functions(lanes: int) -> str:
+    """The same for vectors of so many lanes: @V is their type, @V_mask that of comparisons."""
     text = _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
+    pieces = (_PIECES, "#endif") if lanes == LANES else ("", "")
+    for mark, lines in zip(("@PIECES\n", "@END\n"), pieces, strict=True):
+        text = text.replace(mark, f"{lines}\n" if lines else "")
     return _POWER.sub(r"(@V)((__builtin_convertvector(\1, @V_mask) + 127) * (1 << 23))", text)
 
 
