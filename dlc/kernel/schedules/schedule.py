@@ -14,6 +14,7 @@ from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.buffers import buffer, within
 from dlc.kernel.schedules.choice import Applied, Choice, Place
+from dlc.kernel.schedules.columns import Columns
 from dlc.kernel.schedules.columns_innermost import columns_innermost
 from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.converted_factors import converted_factors
@@ -52,7 +53,7 @@ from dlc.kernel.simplify import simplify_nest
 from dlc.kernel.take_apart import take_apart
 
 FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Windows, Tiles, ScalarTiles, Rows, Turned, Loops),
+    *(Copies, WordTiles, ScalarWords, Columns, Windows, Tiles, ScalarTiles, Rows, Turned, Loops),
 )
 """The families of schedules of a group, the one that is expected to be fastest first."""
 MARGIN = 1.1

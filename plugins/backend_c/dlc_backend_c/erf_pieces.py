@@ -65,6 +65,6 @@ BODY: Final = f"""\
     @V a = dlc_minc_@V(dlc_abs_@V(x), dlc_splat_@V(3.99f)), b = a - 0.125f, t = b + 3145728.0f;
     @V d = b - (t - 3145728.0f), c, p;
 {_STEPS}
-    p = dlc_signed_@V(dlc_minc_@V(a * p, dlc_splat_@V(1.0f)), x);
+    p = (@V)((@V_mask)dlc_minc_@V(a * p, dlc_splat_@V(1.0f)) | ((@V_mask)x & ~0x7fffffff));
 """
 """Statements of a function of x for vectors of 16 lanes, with @V for their type."""

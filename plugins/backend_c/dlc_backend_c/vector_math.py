@@ -180,7 +180,7 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 
 _PIECES: Final = f"""\
 #if defined(__AVX512F__)
-{BODY}    (void)dlc_pick_@V, (void)dlc_exp_near_@V; /* of other processors */
+{BODY}    (void)dlc_pick_@V, (void)dlc_signed_@V, (void)dlc_exp_near_@V; /* of other processors */
     return p;
 #else"""
 _POWER: Final = re.compile(r"@2\^([a-z])")
