@@ -266,7 +266,7 @@ class _Fuser:
         return next((why for n, name in reading if (why := refusal(nest, Param(name, result.type), n))), "")
 
     def _rows_of(self, producer: Call, consumer: _Group) -> bool:
-        """Whether a reduction along rows reads rows of its consumer, or makes them: one loop over rows does for both."""
+        """Whether a reduction along rows reads rows of its consumer, or makes them: a loop over rows does for both."""
         if not self._options.epilogues or not producer.body.reduces:
             return False
         largest = max((a.types[0].capacity for a in producer.args), default=0)
