@@ -3,6 +3,7 @@
     b = f(a);  c = g(b)            →   c = (g∘f)(a)           f elementwise: inlined where each value is read once
     t = Σ a·w; c = relu(t + bias)  →   c = call(a, w, bias)   bias and relu are the epilogue of the contraction
     t = Σⱼ a·b; c = a·(b - t)      →   c = call(a, b)         rows of a and b, which a cache holds, are read once
+    b = softmax(x); t, c as above  →   c = call(a, x)         rows of b stay in a cache
     c = concat(f(a), g(b))         →   c = call(a, b)         f and g write their part of the result in place
     d = transpose(concat(a, b))    →   d = call(a, b)         parts that are only moved are written to where they end up
 
@@ -13,7 +14,7 @@ they are stored as they are. `--explain fuse` lists the pairs that were not fuse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -171,6 +172,8 @@ class _Fuser:
                 if why:
                     refused[arg.digest] = (_named(self._origins.get(arg.digest, ()), repr(arg)), why)
                     continue
+                for one in self._read_once(arg, group):
+                    refused.pop(one, None)
                 group = self._join(arg, group)
                 self._report.count("joined")
                 # What was refused to a call that is now a part of this one is asked for by this one.
@@ -179,6 +182,15 @@ class _Fuser:
             else:
                 name = _named(group.origins, text)
                 return group, [(f"{refused_name} → {name}", why) for refused_name, why in refused.values()]
+
+    def _read_once(self, producer: Call, consumer: _Group) -> Set[str]:
+        """What both read has one consumer less once they are one, if the producer has no other consumer."""
+        if self._readers[producer.digest] > 1:
+            return frozenset()
+        both = {a.digest for a in producer.args} & consumer.names.keys() & self._readers.keys()
+        for digest in both:
+            self._readers[digest] -= 1
+        return both
 
     def _refusal(self, producer: Call, consumer: _Group) -> str:
         """Why the consumer cannot absorb the producer; "" when it can."""
@@ -254,10 +266,12 @@ class _Fuser:
         return next((why for n, name in reading if (why := refusal(nest, Param(name, result.type), n))), "")
 
     def _rows_of(self, producer: Call, consumer: _Group) -> bool:
-        """Whether a reduction along rows reads rows of its consumer, so that one loop over rows does for both."""
+        """Whether a reduction along rows reads rows of its consumer, or makes them: a loop over rows does for both."""
         if not self._options.epilogues or not producer.body.reduces:
             return False
-        if not {a.digest for a in producer.args} & consumer.names.keys():
+        largest = max((a.types[0].capacity for a in producer.args), default=0)
+        common = {a.digest for a in producer.args} & consumer.names.keys()
+        if not common and producer.types[0].capacity < largest:
             return False
         return share_rows(self._joined_with(producer, consumer)[0].kernel)
 

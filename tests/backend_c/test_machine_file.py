@@ -33,6 +33,13 @@ def test_machines_by_name() -> None:
         assert frozenset(target.features) == levels().get(name, frozenset())
 
 
+def test_what_has_more_instructions_stores_past_the_caches_too() -> None:
+    machines = [named(name) for name in names() if named(name).features]
+    pairs = [(a, b) for a in machines for b in machines if set(a.features) > set(b.features)]
+    assert len(pairs) > 4
+    assert not [a.description for a, b in pairs if a.past != b.past]
+
+
 def test_a_file_is_a_machine(tmp_path: Path) -> None:
     path = tmp_path / "odd.toml"
     path.write_text(ODD)

@@ -35,6 +35,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
     assert chosen == "as tiles{columns=1 vectors=2 rows=6 block=20}, 3,490 cycles"
     assert others.split("; ") == [
         "not copies, because copies pay from 32 steps of a sum on, and there are 24",
+        "not columns, because it is no sum by itself into neighbouring elements",
         "not windows, because no windows overlap along its rows",
         "not tiles{columns=1 packed=yes vectors=2 rows=6 block=20}, because it takes 4,150 cycles",
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,670 cycles",

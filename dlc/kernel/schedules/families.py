@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.columns import Columns
 from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.copies import Copies
 from dlc.kernel.schedules.digits import DigitTiles
@@ -15,6 +16,6 @@ from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.words import WordTiles
 
 FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Windows, DigitTiles, Tiles, ScalarTiles, Rows, Turned, Loops),
+    *(Copies, WordTiles, ScalarWords, Columns, Windows, DigitTiles, Tiles, ScalarTiles, Rows, Turned, Loops),
 )
 """The families of schedules of a group, the one that is expected to be fastest first."""

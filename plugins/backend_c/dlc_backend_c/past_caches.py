@@ -1,7 +1,8 @@
-"""Stores past the caches as C: 16 bytes at a time where they are aligned to that, as large allocations are.
+"""Stores past the caches as C: whole vectors where they are aligned, 16 bytes at a time where only these are.
 
-Processors collect neighbouring stores until a line is full, which they write without having read it. The instruction
-keeps no order with other stores; the functions that use it end with one that makes them visible to other threads.
+Processors collect neighbouring stores until a line is full, which they write without having read it; a vector of 64
+bytes is a line. The instruction keeps no order with other stores; the functions that use it end with one that makes
+them visible to other threads.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ DLC_INLINE void dlc_store_past_@V(void *p, @V x)
     typedef float part __attribute__((vector_size(16)));
     union { @V all; part parts[@B / 16]; } v;
     int k;
+#if defined(@WITH)
+    if ((uintptr_t)p % @B == 0) {
+        __asm__("vmovntps %1, %0" : "=m"(*(@V_any *)p) : "v"(x));
+        return;
+    }
+#endif
     if ((uintptr_t)p % 16 == 0) {
         v.all = x;
         for (k = 0; k < @B / 16; ++k) {

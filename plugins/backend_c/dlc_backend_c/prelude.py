@@ -302,11 +302,10 @@ def _vector(t: DType, size: int) -> str:
     extremes = "".join(
         _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
     )
-    extremes = extremes.replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__").replace(
-        "@P", "ps" if t is f32 else "pd"
-    )
     text = (
-        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions() if t is f32 else ""))
+        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions(lanes) if t is f32 else ""))
+        .replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__")
+        .replace("@P", "ps" if t is f32 else "pd")
         .replace("@V", f"{t}x{lanes}")
         .replace("@T", VALUE[t])
         .replace("@B", str(size))

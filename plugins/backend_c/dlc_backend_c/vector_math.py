@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlc_backend_c.erf_pieces import BODY, LANES
+
 
 @dataclass(frozen=True)
 class Polynomial:
@@ -42,8 +44,7 @@ POLYNOMIALS: Final[Mapping[str, Polynomial]] = {
     "EXP": Polynomial(
         "p",
         "r",
-        ("1.9875691500e-4f", "1.3981999507e-3f", "8.3334519073e-3f", "4.1665795894e-2f", "1.6666665459e-1f",
-         "5.0000001201e-1f"),
+        ("1.38144661e-3f", "8.36878084e-3f", "4.16683927e-2f", "1.66665196e-1f", "4.9999994e-1f"),
     ),
     "ERF_NEAR": Polynomial(
         "p",
@@ -113,17 +114,18 @@ DLC_INLINE @V dlc_pick_@V(@V_mask m, @V a, @V b) { return (@V)((m & (@V_mask)a) 
 DLC_INLINE @V dlc_abs_@V(@V x) { return (@V)((@V_mask)x & 0x7fffffff); }
 /* The size of a with the sign of x. */
 DLC_INLINE @V dlc_signed_@V(@V a, @V x) { return (@V)((@V_mask)dlc_abs_@V(a) | ((@V_mask)x & ~0x7fffffff)); }
-/* exp(c) / 2^n, where n is the whole number nearest to c / log 2. */
-DLC_INLINE @V dlc_exp_part_@V(@V c, @V n)
+/* What is left of c without n times log 2; exp of it. */
+DLC_INLINE @V dlc_exp_rest_@V(@V c, @V n) { return (c - n * 0.693359375f) - n * -2.12194440e-4f; }
+DLC_INLINE @V dlc_exp_part_@V(@V r)
 {
-    @V r = (c - n * 0.693359375f) - n * -2.12194440e-4f, p;
+    @V p;
 @EXP
     return p * (r * r) + r + 1.0f;
 }
 /* For x in [-87, 88] only. */
 DLC_INLINE @V dlc_exp_near_@V(@V x)
 {
-    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, p = dlc_exp_part_@V(x, n);
+    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, p = dlc_exp_part_@V(dlc_exp_rest_@V(x, n));
 #if defined(__AVX512VL__)
     __asm__("vscalefps %2, %1, %0" : "=v"(p) : "v"(p), "v"(n));
     return p;
@@ -133,18 +135,21 @@ DLC_INLINE @V dlc_exp_near_@V(@V x)
 }
 DLC_INLINE @V dlc_exp_@V(@V x)
 {
-    @V c = dlc_maxc_@V(dlc_minc_@V(x, dlc_splat_@V(89.0f)), dlc_splat_@V(-104.0f));
-    @V n = (c * 1.44269504f + 12582912.0f) - 12582912.0f, p;
-#if defined(__AVX512VL__)
-    p = dlc_exp_part_@V(c, n);
+#if defined(__AVX512VL__) && defined(__AVX512DQ__)
+    @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, r = dlc_exp_rest_@V(x, n), p;
+    /* Beyond all results, n decides, and r may be anything: its size is made one that it has, also that of NaN. */
+    __asm__("vrangeps $2, %2, %1, %0" : "=v"(r) : "v"(r), "v"(dlc_splat_@V(0.36f)));
+    p = dlc_exp_part_@V(r);
     __asm__("vscalefps %2, %1, %0" : "=v"(p) : "v"(p), "v"(n));
+    (void)dlc_minc_@V, (void)dlc_maxc_@V; /* of other processors */
     return p;
 #else
-    @V m;
+    @V c = dlc_maxc_@V(dlc_minc_@V(x, dlc_splat_@V(89.0f)), dlc_splat_@V(-104.0f));
+    @V n = (c * 1.44269504f + 12582912.0f) - 12582912.0f, m, p;
     /* NaN has no whole number; it stays in p. */
     n = (@V)((@V_mask)n & (@V_mask)(c == c));
     m = (n * 0.5f + 12582912.0f) - 12582912.0f;
-    p = dlc_exp_part_@V(c, n);
+    p = dlc_exp_part_@V(dlc_exp_rest_@V(c, n));
     n -= m;
     return p * @2^m * @2^n;
 #endif
@@ -162,6 +167,7 @@ DLC_INLINE @V dlc_tanh_@V(@V x)
 }
 DLC_INLINE @V dlc_erf_@V(@V x)
 {
+@PIECES
     const @V four = dlc_splat_@V(4.0f), one = dlc_splat_@V(1.0f);
     @V a = dlc_abs_@V(x), t = dlc_pick_@V((@V_mask)(a > four), four, a), z = x * x, p, q;
 @ERF_NEAR
@@ -169,9 +175,15 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 @ERF_FAR
     q = dlc_signed_@V(1.0f - dlc_exp_near_@V(q), x);
     return dlc_pick_@V((@V_mask)(a < one) | (@V_mask)(x != x), p, q);
+@END
 }
 """
 
+_PIECES: Final = f"""\
+#if defined(__AVX512F__)
+{BODY}    (void)dlc_pick_@V, (void)dlc_signed_@V, (void)dlc_exp_near_@V; /* of other processors */
+    return p;
+#else"""
 _POWER: Final = re.compile(r"@2\^([a-z])")
 """A power of two whose exponent is a whole number in [-126, 127], by its bits."""
 
@@ -181,9 +193,12 @@ def scalar_functions() -> str:
     return _filled(_SCALARS, {name: p.scalar() for name, p in POLYNOMIALS.items()})
 
 
-def vector_functions() -> str:
-    """The same for vectors: @V is their type, @V_mask that of comparisons."""
+def vector_functions(lanes: int) -> str:
+    """The same for vectors of so many lanes: @V is their type, @V_mask that of comparisons."""
     text = _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
+    pieces = (_PIECES, "#endif") if lanes == LANES else ("", "")
+    for mark, lines in zip(("@PIECES\n", "@END\n"), pieces, strict=True):
+        text = text.replace(mark, f"{lines}\n" if lines else "")
     return _POWER.sub(r"(@V)((__builtin_convertvector(\1, @V_mask) + 127) * (1 << 23))", text)
 
 
