@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from dlc.api.passes import Level
+from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.graph.evaluate import is_constant
 from dlc.graph.graph import MAX_ORIGINS, Graph
@@ -30,27 +30,34 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.schedules import Machine, print_choices, scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.groups import has_reuse
 from dlc.kernel.schedules.stages import stages_of
-from dlc.passes.by_machine import ByMachine, cycle_count
+from dlc.passes.estimated import cycle_count, machine_of
+from dlc.spec import Bytes, option
 
 MOST_STEPS = 3
 """Kernels of a chain between its products, at most."""
 
 
 @dataclass(frozen=True)
-class RowBlocks(ByMachine):
+class RowBlocks(Pass[Graph, Graph]):
     """Products with rows between them by blocks of rows: r = softmax(q k') v  →  r = call(q, k, v)."""
 
     name: ClassVar[str] = "row-blocks"
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True
+    vector_bytes: int = option(0, "bytes of the machine's vectors; 0: nothing is changed", low=0)
+    registers: int = option(16, "number of its vector registers", low=1)
+    l1: Bytes = option(32 << 10, "its first-level cache", low=0)
+    l2: Bytes = option(512 << 10, "its second-level cache", low=0)
+    l2_rate: float = option(32.0, "bytes that it reads from there in a cycle", low=0.01)
+    memory_rate: float = option(6.0, "bytes that it reads from beyond in a cycle", low=0.01)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs, up to rounding; what was chosen is reported."""
         report.missed_as = "products"
         if self.vector_bytes < 16:
             return state
-        work = _Rewriting(self.machine, state, report)
+        work = _Rewriting(machine_of(self), state, report)
         return work.with_origins(state.rewrite(work))
 
 

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dlc.api.passes import Level
+from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.base.types import f32, f64
 from dlc.graph.evaluate import is_constant
@@ -46,8 +46,8 @@ from dlc.kernel.schedules.winograd_nests import (
 from dlc.ops.elementwise import Cast
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Reshape, Transpose
-from dlc.passes.by_machine import ByMachine, cycle_count
-from dlc.spec import option
+from dlc.passes.estimated import cycle_count, machine_of
+from dlc.spec import Bytes, option
 
 GAIN = 1.1
 """How many times faster the estimate must be."""
@@ -58,7 +58,7 @@ CHANGING = 0.5
 
 
 @dataclass(frozen=True)
-class Winograd(ByMachine):
+class Winograd(Pass[Graph, Graph]):
     """Convolutions with 3x3 windows by fewer products: y = x * w  →  y = A'((B'xB) . (GwG'))A."""
 
     name: ClassVar[str] = "winograd"
@@ -66,6 +66,12 @@ class Winograd(ByMachine):
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True
     tile: Literal["auto", "2", "4", "off"] = option("auto", "outputs of a tile in each dimension")
+    vector_bytes: int = option(0, "bytes of the machine's vectors; 0: nothing is changed", low=0)
+    registers: int = option(16, "number of its vector registers", low=1)
+    l1: Bytes = option(32 << 10, "its first-level cache", low=0)
+    l2: Bytes = option(512 << 10, "its second-level cache", low=0)
+    l2_rate: float = option(32.0, "bytes that it reads from there in a cycle", low=0.01)
+    memory_rate: float = option(6.0, "bytes that it reads from beyond in a cycle", low=0.01)
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs, up to rounding; what was chosen for each convolution is reported."""
@@ -149,7 +155,7 @@ class _Rewriting:
             try:
                 choice = self._best(window_of(nest, kernel), kernel, weights)
                 if choice.algorithm is not None:
-                    check_transformed(_with(kernel, {k: choice}), self.options.machine)
+                    check_transformed(_with(kernel, {k: choice}), machine_of(self.options))
                     choices[k] = choice
                 texts.append(choice.text)
             except Unfit as problem:
@@ -172,7 +178,7 @@ class _Rewriting:
         sizes = Sizes(images, rows, columns, w.channel.extent, w.column.extent, TAPS)
         if not sizes.tiles(1) * sizes.channels * sizes.columns:
             raise Unfit("it is empty")
-        machine = self.options.machine
+        machine = machine_of(self.options)
         direct = direct_cycles(sizes, machine)
         constant = name in weights
         found = {f: winograd_cycles(sizes, f, machine, constant) for f in algorithms(TAPS)}

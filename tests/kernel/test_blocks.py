@@ -158,7 +158,7 @@ def test_no_matrix_of_scores_is_stored_where_caches_do_not_hold_it() -> None:
 
 @pytest.mark.parametrize("heads", [1, 4])
 def test_threads_share_heads_or_blocks(heads: int) -> None:
-    kernel = Attention(heads=heads, queries=56, keys=64, depth=32, values=32).kernel
+    kernel = Attention(heads=heads, queries=56, keys=160, depth=64, values=64).kernel
     machine = replace(WIDE, threads=2)
     found = scheduled(kernel, machine, parse_choices("blocks{rows=14}"))
     loops = [s for s in walk_stmts(found.program.body) if isinstance(s, For) and s.parallel]
