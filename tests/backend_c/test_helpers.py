@@ -58,7 +58,13 @@ def everything(target: CTarget) -> str:
             size //= 2
     if target.vector_bytes:
         found.append("int32_t bounded(float x, const uint8_t *p) { return dlc_bounded(x) + *(const dlc_word *)p; }")
-        found += [_of_bytes(n) for n in (4, 8, 16) if 4 * n <= target.vector_bytes]
+        widths = [n for n in (4, 8, 16) if 4 * n <= target.vector_bytes]
+        found += [_of_bytes(n) for n in widths]
+        found += [
+            f"u32x{n} bytes_of_{t}x{n}(const uint8_t *p) {{ return dlc_bytes_{t}_u32x{n}(p, 1, 0); }}"
+            for n in widths
+            for t in ("u2", "u4")
+        ]
     else:
         found.append("int32_t bounded(float x) { return dlc_bounded(x); }")
     return "\n".join(found)

@@ -128,7 +128,7 @@ def test_a_gradient_of_a_norm_goes_through_its_rows_once() -> None:
     (rows,) = loops_over(program, N)
     stored = {s.out for s in walk_stmts(rows.body) if isinstance(s, Store)}
     assert stored >= {"r0", "r1_parts", "r2_parts"}
-    assert all("p0" not in reads([s]) and "p2" not in reads([s]) for s in program.body if s is not rows)
+    assert all("p0" not in reads((s,)) and "p2" not in reads((s,)) for s in program.body if s is not rows)
 
 
 def test_windows_have_no_guard_inside_of_the_edges() -> None:
@@ -140,7 +140,7 @@ def test_windows_have_no_guard_inside_of_the_edges() -> None:
 
 
 def _has_loop(s: Stmt) -> bool:
-    return any(isinstance(x, For) for x in walk_stmts([s]))
+    return any(isinstance(x, For) for x in walk_stmts((s,)))
 
 
 def changed(text: str, machine: Machine = WIDE) -> list[str]:
