@@ -44,7 +44,7 @@ def test_a_file_is_a_machine(tmp_path: Path) -> None:
     path = tmp_path / "odd.toml"
     path.write_text(ODD)
     target = target_for("native", machine=str(path))
-    assert target.machine == Machine(16, 11, 24 << 10, 200_003)
+    assert target.machine == Machine(16, 11, 24 << 10, 200_003, reciprocals=True)
     assert target.flags == COMMON_FLAGS
     assert target.cpu == "odd"
     assert target_for("native", math="ordered", machine=str(path)).machine.ordered
