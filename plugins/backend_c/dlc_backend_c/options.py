@@ -40,8 +40,8 @@ class Options(Configurable):
     math: Math = option(
         FAST,
         "what floating point may do: ordered: sums in the order of the axes, every operation rounded by itself, as in "
-        "plain loops, slower; strict: sums in any order; fast: Winograd's algorithm, reciprocals and digits of factors too; bf16x3, "
-        "bf16x2, bf16: also products of three, two or one bf16 for each factor, where that is faster",
+        "plain loops, slower; strict: sums in any order; fast: Winograd's algorithm, reciprocals and digits of factors "
+        "too; bf16x3, bf16x2, bf16: also products of three, two or one bf16 for each factor, where that is faster",
     )
     lib: Literal["shared", "static", "none"] = option("shared", "library to build; none: sources only")
     weights: Literal["auto", "incbin", "text", "map"] = option(
