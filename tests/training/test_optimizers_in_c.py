@@ -38,7 +38,7 @@ COUNTS = {
     f"adamw{{{SCHEDULE}}}": 3,
     "adam{amsgrad=yes}": 4,
     "adam{weight-decay=0.1}": 4,
-    "lamb": 7,
+    "lamb": 6,
 }
 """Spec → kernels per weight: one for the weight and one per state, which are outputs of the step all.
 
