@@ -29,7 +29,7 @@ RUNS = target_for("native").vector_bytes >= 32
 @pytest.fixture(autouse=True)
 def tiles_whatever_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the caches of so small a machine, an estimate says what it says."""
-    monkeypatch.setattr(import_module("dlc.kernel.schedules.schedule"), "MARGIN", math.inf)
+    monkeypatch.setattr(import_module("dlc.kernel.schedules.candidate"), "MARGIN", math.inf)
 
 
 @dataclass(frozen=True)
