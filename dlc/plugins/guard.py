@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -128,7 +129,12 @@ class _Watch:
             earlier(number, frame)
 
     def _watch(self) -> None:
-        if self._done.wait(LIMIT):
+        end = time.monotonic() + LIMIT
+        # What Ctrl-C raises may be lost, as in a finaliser: then the call is interrupted again.
+        while not self.interrupted and (left := end - time.monotonic()) > 0:
+            if self._done.wait(min(1.0, left)):
+                return
+        if self.interrupted and self._done.wait(1.0):
             return
         self._late = True
         for _ in range(_GRACE):

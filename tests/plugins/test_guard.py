@@ -118,6 +118,18 @@ def test_the_users_interruption_is_no_plugins_failure(install: Install) -> None:
         load_registry(kinds=KINDS)
 
 
+def test_an_interruption_that_is_lost_is_repeated(install: Install) -> None:
+    lost = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(60)\n"
+    install("bad", lost)
+    me = threading.main_thread().ident
+    assert me is not None
+    threading.Timer(0.3, signal.pthread_kill, (me, signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        load_registry(kinds=KINDS)
+    assert time.monotonic() - start < 15
+
+
 @pytest.mark.parametrize("code", CHANGES)
 def test_what_it_changes_is_reported_and_set_back(
     install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str
