@@ -2,7 +2,7 @@
 
 Method: Cody-Waite reduction and polynomials in the manner of S. Moshier's Cephes library (expf, erff); the
 outer part of erf is 1 - exp(q(x)) with q fitted by least squares on Chebyshev nodes. Bounds that the tests hold:
-exp 2.0e-7 relative (results below 2^-126 are flushed gradually, as IEEE), tanh 2.0e-7 relative, erf 2.5e-7 relative.
+exp 1.0e-7 relative (results below 2^-126 are flushed gradually, as IEEE), tanh 2.0e-7 relative, erf 2.0e-7 relative.
 """
 
 from __future__ import annotations
