@@ -190,6 +190,19 @@ def test_the_page_has_every_option() -> None:
             assert f"| | `{option.key}` | {option.doc} |" in page
 
 
+def test_blocks_for_threads_that_share_a_copy_are_found_again() -> None:
+    """Blocks of rows that are copied one at a time would be other loops, and here they do not apply."""
+    kernel = parse_kernel(
+        """kernel(f32[2,8,9,16], f32[1,3,8,1,16]) -> (f32[2,9,18,16]) {
+  m<8 n<2 u<3: r0[i,j,k,m*2+n] += p0[i,m,j,k-u]*p1[0,u,m,0,n] if k-u >= 0 and k-u < 16
+}"""
+    )
+    machine = Machine(64, 32, 2048, 846_041, threads=3)
+    found = scheduled(kernel, machine)
+    assert print_choices(found.choices) == "tiles{parallel=s0 columns=4 vectors=1 rows=16 block=3 whole=yes}"
+    assert scheduled(kernel, machine, found.choices).program == found.program
+
+
 @pytest.mark.parametrize("extent", [16, 40, 67])
 @pytest.mark.parametrize("rows", [2, 4, 5])
 @pytest.mark.parametrize("machine", [Machine(16, 16), WIDE, Machine(64, 32), Machine(0, 16)], ids=str)

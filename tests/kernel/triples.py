@@ -54,7 +54,10 @@ class Triple:
         """What is wrong with its loops, "" if nothing is."""
         args = samples(self.kernel)
         try:
-            program = schedule(self.kernel, self.machine, self.choices)
+            chosen = scheduled(self.kernel, self.machine, self.choices)
+            program = chosen.program
+            if not self.choices and schedule(self.kernel, self.machine, chosen.choices) != program:
+                return f"written out: {print_choices(chosen.choices)} are other loops than those that were chosen"
             found = run_loops(program, args)
         except LoopFault as fault:
             return f"fault: {fault}"

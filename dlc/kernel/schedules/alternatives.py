@@ -40,8 +40,8 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """Schedules of a kernel, at most so many: first the one that is chosen, then other ways, then other numbers.
 
-    Each differs from the first one in one group. Of ways and of numbers those of least cycles come first; the seed
-    decides between equals. `families` are those of plugins.
+    Each differs from the first one in one group, or in whether nests that share rows run together by blocks. Of ways
+    and of numbers those of least cycles come first; the seed decides between equals. `families` are those of plugins.
     """
     found = scheduled(kernel, machine, families=families)
     chosen = [_of(choice, tried) for choice, tried in zip(found.choices, found.considered, strict=True)]
@@ -49,7 +49,8 @@ def alternatives(
     first = Alternative(found.choices, whole)
     if most == 1:
         return (first,)
-    ways: list[Alternative] = []
+    other = found.other
+    ways = [Alternative(other.choices, other.cycles)] if other and other.cycles <= HOPELESS * whole else []
     numbers: list[Alternative] = []
     for k, (place, own) in enumerate(zip(groups_of(kernel, machine, found.choices), chosen, strict=True)):
 

@@ -9,6 +9,7 @@ there is one operand (pooling), tiles have one row. Blocks keep what is read aga
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -53,6 +54,7 @@ class Tiles(Choice):
     rows: int = option(0, "most rows of a tile", low=0)
     block: int = option(0, "rows that run through all columns before the next ones do", low=0)
     lanes: int = option(0, "columns of a vector that is shorter than those of the machine", low=0)
+    whole: bool = option(False, "copy the rows once for all blocks, where they are copied")
 
     @classmethod
     def candidates(cls, place: Place) -> Iterator[Self]:
@@ -80,7 +82,8 @@ class Tiles(Choice):
             raise Unfit(f"output axis {self.columns} has no unit stride")
         most = -(-column.extent // machine.lanes(kernel.tensors[group.nests[0].out].dtype.itemsize))
         wide = self.vectors or min(PANEL_VECTORS, most)
-        o = prepare(group, kernel, column, machine, wide * self.panels, self.block)
+        served = sys.maxsize if self.whole else self.block
+        o = prepare(group, kernel, column, machine, wide * self.panels, served)
         whole = Kernel((*kernel.params, *o.buffers), kernel.results, kernel.locals, kernel.nests)
         # Copies are written in terms of these axes, so they must stay.
         named = axes_of((*o.copies, *(o.panel.fill if o.panel else ())))
@@ -106,7 +109,10 @@ class Tiles(Choice):
             plan = replace(plan, size=_block_size(plan))
         body = panels_of(plan, machine)
         waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
-        choice = replace(self, vectors=vectors, rows=rows, block=plan.size if plan.blocked else _whole(plan))
+        block = plan.size if plan.blocked else _all_rows(plan)
+        # Threads share blocks also where one copy serves all of them.
+        whole = plan.blocked and not self.packed and plan.operands.block is None and bool(plan.operands.copies)
+        choice = replace(self, vectors=vectors, rows=rows, block=block, whole=whole)
         return applied(choice, place, plan, wrap(plan.outer, body), plan.operands.buffers, waiting)
 
 
@@ -278,6 +284,6 @@ def _block_size(plan: LoopPlan) -> int:
     return rows_per_block(plan.block.extent, plan.size, plan.tall, plan.vectors)
 
 
-def _whole(plan: LoopPlan) -> int:
+def _all_rows(plan: LoopPlan) -> int:
     """All rows in one block."""
     return plan.block.extent if plan.block else 0

@@ -72,11 +72,13 @@ class Scheduled:
         program: The loops.
         choices: How each group of nests became loops; with them, `scheduled` gives the same again.
         considered: What there was to choose from for each group, in order of preference; just the choice that is given.
+        other: For nests that share rows, whichever of both takes longer: all together by blocks, or each group apart.
     """
 
     program: LoopProgram
     choices: tuple[Choice, ...]
     considered: tuple[tuple[Candidate, ...], ...]
+    other: Scheduled | None = None
 
     @property
     def cycles(self) -> float:
@@ -114,7 +116,10 @@ def scheduled(
     chosen = [applied for applied, _ in found]
     one = Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
     together = None if choices else scheduled_by_blocks(kernel, machine)
-    return one if together is None or together.cycles >= one.cycles else together
+    if together is None:
+        return one
+    best, other = (one, together) if one.cycles <= together.cycles else (together, one)
+    return replace(best, other=other)
 
 
 def scheduled_by_blocks(kernel: Kernel, machine: Machine) -> Scheduled | None:

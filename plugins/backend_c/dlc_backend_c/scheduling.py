@@ -177,12 +177,18 @@ def _schedule(kernel: Kernel, target: CTarget, given: str) -> KernelSchedule:
                 cycles, bytes = cycles + c.estimate.cycles, bytes + c.estimate.bytes
             else:
                 others[c.choice.brief + group, _reason(c)] = None
+    if found.other is not None:
+        others[print_choices(found.other.choices), _takes(found.other.cycles)] = None
     return KernelSchedule(size, print_choices(found.choices), int(cycles), int(bytes), tuple(others), bool(given))
 
 
 def _reason(candidate: Candidate) -> str:
     """Why a candidate was not chosen."""
-    return candidate.unfit if candidate.estimate is None else f"it takes {in_words(candidate.estimate.cycles)} cycles"
+    return candidate.unfit if candidate.estimate is None else _takes(candidate.estimate.cycles)
+
+
+def _takes(cycles: float) -> str:
+    return f"it takes {in_words(cycles)} cycles"
 
 
 def _to_bytes(found: KernelSchedule) -> bytes:
