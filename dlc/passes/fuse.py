@@ -197,6 +197,8 @@ class _Fuser:
         if len(producer.types) != 1:
             return "it has several results"
         kernel = producer.body
+        if producer.types[0].symbol is not None:
+            return "it is a size, which loops end at"
         if consumer.widens and kernel.reduces:
             return "its elements are made larger where they are read"
         single = kernel.nests[0] if len(kernel.nests) == 1 else None
