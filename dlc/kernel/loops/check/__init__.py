@@ -168,7 +168,7 @@ def _missing(
     """Elements of results that no statement writes."""
     found: list[Finding] = []
     for r in program.results:
-        missing = masks[r.name] & ~machine.memory.written[r.name].reshape(masks[r.name].shape)
+        missing = masks[r.name] & ~machine.memory.written[r.name].reshape(room(r.type, sizes))
         if missing.any():
             first = _subscripts(missing)
             problem = f"{r.name}{first} is never written, nor are {int(missing.sum()) - 1:,} more of {missing.size:,}"
@@ -188,8 +188,7 @@ def _compared(
     found: list[Finding] = []
     expected = reference(kernel, args, sizes, known, MOST_POINTS)
     for r in program.results:
-        want = expected[r.name]
-        got = machine.memory.tensors[r.name].reshape(want.shape)
+        got, want = machine.memory.tensors[r.name].reshape(room(r.type, sizes)), expected[r.name]
         wrong = known[r.name] & ((reduced(got - want) != 0) if got.dtype.kind == "f" else got != want)
         if not wrong.any():
             continue
