@@ -1,7 +1,7 @@
 """Models of today's families against onnxruntime: made here with random weights, built to C, run, and compared.
 
     python benchmarks/model_zoo.py [WORD…] [--models DIR] [--family WORD] [--json FILE] [--seconds 300]
-                                   [--open | --free]
+                                   [--open | --free] [--target SPEC] [--machine FILE] [--verify-loops]
     python benchmarks/model_zoo.py --real ../shared/data/models
 
 The models are those of benchmarks/zoo: torch's two exporters, transformers, timm, scikit-learn, onnxruntime's
@@ -14,7 +14,8 @@ inputs beside it, and built for the shapes of those inputs in a process of its o
 table. A second run is with the same numbers in another order. Errors are relative to the largest magnitude of an
 output; whole numbers and truth values have to be equal. `--real` takes the models below a folder instead. With
 `--open` what a model leaves open is built for a range of sizes, and the second run has half of the first one's; with
-`--free` nothing is said of any size, as by `dlc build MODEL` alone.
+`--free` nothing is said of any size, as by `dlc build MODEL` alone. `--target`, `--machine` and `--verify-loops` are
+those of `dlc build`; programs without a library, `--target 'c{cpu=cortex-m7 lib=none}'`, are built and not run.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def main() -> None:
     parser.add_argument("--real", type=Path)
     parser.add_argument("--open", action="store_true")
     parser.add_argument("--free", action="store_true")
+    parser.add_argument("--target", default="c")
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--verify-loops", action="store_true")
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)
     entries = tuple(real.entries(options.real)) if options.real else ENTRIES
@@ -64,23 +68,29 @@ def main() -> None:
     print(", ".join(f"{count} {result}" for result, count in totals.most_common()))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
-    sys.exit(totals["matches"] != len(rows))
+    sys.exit(totals["matches"] + totals["built"] != len(rows))
 
 
 def way(entry: Entry, options: argparse.Namespace) -> list[str]:
-    """What is said of the sizes of a model: as `benchmarks.zoo.check` takes it."""
-    return [f"open/{entry.unit}"] * options.open + ["free"] * options.free
+    """What is said of the sizes of a model, and how it is built: as `benchmarks.zoo.check` takes it."""
+    return [
+        *[f"open/{entry.unit}"] * options.open,
+        *["free"] * options.free,
+        f"--target={options.target}",
+        *[f"--machine={options.machine}"] * bool(options.machine),
+        *["--verify-loops"] * options.verify_loops,
+    ]
 
 
-def one(entry: Entry, folder: Path, seconds: float, sizes: list[str]) -> dict[str, Any]:
-    """result: matches, differs, refused, fails, not made; and the detail: errors and times, or the reason."""
+def one(entry: Entry, folder: Path, seconds: float, way: list[str]) -> dict[str, Any]:
+    """result: matches, differs, refused, fails, not made, built; and the detail: errors and times, or the reason."""
     path = folder / f"{entry.name}.onnx"
     if not path.with_suffix(".npz").exists():
         try:
             np.savez(path.with_suffix(".npz"), **stored(entry.make(path)))
         except Exception as problem:  # noqa: BLE001 - whatever an exporter raises is its row of the table
             return {"result": "not made", "detail": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
-    command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance), *sizes]
+    command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance), *way]
     start = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)

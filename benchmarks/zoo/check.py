@@ -1,4 +1,6 @@
-"""One model of the zoo in a process of its own: python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open/UNIT|free].
+"""One model of the zoo in a process of its own.
+
+    python -m benchmarks.zoo.check MODEL ORACLE TOLERANCE [open/UNIT|free] [OPTION OF dlc build…]
 
 Prints one line of JSON: the result and its detail.
 """
@@ -6,10 +8,12 @@ Prints one line of JSON: the result and its detail.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -125,59 +129,86 @@ def error(got: Array, want: Array) -> float:
     return float(np.abs(np.where(np.isfinite(a), a - b, 0)).max(initial=0.0)) / (scale or 1.0)
 
 
-def check(path: Path, oracle: str, tolerance: float, unit: int = 0, free: bool = False) -> Mapping[str, Any]:
+def built(path: Path, directory: Path, options: Sequence[str]) -> Mapping[str, Any]:
+    """What `dlc build` prints of a model, with these options."""
+    command = [sys.executable, "-m", "dlc", "build", str(path), "-o", str(directory), "--json", "-q", "--cache=off"]
+    done = subprocess.run([*command, *options], stdout=subprocess.PIPE, text=True, check=False)
+    return json.loads(done.stdout)
+
+
+def check(
+    path: Path, oracle: str, tolerance: float, unit: int = 0, free: bool = False, options: Sequence[str] = ()
+) -> Mapping[str, Any]:
     """result and detail.
 
     `unit`: the build is for a range of sizes, multiples of it, and run for two of them; `free`: nothing is said of any
-    size.
+    size; `options`: more for `dlc build`. A program without a library is not run.
     """
     feeds = inputs(path)
     if free and not open_shapes(path, feeds):
         return {"result": "fixed", "detail": "all sizes are numbers"}
-    start = time.perf_counter()
-    try:
-        settings = ("onnx.lenient=true",) if oracle == "stored" else ()
-        dims, shapes = ranges(path, feeds, unit) if unit else ({}, {} if free else open_shapes(path, feeds))
-        program: Any = dlc.build(path, dims=dims, shapes=shapes, settings=settings, cache="off")
-    except dlc.DlcError as problem:
-        first, *others = problem.diagnostics
-        more = f" (and {len(others)} more)" if others else ""
-        return {
-            "result": "refused",
-            "detail": f"{first.message}{more}",
-            "reasons": [d.message for d in problem.diagnostics],
-        }
-    seconds = time.perf_counter() - start
-    worst = 0.0
-    second = halved(path, feeds, unit or 1) if unit or free else shuffled(feeds)
-    for given in (feeds,) if oracle == "stored" else (feeds, second):
-        try:
-            want = wanted(path, oracle, given)
-        except Exception:
-            if given is feeds or not (unit or free):
-                raise
-            break  # halves of sizes that belong together need not fit any more
-        names = [p.name for p in program.inputs]
-        found = program(**{k: v for k, v in given.items() if k in names})
-        labels = {p.name: p.labels for p in program.outputs}
-        found = {k: np.array(labels[k])[v] if labels[k] and v.dtype.kind == "i" else v for k, v in found.items()}
-        pairs = list(zip(found.items(), want, strict=True))
-        for (name, got), right in pairs:
-            off = error(got, np.asarray(right))
-            if off > tolerance:
-                shapes = f"{got.dtype}{list(got.shape)} for {np.asarray(right).dtype}{list(np.shape(right))}"
-                detail = f"{name}: {off:.1e} of the largest magnitude, {shapes}"
-                return {"result": "differs", "detail": detail, "seconds": seconds}
+    dims, shapes = ranges(path, feeds, unit) if unit else ({}, {} if free else open_shapes(path, feeds))
+    said = [
+        *(f"--dim={name}={size}" for name, size in dims.items()),
+        *(f"--input={name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
+        *["--lenient"] * (oracle == "stored"),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        document = built(path, Path(folder), (*said, *options))
+        seconds = time.perf_counter() - start
+        if not document["ok"]:
+            return problem(document)
+        checked = [kernel["milliseconds"] / 1e3 for kernel in document.get("verify_loops", ())]
+        told = f", loops of {len(checked)} kernels checked in {sum(checked):.1f} s" if checked else ""
+        row = {"seconds": seconds, "checks": checked}
+        if "lib=shared" not in document["target"]:
+            return {"result": "built", "detail": f"built in {seconds:.1f} s{told}", **row}
+        second = halved(path, feeds, unit or 1) if unit or free else shuffled(feeds)
+        program: Any = dlc.load(Path(folder))
+        worst = 0.0
+        for given in (feeds,) if oracle == "stored" else (feeds, second):
+            try:
+                want = wanted(path, oracle, given)
+            except Exception:
+                if given is feeds or not (unit or free):
+                    raise
+                break  # halves of sizes that belong together need not fit any more
+            off, difference = compared(program, given, want, tolerance)
+            if difference:
+                return {"result": "differs", "detail": difference, **row}
             worst = max(worst, off)
-    return {
-        "result": "matches",
-        "detail": f"error {worst:.1e}, built in {seconds:.1f} s",
-        "seconds": seconds,
-        "error": worst,
-    }
+    return {"result": "matches", "detail": f"error {worst:.1e}, built in {seconds:.1f} s{told}", "error": worst, **row}
+
+
+def problem(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """result and detail of a build that came to nothing."""
+    first, *others = document["diagnostics"]
+    more = f" (and {len(others)} more)" if others else ""
+    ours = first["code"] in ("internal-error", "wrong-loops")
+    text = " ".join((first["message"], *first.get("notes", ()))) if ours else first["message"]
+    reasons = [d["message"] for d in document["diagnostics"]]
+    return {"result": "fails" if ours else "refused", "detail": f"{text}{more}", "reasons": reasons}
+
+
+def compared(program: Any, feeds: Feeds, want: Sequence[Any], tolerance: float) -> tuple[float, str]:
+    """The largest error of a call, and the first output whose error is beyond the tolerance, or ""."""
+    names = [p.name for p in program.inputs]
+    found = program(**{k: v for k, v in feeds.items() if k in names})
+    labels = {p.name: p.labels for p in program.outputs}
+    worst = 0.0
+    for (name, got), right in zip(found.items(), map(np.asarray, want), strict=True):
+        plain = np.array(labels[name])[got] if labels[name] and got.dtype.kind == "i" else got
+        worst = max(worst, off := error(plain, right))
+        if off > tolerance:
+            shapes = f"{plain.dtype}{list(plain.shape)} for {right.dtype}{list(right.shape)}"
+            return worst, f"{name}: {off:.1e} of the largest magnitude, {shapes}"
+    return worst, ""
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    units = [int(a.removeprefix("open/")) for a in sys.argv[4:] if a != "free"]
-    print(json.dumps(check(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *units, free="free" in sys.argv[4:])))
+    model, oracle, tolerance, *rest = sys.argv[1:]
+    units = [int(a.removeprefix("open/")) for a in rest if a.startswith("open/")]
+    flags = [a for a in rest if a.startswith("-")]
+    print(json.dumps(check(Path(model), oracle, float(tolerance), *units, free="free" in rest, options=flags)))

@@ -233,12 +233,15 @@ class Type:
         """Number of elements (exact Python integer, so it never overflows; a `Dim` where a dimension is one)."""
         return math.prod(self.shape)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """What subscripts in kernels run over (`Dim` where a dimension is one): one, of all elements, where dense."""
+        return (self.size,) if self.dense else self.shape
+
     @cached_property
     def room(self) -> tuple[int, ...]:
         """How the tensor is laid out in memory: with the largest size of every dimension, or flat."""
-        if self.dense:
-            return (extents.capacity(self.size),)
-        return tuple(map(extents.capacity, self.shape))
+        return tuple(map(extents.capacity, self.extents))
 
     @property
     def capacity(self) -> int:

@@ -194,8 +194,8 @@ class _Fuser:
 
     def _refusal(self, producer: Call, consumer: _Group) -> str:
         """Why the consumer cannot absorb the producer; "" when it can."""
-        if len(producer.types) != 1:
-            return "it has several results"
+        if len(producer.types) != 1 or producer.types[0].symbol is not None:
+            return "it has several results" if len(producer.types) != 1 else "it is a size, which loops end at"
         kernel = producer.body
         if consumer.widens and kernel.reduces:
             return "its elements are made larger where they are read"

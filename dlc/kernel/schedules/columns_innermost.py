@@ -47,7 +47,7 @@ def columns_innermost(kernel: Kernel, machine: Machine) -> tuple[Kernel, frozens
             target = kernel.tensors[nest.out]
             index = (*(i for i in kept if i not in run), *run)
             name = f"{nest.out}turned{len(locals_)}"
-            dims = dict(zip(nest.index, target.type.shape, strict=True))
+            dims = dict(zip(nest.index, target.type.extents, strict=True))
             locals_.append(Param(name, target.type.with_shape(tuple(dims[a] for a in index))))
             rest = tuple(a for a in nest.axes if a not in index)
             nests.append(replace(nest, out=name, index=index, axes=(*index, *rest)))

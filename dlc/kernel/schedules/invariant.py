@@ -68,4 +68,4 @@ def _through_local(kernel: Kernel, result: str, dims: tuple[int, ...]) -> Kernel
 
 
 def _smaller(param: Param, dims: tuple[int, ...]) -> Param:
-    return Param(param.name, param.type.with_shape(tuple(s for d, s in enumerate(param.type.shape) if d not in dims)))
+    return Param(param.name, param.type.with_shape(tuple(s for d, s in enumerate(param.type.extents) if d not in dims)))

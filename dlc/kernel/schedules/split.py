@@ -46,7 +46,9 @@ def _block(e: Expr, extent: int) -> int:
 
 
 def _splittable(kernel: Kernel, name: str, d: int) -> bool:
-    """Whether every nest walks the dimension by one whole axis or in blocks."""
+    """Whether every nest walks the dimension by one whole axis or in blocks; what callers pass stays flat."""
+    if kernel.tensors[name].type.dense:
+        return False
     extent = kernel.tensors[name].shape[d]
     sizes = {_size_of(i[d], extent) for n in kernel.nests for i in _accesses(n, name)}
     return 0 not in sizes and len(sizes - {-1}) == 1

@@ -22,7 +22,8 @@ Programs that compute more than `MOST` values in a loop are run in part (`run`).
 checked everywhere, but for reads of buffers in iterations that are left out: they need a write before them in any of
 these. Values are compared where they were computed: in the first, some middle and the last iterations of each long loop
 over elements, with whole sums; and where the kernel's own definition takes more than `MOST_POINTS`, in some of these.
-Kernels with open sizes are checked at the largest and the least sizes, and at two between.
+Kernels with open sizes are checked at the largest and the least sizes, and at two between; where nobody limits one, at
+some of the least.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dlc.base.extents import value
 from dlc.base.types import Array
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.accesses import path_to, store_at
-from dlc.kernel.loops.check.operands import draws, operands, sizes_to_check
+from dlc.kernel.loops.check.operands import draws, operands, room, sizes_to_check
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Unknowable, reduced
 from dlc.kernel.loops.check.run import CheckedMachine
@@ -117,7 +118,7 @@ def _checked(
     kernel: Kernel, program: LoopProgram, args: Mapping[str, Array], sizes: Mapping[str, int], most: int
 ) -> tuple[Finding, ...]:
     for whole in (False, True):
-        machine = CheckedMachine(program, {name: np.ravel(a) for name, a in args.items()}, whole, most)
+        machine = CheckedMachine(program, {name: np.ravel(a) for name, a in args.items()}, sizes, whole, most)
         try:
             machine.start(program.body)
         except LoopFault as fault:
@@ -136,7 +137,7 @@ def _checked(
 
 def _meant(r: Param, sizes: Mapping[str, int]) -> Array:
     """The elements of a result that have a meaning at some sizes."""
-    mask = np.ones(r.shape, bool)
+    mask = np.ones(room(r.type, sizes), bool)
     if not r.type.is_open:
         return mask
     if r.type.dense:
@@ -167,7 +168,7 @@ def _missing(
     """Elements of results that no statement writes."""
     found: list[Finding] = []
     for r in program.results:
-        missing = masks[r.name] & ~machine.memory.written[r.name].reshape(r.shape)
+        missing = masks[r.name] & ~machine.memory.written[r.name].reshape(room(r.type, sizes))
         if missing.any():
             first = _subscripts(missing)
             problem = f"{r.name}{first} is never written, nor are {int(missing.sum()) - 1:,} more of {missing.size:,}"
@@ -185,9 +186,9 @@ def _compared(
 ) -> tuple[Finding, ...]:
     """Elements that are not the kernel's."""
     found: list[Finding] = []
-    expected = reference(kernel, args, known, MOST_POINTS)
+    expected = reference(kernel, args, sizes, known, MOST_POINTS)
     for r in program.results:
-        got, want = machine.memory.tensors[r.name].reshape(r.shape), expected[r.name]
+        got, want = machine.memory.tensors[r.name].reshape(room(r.type, sizes)), expected[r.name]
         wrong = known[r.name] & ((reduced(got - want) != 0) if got.dtype.kind == "f" else got != want)
         if not wrong.any():
             continue

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from dlc.base.extents import symbols
-from dlc.base.types import Array
+from dlc.base.extents import symbols, value
+from dlc.base.types import Array, Type
 from dlc.kernel.expr import Apply, Const, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.residues import HALF, NAN, reduced, residue
-from dlc.kernel.nest import Param
 
 _WIDE = 1000
 """Integers that are no subscripts lie between this and its negative, within their type."""
 _NARROW = 4
 """Subscripts are below this number."""
+_LARGE, _BEYOND = 96, 64
+"""Of a size that nobody limits: how far above the least one it is tried, and how many rows lie in memory behind it."""
 
 
 def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator, draw: int) -> dict[str, Array]:
@@ -28,28 +29,39 @@ def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator,
     for p in kernel.params:
         if (symbol := p.type.symbol) is not None:
             found[p.name] = np.full(p.shape, sizes[symbol.name], p.dtype.numpy)
-        elif p.dtype.is_float:
-            found[p.name] = _residues(p, rng, applied, near)
+            continue
+        shape = room(p.type, sizes)
+        if p.dtype.is_float:
+            found[p.name] = _residues(shape, rng, applied, near)
         elif p.dtype.name == "bool":
-            found[p.name] = rng.random(p.shape) < 0.5
+            found[p.name] = rng.random(shape) < 0.5
         else:
             low, high = p.dtype.limits
             low, high = (0, below) if below else (max(low, -_WIDE), min(high, _WIDE) + 1)
-            found[p.name] = rng.integers(low, high, p.shape).astype(p.dtype.numpy)
+            found[p.name] = rng.integers(low, high, shape).astype(p.dtype.numpy)
     return found
 
 
-def _residues(p: Param, rng: np.random.Generator, applied: set[str], near: list[float]) -> Array:
+def room(of: Type, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The room of a tensor; where nobody limits a size, which is outermost then, what a call needs, and some beyond."""
+    if all(s.limited for s in symbols(*of.shape)):
+        return of.room
+    if of.dense:
+        return (value(of.size, sizes),)
+    return (value(of.shape[0], sizes) + _BEYOND, *of.room[1:])
+
+
+def _residues(shape: tuple[int, ...], rng: np.random.Generator, applied: set[str], near: list[float]) -> Array:
     """Random residues, half of them near literals where there are comparisons; some NaN and infinities."""
-    found = rng.integers(-HALF, HALF + 1, p.shape).astype(np.float64)
+    found = rng.integers(-HALF, HALF + 1, shape).astype(np.float64)
     if near:
-        chosen = rng.choice(np.asarray(near), p.shape) + rng.integers(-1, 2, p.shape)
-        found = np.where(rng.random(p.shape) < 0.5, reduced(chosen), found)
+        chosen = rng.choice(np.asarray(near), shape) + rng.integers(-1, 2, shape)
+        found = np.where(rng.random(shape) < 0.5, reduced(chosen), found)
     special = [
         r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied
     ]
     if special:
-        which = rng.integers(0, 8 * len(special), p.shape)
+        which = rng.integers(0, 8 * len(special), shape)
         for k, r in enumerate(special):
             found = np.where(which == k, r, found)
     return found
@@ -107,13 +119,17 @@ def draws(kernel: Kernel, most: int) -> int:
 
 
 def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[str, int]]:
-    """Sizes of the symbols of a kernel: the largest, the least, and some between; {} once where it has none."""
+    """Sizes of the symbols of a kernel: the largest, the least, and some between; {} once where it has none.
+
+    Of a symbol that nobody limits, `_LARGE` is the largest.
+    """
     named = [p.type.symbol for p in kernel.params if p.type.symbol is not None]
     found = {s.name: s for s in (*named, *symbols(*(d for t in kernel.tensors.values() for d in t.type.shape)))}
     if not found:
         yield {}
         return
-    yield {name: s.high * s.unit for name, s in found.items()}
+    high = {name: s.high if s.limited else s.low + _LARGE for name, s in found.items()}
+    yield {name: high[name] * s.unit for name, s in found.items()}
     yield {name: s.low * s.unit for name, s in found.items()}
     for _ in range(2):
-        yield {name: int(rng.integers(s.low, s.high + 1)) * s.unit for name, s in found.items()}
+        yield {name: int(rng.integers(s.low, high[name] + 1)) * s.unit for name, s in found.items()}

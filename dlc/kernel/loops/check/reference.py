@@ -14,30 +14,34 @@ from typing import Final
 import numpy as np
 
 from dlc.base.types import Array
-from dlc.kernel.evaluate import run_nest, slabs
-from dlc.kernel.expr import Axis, Const, Load, axes_in, walk
+from dlc.kernel.evaluate import Points, run_nest, slabs
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads, walk
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.check.operands import room
 from dlc.kernel.loops.check.residues import Field
 from dlc.kernel.nest import Nest
+from dlc.kernel.simplify import conjuncts
 
 _FEWEST: Final = 2
 """Values of an axis that are asked for at least, where there are so many."""
 
 
-def reference(kernel: Kernel, args: Mapping[str, Array], masks: Mapping[str, Array], most: int) -> dict[str, Array]:
+def reference(
+    kernel: Kernel, args: Mapping[str, Array], sizes: Mapping[str, int], masks: Mapping[str, Array], most: int
+) -> dict[str, Array]:
     """The results at elements that `masks` ask for, as many as `most` points of nests allow.
 
     The masks are reduced to the elements that are right; others have any value.
     """
-    asked, chosen = _asked(kernel, args, masks)
+    asked, chosen = _asked(kernel, args, sizes, masks)
     fewer = 64
     while _points(kernel, chosen) > most and fewer >= _FEWEST:
-        asked, chosen = _asked(kernel, args, {name: _thinned(mask, fewer) for name, mask in masks.items()})
+        asked, chosen = _asked(kernel, args, sizes, {name: _thinned(mask, fewer) for name, mask in masks.items()})
         fewer //= 2
     numbers = Field()
     env = dict(args)
     for t in (*kernel.results, *kernel.locals):
-        env[t.name] = np.full(t.shape, numbers.literal(kernel.start_of(t.name), t.dtype))
+        env[t.name] = np.full(room(t.type, sizes), numbers.literal(kernel.start_of(t.name), t.dtype))
     with np.errstate(all="ignore"):
         for nest, values in zip(kernel.nests, chosen, strict=True):
             if values is not None:
@@ -68,10 +72,10 @@ def _thinned(mask: Array, fewer: int) -> Array:
 
 
 def _asked(
-    kernel: Kernel, args: Mapping[str, Array], masks: Mapping[str, Array]
+    kernel: Kernel, args: Mapping[str, Array], sizes: Mapping[str, int], masks: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[dict[Axis, Array] | None]]:
     """The elements of every tensor that are needed, and the values of axes that each nest runs for (None: none)."""
-    asked = {t.name: np.zeros(t.shape, bool) for t in (*kernel.results, *kernel.locals)}
+    asked = {t.name: np.zeros(room(t.type, sizes), bool) for t in (*kernel.results, *kernel.locals)}
     for name, mask in masks.items():
         asked[name] |= mask
     chosen: list[dict[Axis, Array] | None] = []
@@ -80,7 +84,7 @@ def _asked(
         if not mask.any():
             chosen.append(None)
             continue
-        values = _values(nest, mask)
+        values = _ended(kernel, nest, args, _values(nest, mask))
         chosen.append(values)
         for name, found in nest.loads.items():
             if name in asked and not asked[name].all():
@@ -98,6 +102,23 @@ def _values(nest: Nest, mask: Array) -> dict[Axis, Array]:
             there = there[there < index.extent]
             found[index] = np.intersect1d(found[index], there) if index in found else there
     return found
+
+
+def _ended(kernel: Kernel, nest: Nest, args: Mapping[str, Array], values: dict[Axis, Array]) -> dict[Axis, Array]:
+    """Values of the other axes as well, where a guard says that they end at the size of a call."""
+    for part in conjuncts(nest.where):
+        match part:
+            case Apply("lt", (Axis() as axis, end)) if axis not in values and _given(end, args):
+                stop = int(Points(kernel, args, {}, Field()).index(end))
+                values[axis] = np.arange(min(axis.extent, stop))
+            case _:
+                pass
+    return values
+
+
+def _given(e: Expr, args: Mapping[str, Array]) -> bool:
+    """Whether an expression is of scalar operands alone."""
+    return not axes_in(e) and all(x.param in args and not x.index for x in loads(e))
 
 
 def _ask(

@@ -8,6 +8,7 @@ carry a value from one iteration to the next, as sums do, are run whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
 from dlc.kernel.loops.check.digits import added_up, unrounded, words_of_digits
 from dlc.kernel.loops.check.memory import Iterations, KnownMemory, ParallelFault, Sharing
+from dlc.kernel.loops.check.operands import room
 from dlc.kernel.loops.check.residues import Field, Unknowable, reduced
 from dlc.kernel.loops.evaluate import AT_ONCE, Machine, Values, everywhere, iterations
 from dlc.kernel.loops.memory import Batch
@@ -45,21 +47,26 @@ _MOST: Final = 1 << 17
 class CheckedMachine(Machine):
     """Runs a program on known and unknown values."""
 
-    def __init__(self, program: LoopProgram, args: Mapping[str, Array], whole: bool, most: int) -> None:
+    def __init__(
+        self, program: LoopProgram, args: Mapping[str, Array], sizes: Mapping[str, int], whole: bool, most: int
+    ) -> None:
         """A machine with the arguments, flat, by name.
 
         Args:
             program: What is run.
             args: Of its parameters.
+            sizes: Of its symbols.
             whole: Run every iteration.
             most: Values that are computed in one loop, before iterations are left out.
         """
         numbers = self.field = Field()
-        empty = {r.name: np.zeros(r.type.capacity, numbers.numpy(r.dtype)) for r in program.results}
+        empty = {r.name: np.zeros(math.prod(room(r.type, sizes)), numbers.numpy(r.dtype)) for r in program.results}
         self.digits = frozenset(b.name for b in program.buffers if b.digits)
         self.digit_words = words_of_digits(program.body, self.digits)
         kinds = {b.name: f32 if b.digits else b.dtype for b in program.buffers}
-        empty |= {b.name: np.zeros(b.size, numbers.numpy(kinds[b.name])) for b in program.buffers}
+        empty |= {
+            b.name: np.zeros(math.prod(room(b.type, sizes)), numbers.numpy(kinds[b.name])) for b in program.buffers
+        }
         dtypes: dict[str, DType] = {p.name: p.dtype for p in (*program.params, *program.results, *program.buffers)}
         stored = {p.name: p.stored for p in (*program.params, *program.results) if p.stored is not None}
         below = {b.name: b.below for b in program.buffers if b.below is not None}
