@@ -120,12 +120,15 @@ def test_what_is_rounded_stays_a_float(tmp_path: Path) -> None:
     """The bytes between a convolution and a residual sum are made and taken apart in registers: as the kernel says."""
     kernel, target = parse_kernel(RESIDUAL), target_for("native")
     random = np.random.default_rng(1)
-    args = [random.integers(p.dtype.limits[0], p.dtype.limits[1] + 1, p.shape) for p in kernel.params if p.dtype != f32]
-    args.insert(2, random.uniform(-0.02, 0.02, 16))
+    given = [
+        random.uniform(-0.02, 0.02, p.shape).astype(np.float32)
+        if p.dtype is f32
+        else random.integers(p.dtype.limits[0], p.dtype.limits[1] + 1, p.shape).astype(p.dtype.numpy)
+        for p in kernel.params
+    ]
     compiled = Compiled([kernel], target, tmp_path)
     if target.vector_bytes:
         assert "dlc_whole_f32x" in compiled.functions[0].text and "dlc_bounded" not in compiled.functions[0].text
-    given = [np.asarray(a, p.dtype.numpy) for a, p in zip(args, kernel.params, strict=True)]
     np.testing.assert_array_equal(compiled(0, given)[0], run_kernel(kernel, given)[0])
 
 

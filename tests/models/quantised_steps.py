@@ -56,8 +56,8 @@ def cut(model: onnx.ModelProto) -> onnx.ModelProto:
 def exact(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """What each QuantizeLinear of a model rounds, in steps and with the zero point.
 
-    DequantizeLinear gives f32, as the standard fixes it; from there on all is computed in f64, the division by the scale
-    included.
+    DequantizeLinear gives f32, as the standard fixes it; from there on all is computed in f64, with the division by the
+    scale.
     """
     found = onnx.ModelProto()
     found.CopyFrom(model)
@@ -92,7 +92,8 @@ def exact(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array
     tensors = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     names = [port.name for port in found.graph.output]
     doubles = {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in feeds.items()}
-    values: Any = ReferenceEvaluator(found).run(names, doubles)
+    evaluator: Any = ReferenceEvaluator(found)
+    values = evaluator.run(names, doubles)
     return {n: np.asarray(v) + tensors[zeros[n]] for n, v in zip(names, values, strict=True)}
 
 

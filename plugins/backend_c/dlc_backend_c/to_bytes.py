@@ -78,6 +78,7 @@ DLC_INLINE @V dlc_to_byte_@V(f32x@N x, int32_t zero, int32_t low, int32_t high)
     const f32x@N above = dlc_maxc_f32x@N(dlc_splat_f32x@N((float)(low - zero)), x); /* of NaN too */
     const f32x@N inside = dlc_minc_f32x@N(above, dlc_splat_f32x@N((float)(high - zero)));
     @V whole;
+    (void)dlc_round_f32x@N; /* of other processors */
 #if defined(__AVX512F__) && @N == 16
     __asm__("vcvtps2dq %1, %0" : "=v"(whole) : "v"(inside));
 #elif defined(__AVX__) && @N < 16
