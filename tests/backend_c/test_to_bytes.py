@@ -116,6 +116,18 @@ def test_bytes_of_vectors_are_those_of_the_kernel(lanes: int, tmp_path: Path) ->
         np.testing.assert_array_equal((whole + int(form.split()[1]))[rest], want[rest], form)
 
 
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("name", ["to_byte_i32", "whole_f32", "bounded_i32"])
+def test_nothing_that_one_needs_is_unused(name: str, cc: str, tmp_path: Path) -> None:
+    """clang warns of functions of a file that no spelling for the processor calls."""
+    for cpu, lanes in (("x86-64-v4", 16), ("x86-64-v3", 8)):
+        target = target_for(cpu)
+        source = f"void k(void) {{ (void)dlc_{name}x{lanes}; }}\n"
+        (tmp_path / "k.c").write_text(prelude(target, source) + source)
+        command = [cc, *target.flags, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "k.c"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+
+
 def test_what_is_rounded_stays_a_float(tmp_path: Path) -> None:
     """The bytes between a convolution and a residual sum are made and taken apart in registers: as the kernel says."""
     kernel, target = parse_kernel(RESIDUAL), target_for("native")
