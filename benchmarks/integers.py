@@ -1,10 +1,15 @@
-"""Quantised models against onnxruntime, and against dlc in floating point: one thread each, calls taking turns.
+"""Quantised models against other runtimes, and against dlc in floating point: one thread each, calls taking turns.
 
-    python benchmarks/integers.py [WORD…] [--rounds 30] [--cpu native] [--json]
+    python benchmarks/integers.py [WORD…] [--rounds 30] [--cpu native] [--nodes] [--prepare DIR] [--json]
 
 Models with random weights are quantised statically by onnxruntime (QDQ, u8 activations, i8 weights per channel, scales
-from four random inputs). Prints the medians of dlc and onnxruntime on the quantised model and on the float model, how
-many times as fast as both dlc's integers are, and how far its results differ from onnxruntime's.
+from four random inputs). Prints the medians of dlc and of onnxruntime and OpenVINO, where they are installed, on the
+quantised model and on the float model, how many times as fast as the better of them and as its own floats dlc's
+integers are, and how far its results differ from theirs. `--prepare` keeps models and programs in a directory, so that
+a second run only measures.
+
+With `--nodes` nothing is timed: the model is cut at its quantised tensors, every runtime computes each of them from the
+same bytes, and bytes that are not the nearest to the numbers in double precision are counted by operators.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -25,9 +31,13 @@ from dlc_backend_c.runtime import Model
 
 from benchmarks.kernels import timed
 from benchmarks.peers import build, feeds, peer
-from tests.frontend_onnx.quantising import read, statically_quantised
+from dlc.base.types import Array
+from dlc.bench.peers import Unavailable, open_peer
+from tests.frontend_onnx.quantising import feeds_of, read, statically_quantised
+from tests.models.quantised_steps import GIVEN, Deviation, cut, exact, producers, watched
 from tests.models.zoo import bert, light, mobilenet_v2
 
+PEERS = ("onnxruntime", "openvino")
 AXES_OF_SCALES = 13
 """Opset from which on a scale may belong to a channel."""
 
@@ -46,25 +56,40 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
+def quantised(name: str, folder: Path) -> tuple[Path, Path]:
+    """The float model and the quantised one, written unless they are there."""
+    plain, path = folder / f"{name}.onnx", folder / f"{name}-int8.onnx"
+    if not path.exists():
+        model = MODELS[name]()
+        plain.write_bytes(model.SerializeToString())
+        types: Any = import_module("onnxruntime.quantization").QuantType
+        options = {"per_channel": True, "activation_type": types.QUInt8, "weight_type": types.QInt8}
+        statically_quantised("QDQ", **options)(model, path)
+    return plain, path
+
+
+def program(source: Path, cpu: str) -> Model:
+    """Built unless it is there."""
+    place = source.with_name(f"{source.stem}-{cpu}")
+    if not place.exists():
+        build(source, place, cpu)
+    return Model.load(place)
+
+
 def measure(name: str, folder: Path, rounds: int, cpu: str) -> dict[str, Any]:
     """One model: quantised, built, compared and timed."""
-    plain, path = folder / f"{name}.onnx", folder / f"{name}-int8.onnx"
-    model = MODELS[name]()
-    plain.write_bytes(model.SerializeToString())
-    types: Any = import_module("onnxruntime.quantization").QuantType
-    write = statically_quantised("QDQ", per_channel=True, activation_type=types.QUInt8, weight_type=types.QInt8)
-    write(model, path)
-    weights = sum(t.ByteSize() for t in read(path).graph.initializer)
-    for source in (plain, path):
-        build(source, folder / source.stem, cpu)
-    loaded = {s: (Model.load(folder / s.stem), peer(s)) for s in (plain, path)}
-    given = feeds(loaded[path][1])
-    calls: dict[str, Callable[[], Any]] = {}
-    for kind, (own, other) in zip(("float", "int8"), loaded.values(), strict=True):
-        calls[kind] = partial(own, given)
-        calls[f"{kind}_onnxruntime"] = partial(other.run, None, given)
-    want = calls["int8_onnxruntime"]()
-    got = list(calls["int8"]().values())
+    plain, path = quantised(name, folder)
+    given = feeds(peer(path))
+    calls: dict[str, Callable[[], dict[str, Array]]] = {}
+    for kind, source in (("float", plain), ("int8", path)):
+        calls[kind] = partial(program(source, cpu), given)
+        for other in PEERS:
+            try:
+                calls[f"{kind}_{other}"] = open_peer(other, source, given, 1).run
+            except Unavailable as reason:
+                print(f"{other}: {reason}")
+    got = calls["int8"]()
+    peers = [other for other in PEERS if f"int8_{other}" in calls]
     times: dict[str, list[float]] = {kind: [] for kind in calls}
     for _ in range(rounds):
         for kind, call in calls.items():
@@ -74,26 +99,91 @@ def measure(name: str, folder: Path, rounds: int, cpu: str) -> dict[str, Any]:
         "model": name,
         "milliseconds": medians,
         "over_own_float": medians["float"] / medians["int8"],
-        "over_onnxruntime": medians["int8_onnxruntime"] / medians["int8"],
-        "weight_bytes": max(p.stat().st_size for p in (folder / path.stem).glob("*weights*.bin")),
-        "model_weight_bytes": weights,
-        "differing": sum(int(np.count_nonzero(g != w)) for g, w in zip(got, want, strict=True)),
-        "elements": sum(w.size for w in want),
-        "relative_difference": max(
-            float(np.max(np.abs(g - w)) / np.max(np.abs(w))) for g, w in zip(got, want, strict=True)
-        ),
+        "over_better_peer": min(medians[f"int8_{other}"] for other in peers) / medians["int8"],
+        "weight_bytes": max(p.stat().st_size for p in folder.glob(f"{path.stem}-{cpu}/*weights*.bin")),
+        "model_weight_bytes": sum(t.ByteSize() for t in read(path).graph.initializer),
+        "elements": sum(v.size for v in got.values()),
+        "differences": {other: difference(got, calls[f"int8_{other}"]()) for other in peers},
     }
+
+
+def difference(got: Mapping[str, Array], want: Mapping[str, Array]) -> dict[str, float]:
+    """How many elements differ, and by how much of the largest."""
+    return {
+        "elements": sum(int(np.count_nonzero(got[n] != want[n])) for n in want),
+        "relative": max(float(np.max(np.abs(got[n] - want[n])) / np.max(np.abs(want[n]))) for n in want),
+    }
+
+
+def by_nodes(name: str, folder: Path, cpu: str) -> dict[str, Any]:
+    """One model cut at its quantised tensors: deviations from exact numbers, by runtime and operators."""
+    _, path = quantised(name, folder)
+    model = read(path)
+    parts, place = cut(model), path.with_name(f"{path.stem}-cut.onnx")
+    place.write_bytes(parts.SerializeToString())
+    whole = path.with_name(f"{path.stem}-watched.onnx")
+    whole.write_bytes(watched(model).SerializeToString())
+    names = [port.name for port in parts.graph.output]
+    given: dict[str, Array] = feeds_of(model, 11)
+    values = {**dict(zip(names, peer(whole).run(names, given), strict=True)), **given}
+    given = {port.name: values[port.name.removesuffix(GIVEN)] for port in parts.graph.input}
+    numbers, operators = exact(parts, given), producers(model)
+    found = {"dlc": program(place, cpu)(given), **dict(_results(place, given))}
+    rows: dict[str, dict[str, Deviation]] = {}
+    for runtime, bytes_ in found.items():
+        groups: dict[str, list[Deviation]] = {}
+        for n in names:
+            groups.setdefault(operators[n], []).append(Deviation.of(bytes_[n], numbers[n]))
+        rows[runtime] = {kind: Deviation.total(group) for kind, group in groups.items()}
+    return {"model": name, "tensors": len(names), "deviations": rows}
+
+
+def _results(path: Path, given: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+    for other in PEERS:
+        try:
+            yield other, open_peer(other, path, given, 1).run()
+        except Unavailable as reason:
+            print(f"{other}: {reason}")
 
 
 def line(row: Mapping[str, Any]) -> str:
     """One model as text."""
     ms = row["milliseconds"]
-    return (
-        f"{row['model']:14} int8 {ms['int8']:7.2f} ms  onnxruntime {ms['int8_onnxruntime']:7.2f} ms "
-        f"({row['over_onnxruntime']:.2f}x)  float {ms['float']:7.2f} ms ({row['over_own_float']:.2f}x)  "
-        f"onnxruntime float {ms['float_onnxruntime']:7.2f} ms  weights {row['weight_bytes']:,} B  "
-        f"{row['differing']} of {row['elements']} elements differ, by {row['relative_difference']:.1e} of the largest"
+    others = "  ".join(
+        f"{other} {ms[f'int8_{other}']:7.2f} ms ({d['elements']} of {row['elements']} elements differ, by "
+        f"{d['relative']:.1e} of the largest)"
+        for other, d in row["differences"].items()
     )
+    floats = "  ".join(f"{other} float {ms[f'float_{other}']:7.2f} ms" for other in PEERS if f"float_{other}" in ms)
+    return (
+        f"{row['model']:14} int8 {ms['int8']:7.2f} ms ({row['over_better_peer']:.2f}x of the better peer)  {others}  "
+        f"float {ms['float']:7.2f} ms ({row['over_own_float']:.2f}x)  {floats}  weights {row['weight_bytes']:,} B"
+    )
+
+
+def lines(row: Mapping[str, Any]) -> Iterator[str]:
+    """The deviations of one model as text."""
+    for runtime, groups in row["deviations"].items():
+        found = Deviation.total(list(groups.values()))
+        yield f"{row['model']}, {row['tensors']} tensors, {runtime}: {deviation(found)}"
+        yield from (f"    {kind or 'an input'}: {deviation(d)}" for kind, d in groups.items() if d.differing)
+
+
+def deviation(found: Deviation) -> str:
+    return (
+        f"{found.differing:,} of {found.elements:,} bytes are not the nearest, by at most {found.steps} steps and "
+        f"{found.beyond:.1e} of a step from where rounding changes"
+    )
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Generator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 def main() -> None:
@@ -101,17 +191,23 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--cpu", default="native")
+    parser.add_argument("--nodes", action="store_true")
+    parser.add_argument("--prepare", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as directory:
+    with _folder(options.prepare) as folder:
         for name in MODELS:
-            if not options.words or any(w in name for w in options.words):
-                rows.append(measure(name, Path(directory), options.rounds, options.cpu))
-                if not options.json:
-                    print(line(rows[-1]), flush=True)
+            if options.words and not any(w in name for w in options.words):
+                continue
+            if options.nodes:
+                rows.append(by_nodes(name, folder, options.cpu))
+            else:
+                rows.append(measure(name, folder, options.rounds, options.cpu))
+            if not options.json:
+                print(*(lines(rows[-1]) if options.nodes else (line(rows[-1]),)), sep="\n", flush=True)
     if options.json:
-        print(json.dumps({"models": rows}, indent=1))
+        print(json.dumps({"models": rows}, indent=1, default=vars))
 
 
 if __name__ == "__main__":

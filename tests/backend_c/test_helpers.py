@@ -95,8 +95,10 @@ def _of_bytes(n: int) -> str:
     values = [vector(fn, i32, n, ("*a", "*b"), (Axis("a", 1), Axis("b", 1))) for fn in ("add", "sub", "mul")]
     values += [dots(of_bytes, n, "*a"), splat(i32, n, "1"), f"*(const {v}_bytes *)p", f"*(const {v}_any *)a"]
     values += [f"dlc_load_u8_{v}(p)", f"dlc_load_i8_{v}(q)", converted(f32, u8, n, "*x")]
+    values += [f"dlc_to_byte_{v}(*x, 3, 0, 255)"]
     lines = "".join(f"    *r = {value};\n" for value in values)
     stores = f"    dlc_store_u8_{v}(p, *r);\n    dlc_store_i8_{v}(q, *r);\n    *x = {dots(of_bf16, n, '*x')};\n"
+    stores += f"    *x = dlc_whole_f32x{n}(*x, 0.0f, 9.0f);\n"
     given = f"const {v} *a, const {v} *b, f32x{n} *x, uint8_t *p, int8_t *q, {v} *r"
     return f"void use_{v}({given})\n{{\n{lines}{stores}}}"
 

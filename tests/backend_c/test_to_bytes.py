@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from dlc_backend_c.function import c_function
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.target import target_for
 
+from dlc.base.types import f32
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.text import parse_kernel
+from tests.backend_c.harness import Compiled
 from tests.tools import COMPILERS
 
 SPELLINGS = {
@@ -66,6 +69,79 @@ def test_bytes_are_those_of_the_kernel(spelling: str, cc: str, tmp_path: Path) -
         library[f"k{number}"](ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(got.ctypes.data))
         wrong = np.flatnonzero(got != want)
         assert not len(wrong), [(FORMS[number], x[k], got[k], want[k]) for k in wrong[:5]]
+
+
+VECTORS = {4: "-mno-avx", 8: "-mavx2 -mfma", 16: "-march=x86-64-v4"}
+"""Lanes, and instructions that their functions are made of."""
+RESIDUAL = """kernel(u8[4,16], i8[1,4,16,4], f32[16], u8[4,16]) -> (u8[4,16]) local (i32[4,16]) {
+  i<4 j<16 k<16: t0[i,j] += i32(p0[i,k])*i32(p1[j//16,k//4,j % 16,k % 4])
+  i<4 j<16: r0[i,j] = u8(min(max(round(max(
+    f32(i32(u8(min(max(round(f32(t0[i,j])*p2[j])+147.0, 0.0), 255.0)))+-147)*0.5+f32(p3[i,j])*0.25, 0.0)), 0.0), 255.0))
+}"""
+
+
+@pytest.mark.parametrize("lanes", VECTORS)
+def test_bytes_of_vectors_are_those_of_the_kernel(lanes: int, tmp_path: Path) -> None:
+    flags = VECTORS[lanes].split()
+    if lanes == 16 and "avx512f" not in target_for("native").features:
+        pytest.skip("this processor has no such instructions")
+    x = numbers(finite=False)
+    x = x[: len(x) // lanes * lanes]
+    function = """void k{k}(const float *x, {to}_t *r, int32_t *w)
+{{
+    int i;
+    for (i = 0; i < {count}; i += {n}) {{
+        const f32x{n} v = *(const f32x{n}_any *)&x[i];
+        dlc_store_{short}_i32x{n}(&r[i], dlc_to_byte_i32x{n}(v, {zero}, {low}, {high}));
+        *(i32x{n}_any *)&w[i] = dlc_bounded_i32x{n}(dlc_whole_f32x{n}(v, {low} - {zero}, {high} - {zero}));
+    }}
+}}
+"""
+    source = ""
+    for k, form in enumerate(FORMS):
+        short, zero, low, high = form.split()
+        to = {"u8": "uint8", "i8": "int8"}[short]
+        source += function.format(k=k, to=to, short=short, n=lanes, count=len(x), zero=zero, low=low, high=high)
+    target = replace(target_for("x86-64-v4"), vector_bytes=4 * lanes)
+    (tmp_path / "k.c").write_text(prelude(target, source) + source)
+    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-O2", *flags, "-fPIC", "-shared", "k.c"]
+    subprocess.run([*command, "-o", "k.so"], check=True, cwd=tmp_path)
+    library = ctypes.CDLL(str(tmp_path / "k.so"))
+    for k, form in enumerate(FORMS):
+        (want,) = run_kernel(parse_kernel(text(form, len(x))), [x])
+        got, whole = np.empty_like(want), np.empty(len(x), np.int32)
+        library[f"k{k}"](*(ctypes.c_void_p(a.ctypes.data) for a in (x, got, whole)))
+        np.testing.assert_array_equal(got, want, form)
+        rest = ~np.isnan(x)
+        np.testing.assert_array_equal((whole + int(form.split()[1]))[rest], want[rest], form)
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("name", ["to_byte_i32", "whole_f32", "bounded_i32"])
+def test_nothing_that_one_needs_is_unused(name: str, cc: str, tmp_path: Path) -> None:
+    """clang warns of functions of a file that no spelling for the processor calls."""
+    for cpu, lanes in (("x86-64-v4", 16), ("x86-64-v3", 8)):
+        target = target_for(cpu)
+        source = f"void k(void) {{ (void)dlc_{name}x{lanes}; }}\n"
+        (tmp_path / "k.c").write_text(prelude(target, source) + source)
+        command = [cc, *target.flags, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "k.c"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+
+
+def test_what_is_rounded_stays_a_float(tmp_path: Path) -> None:
+    """The bytes between a convolution and a residual sum are made and taken apart in registers: as the kernel says."""
+    kernel, target = parse_kernel(RESIDUAL), target_for("native")
+    random = np.random.default_rng(1)
+    given = [
+        random.uniform(-0.02, 0.02, p.shape).astype(np.float32)
+        if p.dtype is f32
+        else random.integers(p.dtype.limits[0], p.dtype.limits[1] + 1, p.shape).astype(p.dtype.numpy)
+        for p in kernel.params
+    ]
+    compiled = Compiled([kernel], target, tmp_path)
+    if target.vector_bytes:
+        assert "dlc_whole_f32x" in compiled.functions[0].text and "dlc_bounded" not in compiled.functions[0].text
+    np.testing.assert_array_equal(compiled(0, given)[0], run_kernel(kernel, given)[0])
 
 
 @pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for it")

@@ -20,6 +20,7 @@ from dlc.ops.linear import ConvInteger, MatMulInteger
 from dlc.passes.integers import Integers
 from tests.frontend_onnx.building import model_of, parse
 from tests.frontend_onnx.quantising import Feeds, feeds_of, read, statically_quantised
+from tests.models.quantised_steps import GIVEN, Deviation, cut, exact, watched
 from tests.models.writing import Writer
 
 ort: Any = import_module("onnxruntime")
@@ -143,6 +144,21 @@ def test_a_program_gives_what_its_graph_gives(name: str, cpu: str, tmp_path: Pat
     program: Any = dlc.build(path, target=f"c{{cpu={cpu}}}", cache_dir=tmp_path / "cache", output=tmp_path / "out")
     (got,) = program(feeds).values()
     assert np.rint(np.abs(got - expected(path, feeds)) / step).max() <= 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_node_gives_the_nearest_bytes(name: str, tmp_path: Path) -> None:
+    """From the same bytes: a step of difference only where the exact number lies as good as between two of them."""
+    model = quantised(name, FORMS[0], tmp_path / "model.onnx")
+    parts, first = cut(model), feeds_of(model, 2)
+    names = [port.name for port in parts.graph.output]
+    session = ort.InferenceSession(watched(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    whole = dict(zip(names, session.run(names, first), strict=True))
+    feeds = {port.name: {**whole, **first}[port.name.removesuffix(GIVEN)] for port in parts.graph.input}
+    got = evaluate(Integers().run(parse(parts), Report()), feeds)
+    numbers = exact(parts, feeds)
+    found = Deviation.total([Deviation.of(got[n], numbers[n]) for n in names])
+    assert len(names) >= 3 and found.steps <= 1 and found.beyond < 1e-4 and found.differing <= 0.01 * found.elements
 
 
 def test_weights_and_activations_take_a_byte(tmp_path: Path) -> None:

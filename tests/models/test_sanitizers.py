@@ -181,8 +181,11 @@ class Sources:
         return f"{self.prefix}.c", f"{self.prefix}_weights.S"
 
 
-def sources(bench: Bench, model: onnx.ModelProto, directory: Path, cpu: str, prefix: str = "model") -> Sources:
-    built = bench.compile(model, directory, target=f"c{{cpu={cpu} lib=none prefix={prefix}}}")
+def sources(
+    bench: Bench, model: onnx.ModelProto, directory: Path, cpu: str, prefix: str = "model", *flags: str
+) -> Sources:
+    """Built for `cpu`, after whose name options of the target may follow, with a driver beside them."""
+    built = bench.compile(model, directory, *flags, target=f"c{{cpu={cpu} lib=none prefix={prefix}}}")
     found = Sources(built.directory, built.source, prefix)
     found.write(DRIVER, f"{prefix}_drive.c")
     return found

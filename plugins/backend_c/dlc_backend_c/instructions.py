@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlc_backend_c import to_bytes
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -105,7 +107,8 @@ _PORTABLE_BF16: Final = """\
 """
 PORTABLE_BF16: Final = 6
 """Operations of it."""
-_VECTOR: Final = """\
+_VECTOR: Final = (
+    """\
 typedef int32_t @V __attribute__((vector_size(@B)));
 typedef int32_t @V_any __attribute__((vector_size(@B), aligned(4), may_alias));
 typedef int32_t @V_bytes __attribute__((vector_size(@B), aligned(1), may_alias));
@@ -170,6 +173,9 @@ DLC_INLINE f32x@N dlc_round_f32x@N(f32x@N x)
     return (f32x@N)((((@U)whole & small) | (size & ~small)) | sign);
 #endif
 }
+"""
+    + to_bytes.VECTORS
+    + """\
 DLC_INLINE @V dlc_dots_@V(@V c, @V a, @V b)
 {
 @DOTS_OF_i32}
@@ -178,6 +184,7 @@ DLC_INLINE @F dlc_dots_@F(@F c, @V a, @V b)
 {
 @DOTS_OF_f32}
 """
+)
 _WORDS: Final = """
 /* Also where code is to be small: a call takes as long as what it computes. */
 #if defined(__GNUC__)

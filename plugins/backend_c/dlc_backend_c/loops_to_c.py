@@ -39,7 +39,7 @@ from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, ve
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
-from dlc_backend_c.to_bytes import to_byte
+from dlc_backend_c.to_bytes import to_byte, whole
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
 
 LOCALITY = {"": "", "later": ", 2", "once": ", 0"}
@@ -250,12 +250,15 @@ class Writer:
         scalar = SCALARS[fn]
         if scalar.to is not None:
             (x,) = args
-            if (n := self.lanes(x)) > 1:
-                return converted(self.dtype(x), scalar.to, n, self.value(x, None))
+            n = self.lanes(x)
             if (found := to_byte(Apply(fn, args), self.dtype(x))) is not None:
                 rounded, *bounds = found
                 texts = (self.value(rounded, f32), *(spelling.literal(b, i32) for b in bounds))
+                if n > 1:
+                    return f"dlc_to_byte_i32x{n}({', '.join(texts)})"
                 return f"(({spelling.VALUE[scalar.to]})dlc_to_byte({', '.join(texts)}))"
+            if n > 1:
+                return self._floats(Apply(fn, args), n) or converted(self.dtype(x), scalar.to, n, self.value(x, None))
             like = converted_dtype(x.value, scalar.to) if isinstance(x, Const) else None
             if scalar.to.is_integer and scalar.to.bits in (8, 16) and self.dtype(x) is f32 and _bounded(x):
                 return f"(({spelling.VALUE[scalar.to]})dlc_bounded({self.value(x, None)}))"
@@ -276,6 +279,14 @@ class Writer:
         if fn in ("min", "max") and inner.is_float and isinstance(args[1], Const) and args[1].value == args[1].value:
             return f"dlc_{fn}c_{'f64' if inner.itemsize == 8 else 'f32'}({texts[0]}, {texts[1]})"
         return spelling.spell(fn, inner, texts)
+
+    def _floats(self, e: Apply, n: int) -> str | None:
+        """Floats of bytes that are made of floats: they are whole already."""
+        if (found := whole(e, self.dtype)) is None:
+            return None
+        x, low, high, more = found
+        text = f"dlc_whole_f32x{n}({self.value(x, f32)}, {spelling.literal(low, f32)}, {spelling.literal(high, f32)})"
+        return text if not more else f"({text} + {splat(f32, n, spelling.literal(more, f32))})"
 
     def _literal_type(self, args: Sequence[Expr]) -> DType:
         return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]

@@ -1,6 +1,7 @@
 """Floats as bytes, rounded and clipped: how quantised values are stored.
 
     u8(min(max(round(x) + zero, low), high))   →   (uint8_t)dlc_to_byte(x, zero, low, high)
+    f32(i32(u8(…)) + c)                        →   dlc_whole(x, low - zero, high - zero) + (zero + c), in vectors
 
 Clipping before rounding to the same bounds gives the same numbers, and what is small rounds without a function of the
 math library. Cortex-M4 and its like have an instruction that rounds half to even; processors without floating point
@@ -9,6 +10,7 @@ round the bits of a number. All of them give the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from dlc.base.types import DType, f32, i8, u8
@@ -55,18 +57,45 @@ DLC_INLINE int32_t dlc_to_byte(float x, int32_t zero, int32_t low, int32_t high)
     return r < low ? low : r > high ? high : r;
 #else
     const float least = (float)(low - zero), most = (float)(high - zero);
-    if (x != x)
-        return 0;
-    x = x < least ? least : x > most ? most : x;
+    const int number = low == 0 || x == x;
+    x = x > least ? x : least; /* of NaN too */
+    x = x < most ? x : most;
 #if defined(__SSE4_1__) || defined(__aarch64__) || defined(__FAST_MATH__) || !defined(__FLT_EVAL_METHOD__) \\
     || __FLT_EVAL_METHOD__
-    return (int32_t)rintf(x) + zero;
+    x = rintf(x);
 #else
-    return (int32_t)((x + 12582912.0f) - 12582912.0f) + zero;
+    x = (x + 12582912.0f) - 12582912.0f;
 #endif
+    return number ? (int32_t)x + zero : 0;
 #endif
 }
 """
+
+
+VECTORS: Final = """
+DLC_INLINE @V dlc_to_byte_@V(f32x@N x, int32_t zero, int32_t low, int32_t high)
+{
+    const f32x@N above = dlc_maxc_f32x@N(dlc_splat_f32x@N((float)(low - zero)), x); /* of NaN too */
+    const f32x@N inside = dlc_minc_f32x@N(above, dlc_splat_f32x@N((float)(high - zero)));
+    @V whole;
+    (void)dlc_round_f32x@N; /* of other processors */
+#if defined(__AVX512F__) && @N == 16
+    __asm__("vcvtps2dq %1, %0" : "=v"(whole) : "v"(inside));
+#elif defined(__AVX__) && @N < 16
+    __asm__("vcvtps2dq %1, %0" : "=x"(whole) : "x"(inside));
+#else
+    whole = __builtin_convertvector(dlc_round_f32x@N(inside), @V);
+#endif
+    whole = dlc_add_@V(whole, dlc_splat_@V(zero));
+    return low == 0 ? whole : whole & (@V)(x == x);
+}
+/* x half to even, at least low and at most high; low of NaN. */
+DLC_INLINE f32x@N dlc_whole_f32x@N(f32x@N x, float low, float high)
+{
+    return dlc_round_f32x@N(dlc_minc_f32x@N(dlc_maxc_f32x@N(dlc_splat_f32x@N(low), x), dlc_splat_f32x@N(high)));
+}
+"""
+"""The same of vectors: bytes have an i32 for each lane."""
 
 
 def to_byte(e: Apply, source: DType | None) -> tuple[Expr, int, int, int] | None:
@@ -87,4 +116,26 @@ def to_byte(e: Apply, source: DType | None) -> tuple[Expr, int, int, int] | None
             return None
     if any(abs(v) > MOST or v != int(v) for v in (zero, low, high)) or low > high:
         return None
+    match x:
+        case Apply("max", (inner, Const(least))) if least <= low - zero:  # a ReLU where zero is the least byte
+            x = inner
+        case _:
+            pass
     return x, int(zero), int(low), int(high)
+
+
+def whole(e: Apply, source: Callable[[Expr], DType | None]) -> tuple[Expr, int, int, int] | None:
+    """x, low, high and what is added, of a float that is a byte of `to_byte`; None of others, or if NaN is not low."""
+    if e.fn != f32.name:
+        return None
+    match e.args:
+        case (Apply("add", (Apply("i32", (Apply() as byte,)), Const(more))),):
+            pass
+        case (Apply("i32", (Apply() as byte,)),):
+            more: bool | int | float = 0
+        case _:
+            return None
+    if len(byte.args) != 1 or abs(more) > MOST or (found := to_byte(byte, source(byte.args[0]))) is None:
+        return None
+    x, zero, low, high = found
+    return None if low else (x, low - zero, high - zero, zero + int(more))
