@@ -53,7 +53,7 @@ def test_no_element_of_a_4x4_product_is_loaded_by_itself(form: str) -> None:
           r0[b,i,j] = max(exp(t0[b,i,j])*0.5+p0[b,j,i], 0.0)
         }""",
         "kernel(f32[40,3,2]) -> (f32[40,2]) { k<3: r0[i,j] max= p0[i,2-k,j] }",
-        "kernel(f32[31,5]) -> (f32[31,3]) { r0[i,j] = p0[i,j+2]*p0[30-i,4-2*j] }",
+        "kernel(f32[31,5]) -> (f32[31,3]) { k<2: r0[i,j] += p0[i,j+2-k]*p0[30-i,4-2*j] }",
     ],
 )
 @pytest.mark.parametrize("bytes", [32, 64])
@@ -69,16 +69,26 @@ def test_what_else_has_short_rows(text: str, bytes: int) -> None:
         (products(8, 4, FORMS["product"]), "its rows are no shorter than a vector of 8 elements"),
         (products(2, 1, FORMS["product"]), "no few results that lie together are 1 vectors of 8 elements"),
         (
-            "kernel(f32[90,4]) -> (f32[30,4]) { r0[i,j] = p0[3*i,j]/p0[i//3,j] }",
+            "kernel(f32[90,4]) -> (f32[30,4]) { k<2: r0[i,j] max= p0[3*i+k,j]/p0[i//3,j] }",
             "what it reads lies in no straight order",
         ),
-        ("kernel(f32[30,4], i64[4]) -> (f32[30,4]) { r0[i,j] = p0[i,p1[j]] }", "p1 is no operand of f32 in memory"),
+        (
+            "kernel(f32[30,4], i64[4,2]) -> (f32[30,4]) { k<2: r0[i,j] += p0[i,p1[j,k]] }",
+            "p1 is no operand of f32 in memory",
+        ),
         # Rows at the end would be computed again from what may lie in the place of the result.
         (
-            "kernel(f32[31,3], f32[3]) -> (f32[31,3]) { r0[i,j] = p0[i,j]*p1[j] }",
+            """kernel(f32[31,3], f32[31,3,2]) -> (f32[31,3]) local (f32[31,3]) {
+              k<2: t0[i,j] += p1[i,j,k]*p1[i,2-j,k]
+              r0[i,j] = p0[i,j]*t0[i,j]
+            }""",
             "an element may not be computed twice",
         ),
-        ("kernel(f32[3]) -> (f32[30,3]) { r0[i,j] = p0[2-j] }", "p0 has less than 8 elements"),
+        ("kernel(f32[31,3]) -> (f32[31,3]) { r0[i,j] = p0[i,2-j] }", "it adds nothing up"),
+        (
+            "kernel(f32[3,2], f32[30]) -> (f32[30,3]) { k<2: r0[i,j] max= p0[2-j,k]+p1[i] }",
+            "p0 has less than 8 elements",
+        ),
         ("kernel(f32[30,4,40]) -> (f32[30,4]) { k<40: r0[i,j] += p0[i,j,k] }", "its sums have more than 16 terms"),
     ],
 )

@@ -76,6 +76,8 @@ def _checked(place: Place) -> tuple[Scope, DType]:
         (not machine.ordered, "sums keep the order of their axes"),
         (machine.vector_bytes >= LEAST, f"vectors have {machine.vector_bytes} bytes, {LEAST} are needed"),
         (dtype in (f32, f64), f"there are no vectors of {dtype}"),
+        # Compilers move the elements of short rows faster one by one, as of im2col.
+        (any(_added_up(n, scope) for n in nests), "it adds nothing up"),
         (all(scope.plain) and nests[-1].out not in scope.scalars, "output axes and elements do not correspond"),
         (all(n.out not in place.written for n in nests), "it has a value before"),
         (len({n.out for n in nests}) == len(nests), "it is added up of several statements"),
