@@ -37,6 +37,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
         "not copies, because copies pay from 32 steps of a sum on, and there are 24",
         "not columns, because it is no sum by itself into neighbouring elements",
         "not windows, because no windows overlap along its rows",
+        "not shuffled, because its sums have more than 16 terms",
         "not tiles{columns=1 packed=yes vectors=2 rows=6 block=20}, because it takes 4,130 cycles",
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,650 cycles",
         "not rows, because its sums are not along contiguous elements",

@@ -99,8 +99,8 @@ COLUMNS = "kernel(f32[7,5]) -> (f32[5,7]) {\n r0[i,j] = p0[j,i]\n}"
 @pytest.mark.parametrize(
     ("text", "given", "chosen"),
     [
-        (DOTS, "loops", "loops{sums=4}"),
-        (DOTS, "loops{sums=9}", "loops{sums=5}"),  # as many vectors as a row has
+        (DOTS, "loops", "loops{sums=4 rows=2}"),
+        (DOTS, "loops{sums=9 rows=1}", "loops{sums=5 rows=1}"),  # as many vectors as a row has
         (SINES, "loops", "loops{sums=4 chunk=64}"),
         (SINES, "loops{sums=1 chunk=24}", "loops{sums=1 chunk=24}"),
         (COLUMNS, "loops", "loops{innermost=2}"),

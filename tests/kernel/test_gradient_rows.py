@@ -13,7 +13,7 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, LoopProgram, Stmt, Store, reads, walk_stmts
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules import Machine, parse_choices, schedule
 from dlc.kernel.schedules.beside_rows import beside_rows
 from dlc.kernel.schedules.held_values import with_held_values
 from dlc.kernel.schedules.needed import only_needed
@@ -114,7 +114,7 @@ def loops_over(program: LoopProgram, extent: int) -> list[For]:
 
 
 def test_a_gradient_of_softmax_goes_through_its_rows_once() -> None:
-    program = schedule(parse_kernel(softmax()), WIDE)
+    program = schedule(parse_kernel(softmax()), WIDE, parse_choices("loops{rows=1}"))
     (rows,) = loops_over(program, N)
     text = str(rows)
     assert text.count("'exp'") == 1

@@ -33,6 +33,7 @@ from dlc.kernel.loops.program import (
     LoopProgram,
     Prefetch,
     Set,
+    Shuffle,
     Stmt,
     Store,
     Words,
@@ -341,6 +342,8 @@ class Values(Interpreter):
                 x, y = (np.ascontiguousarray(self.leaf(v)) for v in (a, b))
                 terms = x.view(np.uint8).astype(np.int32) * y.view(np.int8)
                 return terms.reshape(len(terms), -1, 4).sum(-1, dtype=np.int32)
+            case Shuffle(a, b, order):
+                return np.concatenate(np.broadcast_arrays(self.leaf(a), self.leaf(b)), axis=1)[:, order]
             case Fold(fn, vector):
                 found = self.leaf(vector)
                 while found.shape[1] > 1:

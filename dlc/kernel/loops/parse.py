@@ -25,6 +25,7 @@ from dlc.kernel.loops.program import (
     LoopProgram,
     Prefetch,
     Set,
+    Shuffle,
     Stmt,
     Store,
     Words,
@@ -99,15 +100,25 @@ class _Exprs(ExprReader):
 
     def atom(self, depth: int) -> Expr:
         fn = self._tokens.current.text
-        if (fn not in SCALARS and fn != "dots") or self._tokens.ahead != "of":
+        if (fn not in SCALARS and fn not in ("dots", "shuffle")) or self._tokens.ahead != "of":
             return super().atom(depth)
         self._tokens.take()
         self._tokens.expect("of")
         first = self._variable()
+        if fn == "shuffle":
+            return self._shuffle(first)
         if fn != "dots":
             return Fold(fn, first)
         self._tokens.expect("and")
         return Dots(first, self._variable())
+
+    def _shuffle(self, first: Local) -> Shuffle:
+        second = self._variable() if self._tokens.accept("and") else first
+        self._tokens.expect("by")
+        order = tuple(self._tokens.listed("(", ")", lambda: self._tokens.extent("a lane")))
+        if len(order) != first.lanes or second.lanes != first.lanes or max(order, default=0) >= 2 * first.lanes:
+            raise self._tokens.fail(f"a lane of two vectors of {first.lanes} for each lane is expected")
+        return Shuffle(first, second, order)
 
     def _variable(self) -> Local:
         word = self._tokens.kind("word", "a variable")

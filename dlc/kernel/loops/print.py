@@ -27,6 +27,7 @@ from dlc.kernel.loops.program import (
     LoopProgram,
     Prefetch,
     Set,
+    Shuffle,
     Stmt,
     Store,
     Words,
@@ -128,6 +129,9 @@ def _spelled(e: Expr) -> Expr:
             return Axis(f"{fn} of {vector.name}", 0)
         case Dots(a, b):
             return Axis(f"dots of {a.name} and {b.name}", 0)
+        case Shuffle(a, b, order):
+            second = "" if a == b else f" and {b.name}"
+            return Axis(f"shuffle of {a.name}{second} by ({', '.join(map(str, order))})", 0)
         case Load(param, index):
             return Load(param, tuple(_spelled(i) for i in index))
         case Apply(fn, args):

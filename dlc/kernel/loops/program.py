@@ -2,7 +2,8 @@
 
     Program := parameters, results, buffers, Stmt*
     Stmt    := For | If | Let | Set | Store | Prefetch | Block
-    Expr    := the expressions of nests, with one flat subscript per load | Local | Lanes | Fold | Words | Dots
+    Expr    := the expressions of nests, with one flat subscript per load
+             | Local | Lanes | Fold | Words | Dots | Shuffle
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
 elements. Loads and stores of a parameter or result that is `stored` in a narrow type convert: everything in between has
@@ -98,6 +99,19 @@ class Dots(Expr):
     @property
     def dtype(self) -> DType:
         return f32 if self.b.dtype is bf16 else i32
+
+
+@dataclass(frozen=True)
+class Shuffle(Expr):
+    """A vector of lanes of two others of the same length; they may be the same one.
+
+    Attributes:
+        order: For each lane which one it is: those of `a` are counted first, then those of `b`.
+    """
+
+    a: Local
+    b: Local
+    order: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -257,7 +271,7 @@ def parts(e: Expr) -> tuple[Expr, ...]:
             return (vector,)
         case Words(first):
             return (first,)
-        case Dots(a, b):
+        case Dots(a, b) | Shuffle(a, b):
             return a, b
         case _:
             return ()
@@ -273,7 +287,7 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 found = i64
             case Load(name, _) | Lanes(Load(name, _), _, _):
                 found = tensors[name]
-            case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)):
+            case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)) | Shuffle(Local(_, dtype, _)):
                 found = dtype
             case Words(Load(name, _), _, step):
                 found = bf16 if tensors[name] is f32 and step == 1 else i32

@@ -6,7 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dlc.kernel.expr import Apply, Expr, Load
-from dlc.kernel.loops.program import Block, Dots, Fold, For, If, Lanes, Let, Local, Prefetch, Set, Stmt, Store, Words
+from dlc.kernel.loops.program import (
+    Block,
+    Dots,
+    Fold,
+    For,
+    If,
+    Lanes,
+    Let,
+    Local,
+    Prefetch,
+    Set,
+    Shuffle,
+    Stmt,
+    Store,
+    Words,
+)
 
 
 def _same(_: str, at: Expr) -> Expr:
@@ -38,6 +53,8 @@ class Renaming:
                 return Words(self._load(first), n, step)
             case Dots(a, b):
                 return Dots(self._local(a), self._local(b))
+            case Shuffle(a, b, order):
+                return Shuffle(self._local(a), self._local(b), order)
             case Apply(fn, args):
                 return Apply(fn, tuple([self.expr(a) for a in args]))
             case Local():

@@ -11,11 +11,12 @@ from dlc.kernel.schedules.plain import Loops
 from dlc.kernel.schedules.rows import Rows
 from dlc.kernel.schedules.scalar_tiles import ScalarTiles
 from dlc.kernel.schedules.scalar_words import ScalarWords
+from dlc.kernel.schedules.shuffled import Shuffled
 from dlc.kernel.schedules.turned import Turned
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.words import WordTiles
 
 FAMILIES: tuple[type[Choice], ...] = (
-    *(Copies, WordTiles, ScalarWords, Columns, Windows, DigitTiles, Tiles, ScalarTiles, Rows, Turned, Loops),
+    *(Copies, WordTiles, ScalarWords, Columns, Windows, DigitTiles, Shuffled, Tiles, ScalarTiles, Rows, Turned, Loops),
 )
 """The families of schedules of a group, the one that is expected to be fastest first."""

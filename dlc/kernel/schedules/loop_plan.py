@@ -6,7 +6,7 @@ for batch: for row blocks: for column panels: [for parts of the reduction:] for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.expr import Apply, Axis, Load, loads, substitute
@@ -89,7 +89,7 @@ def plan_loops(
         size = (min(wanted, block.extent) or _rows_per_block(o, block, machine)) if block else 0
     within = [block] if block is not None and block != row else []
     outer = tuple(a for a in others if a != row and a not in within)
-    once = overwrites(tiling, kernel)
+    once = overwrites(tiling.followers, kernel)
     return hoisted(LoopPlan(o, tiling, outer, tuple(within), block, size, None, once), machine)
 
 
@@ -100,9 +100,9 @@ def _lanes(column: Axis, lanes: int) -> int:
     return lanes
 
 
-def overwrites(t: Tile, kernel: Kernel) -> bool:
-    """Whether a follower may overwrite what it reads, so that no element may be computed twice."""
-    read = {name for n in t.followers for name in n.reads()}
+def overwrites(assignments: Iterable[Nest], kernel: Kernel) -> bool:
+    """Whether an assignment may overwrite what it reads, so that no element may be computed twice."""
+    read = {name for n in assignments for name in n.reads()}
     # By size, because a result may have been given other dimensions here than it has elsewhere.
     results = {(r.dtype, r.type.capacity) for r in kernel.results}
     return any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dlc.base.types import Type, i64
 from dlc.kernel.loops.rename import rename
+from dlc.kernel.schedules.abreast import abreast
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.by_vectors import by_vectors
 from dlc.kernel.schedules.choice import Applied, Choice, Place
@@ -24,6 +25,7 @@ class Loops(Choice):
     innermost: int = option(0, "which of the outer loops is the innermost of them, counted from the outermost", low=0)
     sums: int = option(0, "partial results of a sum along contiguous elements: vectors that are added up", low=0)
     chunk: int = option(0, "elements that are evaluated at a time, where such a sum is of what has no vectors", low=0)
+    rows: int = option(0, "rows that are computed at the same time, where each waits for sums of its own", low=0)
 
     def apply(self, place: Place) -> Applied:
         if place.scope is None:
@@ -38,11 +40,17 @@ class Loops(Choice):
             raise Unfit("it has no such sum along contiguous elements")
         outer = len(outer_loops(place.scope))
         choice = replace(self, innermost=self.innermost or outer if outer > 1 else 0, sums=sums, chunk=chunk)
-        if not chunk:
-            return Applied(choice, loops, ())
-        stage = f"{STAGE}{place.number}"
-        of = Type(place.kernel.tensors[place.group.nests[0].out].dtype, (chunk,))
-        return Applied(choice, rename(loops, {STAGE: stage}), (buffer(stage, of),))
+        found = Applied(choice, loops, ())
+        if chunk:
+            stage = f"{STAGE}{place.number}"
+            of = Type(place.kernel.tensors[place.group.nests[0].out].dtype, (chunk,))
+            found = Applied(choice, rename(loops, {STAGE: stage}), (buffer(stage, of),))
+        if self.rows == 1:
+            return found
+        found, rows = abreast(found, self.rows, place)
+        if self.rows > rows:
+            raise Unfit("it has no rows that wait for sums of their own")
+        return replace(found, choice=replace(choice, rows=rows if rows > 1 else 0))
 
 
 @dataclass(frozen=True)

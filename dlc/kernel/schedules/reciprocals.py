@@ -62,7 +62,7 @@ class _Work:
     def changed(self, k: int) -> Nest:
         """A nest by its position, with products in the place of quotients."""
         nest = self._kernel.nests[k]
-        if nest.where is not None or not any(x.fn == "div" for x in applied(nest.body)) or not self._smooth(k):
+        if nest.where is not None or not any(x.fn == "div" for x in applied(nest.body)) or not smooth(self._kernel, k):
             return nest
         if any(a.limit is not None or not a.extent for a in nest.axes) or self._is_open(nest):
             return nest
@@ -71,16 +71,6 @@ class _Work:
 
     def _is_open(self, nest: Nest) -> bool:
         return any(self._kernel.tensors[name].type.is_open for name in (nest.out, *nest.reads()))
-
-    def _smooth(self, k: int) -> bool:
-        """Whether a nest and all that comes from it take no steps."""
-        changed = set[str]()
-        for number, nest in enumerate(self._kernel.nests[k:], k):
-            if number == k or nest.reads() & changed:
-                changed.add(nest.out)
-                if self._kernel.tensors[nest.out].storage not in (f32, f64) or any(map(_steps, applied(nest.body))):
-                    return False
-        return True
 
     def _expr(self, e: Expr, k: int) -> Expr:
         match e:
@@ -111,6 +101,17 @@ class _Work:
             at = last + 1 if last >= 0 else k
             self.before.setdefault(at, []).append(Nest(name, axes, axes, apply("div", 1.0, y)))
         return Load(self._known[key], axes)
+
+
+def smooth(kernel: Kernel, k: int) -> bool:
+    """Whether a nest and all that comes from it take no steps."""
+    changed = set[str]()
+    for number, nest in enumerate(kernel.nests[k:], k):
+        if number == k or nest.reads() & changed:
+            changed.add(nest.out)
+            if kernel.tensors[nest.out].storage not in (f32, f64) or any(map(_steps, applied(nest.body))):
+                return False
+    return True
 
 
 def _quotients(e: Expr) -> Iterator[Apply]:

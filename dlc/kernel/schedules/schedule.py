@@ -27,6 +27,7 @@ from dlc.kernel.schedules.held_values import with_held_values
 from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
+from dlc.kernel.schedules.outer_factors import with_outer_factors_first
 from dlc.kernel.schedules.parallel import shared
 from dlc.kernel.schedules.past import stored_past
 from dlc.kernel.schedules.plain import Heap
@@ -266,7 +267,7 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False, stages
     kernel = with_shared_values(kernel)
     whole = kernel
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
-    kernel = beside_rows(kernel, machine)
+    kernel = beside_rows(with_outer_factors_first(kernel, machine), machine)
     kernel, converted = converted_factors(kernel, machine)
     kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
     kernel, alone = columns_innermost(kernel, machine)

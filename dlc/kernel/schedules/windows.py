@@ -85,7 +85,7 @@ class Windows(Choice):
             (middle > 1, "no windows lie in the data"),
             (2 * slide.stride <= slide.step.extent, "its windows overlap by less than half"),
             (slide.row.extent - middle <= MOST_ENDS, "too many windows leave the data"),
-            (not (extent % lanes and overwrites(tiling, place.kernel)), "a column may not be computed twice"),
+            (not (extent % lanes and overwrites(tiling.followers, place.kernel)), "a column may not be computed twice"),
         )
         require(conditions)
         rows = -(-middle // -(-middle // most))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.base.types import DType, bf16, f32, i8, i32, u8
 from dlc.kernel.expr import Const, Expr
-from dlc.kernel.loops.program import Dots, Local
+from dlc.kernel.loops.program import Dots, Local, Shuffle
 from dlc.kernel.scalar import SCALARS
 from dlc_backend_c import spelling
 
@@ -39,6 +39,11 @@ def converted(source: DType | None, to: DType, n: int, text: str) -> str:
 def dots(e: Dots, n: int, sum_: str) -> str:
     """Sums to which products of words are added, those of one word for each lane."""
     return f"dlc_dots_{e.dtype}{f'x{n}' * (n > 1)}({sum_}, {e.a.name}, {e.b.name})"
+
+
+def shuffle(e: Shuffle) -> str:
+    """Lanes of two vectors in an order."""
+    return f"dlc_shuffle_{e.a.dtype}x{e.a.lanes}({e.a.name}, {e.b.name}, {', '.join(map(str, e.order))})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:

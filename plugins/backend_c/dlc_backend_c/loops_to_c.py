@@ -24,6 +24,7 @@ from dlc.kernel.loops.program import (
     LoopProgram,
     Prefetch,
     Set,
+    Shuffle,
     Stmt,
     Store,
     Words,
@@ -35,7 +36,7 @@ from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.indices import index
-from dlc_backend_c.lanes_to_c import BYTES, converted, dots, splat, variable, vector
+from dlc_backend_c.lanes_to_c import BYTES, converted, dots, shuffle, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
@@ -78,6 +79,8 @@ class Writer:
             match e:
                 case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
                     found = n
+                case Shuffle(_, _, order):
+                    found = len(order)
                 case Dots(_, b):
                     found = b.lanes * b.dtype.itemsize // e.dtype.itemsize
                 case Apply(_, args):
@@ -196,6 +199,8 @@ class Writer:
                 return self._elements(e)
             case Dots():
                 return dots(e, n := self.lanes(e), splat(e.dtype, n, spelling.literal(0, e.dtype)))
+            case Shuffle():
+                return shuffle(e)
             case Fold(fn, v):
                 return f"dlc_fold_{fn}_{v.dtype}x{v.lanes}({v.name})"
             case Apply(fn, args):

@@ -159,15 +159,17 @@ DLC_INLINE @V dlc_splat_@V(@T x)
     @V v = {@X};
     return v;
 }
+/* Lanes of two vectors, in an order of constants. */
+#if defined(__clang__)
+#define dlc_shuffle_@V(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define dlc_shuffle_@V(a, b, ...) __builtin_shuffle(a, b, (@V_mask){__VA_ARGS__})
+#endif
 /* Every second element, up to the last one that is wanted. */
 DLC_INLINE @V dlc_load_second_@V(const void *p)
 {
     const @V a = *(const @V_any *)p, b = *(const @V_any *)((const @T *)p + @N - 1);
-#if defined(__clang__)
-    return __builtin_shufflevector(a, b, @E);
-#else
-    return __builtin_shuffle(a, b, (@V_mask){@E});
-#endif
+    return dlc_shuffle_@V(a, b, @E);
 }
 """
 

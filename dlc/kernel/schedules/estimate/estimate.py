@@ -29,6 +29,7 @@ from dlc.kernel.loops.program import (
     Let,
     Prefetch,
     Set,
+    Shuffle,
     Stmt,
     Store,
     Words,
@@ -222,6 +223,8 @@ class _Estimator:
                     found.loads += self._moves(name, at, 1, along)
                     if not is_index(at):
                         stack.append(at)
+                case Shuffle(a, b):  # of two vectors, few machines have it as one instruction
+                    found.arithmetic += (1 + (a != b)) * self._operations(lanes, None)
                 case Fold(_, vector):
                     found.arithmetic += 2.0 * vector.lanes.bit_length()
                 case Apply(fn, args) if not is_index(x):
