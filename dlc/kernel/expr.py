@@ -133,6 +133,13 @@ class Load(Expr):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.param, self.index)))
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Load) or self._hash != other._hash:
+            return False
+        return self.param == other.param and self.index == other.index
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -163,6 +170,13 @@ class Apply(Expr):
                 found = True
         object.__setattr__(self, "has_load", found)
         object.__setattr__(self, "_hash", hash((self.fn, self.args)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Apply) or self._hash != other._hash:
+            return False
+        return self.fn == other.fn and self.args == other.args
 
     def __hash__(self) -> int:
         return self._hash
@@ -234,9 +248,9 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
     args = tuple([a if isinstance(a, Expr) else lift(a) for a in arguments])
+    if len(args) == 2:
+        return _binary(fn, *args)
     match args:
-        case (a, b):
-            return _binary(fn, a, b)
         case (Const(True), then, _) if fn == "select":
             return then
         case (Const(False), _, otherwise) if fn == "select":

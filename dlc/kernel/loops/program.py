@@ -246,21 +246,15 @@ def wrap(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def parts(e: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, those of vectors included."""
-    match e:
-        case Apply(_, args):
-            return args
-        case Load(_, index):
-            return index
-        case Lanes(first, _, _):
-            return (first,)
-        case Fold(_, vector):
-            return (vector,)
-        case Words(first):
-            return (first,)
-        case Dots(a, b):
-            return a, b
-        case _:
-            return ()
+    if isinstance(e, Apply):
+        return e.args
+    if isinstance(e, Load):
+        return e.index
+    if isinstance(e, Lanes | Words):
+        return (e.first,)
+    if isinstance(e, Fold):
+        return (e.vector,)
+    return (e.a, e.b) if isinstance(e, Dots) else ()
 
 
 def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | None]) -> DType | None:
@@ -332,7 +326,7 @@ def subexpressions(exprs: Iterable[Expr]) -> Iterator[Expr]:
         if id(e) not in seen:
             seen.add(id(e))
             yield e
-            stack.extend(reversed(parts(e)))
+            stack += parts(e)[::-1]
 
 
 def reads(body: tuple[Stmt, ...]) -> set[str]:
