@@ -15,6 +15,7 @@ from sized_models import feeds, model, n, weights
 
 import dlc
 from dlc import DlcError
+from tests.frontend_onnx.building import QUICK
 
 HIDDEN = 5
 
@@ -184,7 +185,7 @@ def sizes(dims: Mapping[str, str]) -> list[dict[str, int]]:
 def test_an_operator_at_several_sizes(name: str, builds: Path) -> None:
     make, dims = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for at in sizes(dims):
