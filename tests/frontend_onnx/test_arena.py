@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sized_models import feeds
 from test_sizes import CASES
 
 import dlc
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 GUARD = 4096

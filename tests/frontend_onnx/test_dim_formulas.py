@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from dlc_frontend_onnx.dim_formulas import formula, is_formula
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from sized_models import model, n
 import dlc
 from dlc import DlcError
 from dlc.base.diagnostics import ExitCode
-from tests.frontend_onnx.building import QUICK
 
 NAMES = {"past", "seq", "batch"}
 DIMS = {"batch": "1..4", "seq": "1..8", "past": "0..8"}

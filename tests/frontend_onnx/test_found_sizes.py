@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import parse, runtime
+from building import QUICK, parse, runtime
 from onnx import TensorProto, helper
 from sized_models import model, n, weights
 
 import dlc
 from dlc import DlcError
 from dlc.graph import evaluate
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 RNG = np.random.default_rng(3)

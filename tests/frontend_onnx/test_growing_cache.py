@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import decoder
 
@@ -16,7 +16,6 @@ import dlc
 from dlc import Source
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.frontend_onnx.building import QUICK
 
 DIMS = {"batch": "1..2", "new": "1..5", "past len": "0..20"}
 

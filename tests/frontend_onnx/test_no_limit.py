@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import feeds, model, n, weights
 
 import dlc
 from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
+from dlc.cli.frame import run
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 SIZES = [1, 3, 64, 2, 515]
@@ -265,8 +266,11 @@ def test_the_program_says_which_size_is_wrong(builds: Path) -> None:
 
 
 def dlc_run(*line: str, cwd: Path, cache: str = "off") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dlc", *line, "--cache", cache, "--cache-dir", "cache"]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    """A command line in this process: starting another one takes longer than most of them."""
+    out, errors = io.StringIO(), io.StringIO()
+    with chdir(cwd), redirect_stdout(out), redirect_stderr(errors):
+        code = run([*line, "--cache", cache, "--cache-dir", "cache"])
+    return subprocess.CompletedProcess(line, code, out.getvalue(), errors.getvalue())
 
 
 def test_what_evaluates_graphs_says_what_it_needs(tmp_path: Path) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from onnx import TensorProto
 from sized_models import feeds, model, n, weights
 
 import dlc
 from dlc import DlcError
-from tests.frontend_onnx.building import QUICK
 
 HIDDEN = 5
 

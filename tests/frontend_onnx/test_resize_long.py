@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from building import parse, runtime
+from building import QUICK, parse, runtime
 from dlc_frontend_onnx.interpolation import GATHERED, ROWS
 from sized_models import model, n
 
@@ -17,7 +17,6 @@ import dlc
 from dlc.graph import Input, evaluate, make_graph
 from dlc.graph.gradient import gradients
 from dlc.ops.linear import MatMul
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 SHAPES = {"long": (1, 2, 70, 130), "short": (1, 2, 5, 20), "rows": (2, 2, 40, 9)}

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import reference, runtime
+from building import QUICK, reference, runtime
 from onnx import helper
 
 import dlc
 from dlc import DlcError
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 RNG = np.random.default_rng(11)

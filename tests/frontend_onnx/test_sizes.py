@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import (
     attention,
@@ -32,7 +32,6 @@ from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 

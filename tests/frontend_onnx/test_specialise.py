@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from building import QUICK
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import attention, feeds, model, n, pyramid
 from test_no_limit import check, dlc_run, images, with_workspace
@@ -19,7 +20,6 @@ from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
-from tests.frontend_onnx.building import QUICK
 
 Array = Any
 RANGES = {"batch": "1..4", "seq": "1..9"}
